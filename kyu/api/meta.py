@@ -1,0 +1,152 @@
+"""
+What every Kubernetes object has: its kind, its metadata, conditions, owners, label selectors.
+
+Structs are read-only projections of the JSON that is stored: they hold the fields that Kyu reads, and are never
+written back. What is written are patches and applies (see ``actions.py``), so unknown fields always survive.
+
+Used by: every layer. Kubernetes: apimachinery meta/v1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import msgspec
+
+# A JSON object as it is stored and sent. Only codecs, the server and the kinds look inside one.
+Json: TypeAlias = dict[str, Any]
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """The identity of a kind of object, with what a URL to it needs."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+
+class Key(msgspec.Struct, frozen=True, order=True):
+    """Which object of a kind. Cluster-scoped objects have an empty namespace."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class Ref(msgspec.Struct, frozen=True):
+    """One object of any kind."""
+
+    kind: Kind
+    key: Key
+
+    def __str__(self) -> str:
+        return f"{self.kind.kind} {self.key}"
+
+
+class Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The base of all projections: camelCase on the wire, defaults left out, unknown fields ignored."""
+
+
+class OwnerReference(Wire, frozen=True):
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool = False
+    block_owner_deletion: bool = False
+
+
+class ObjectMeta(Wire, frozen=True):
+    name: str = ""
+    namespace: str = ""
+    generate_name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    finalizers: tuple[str, ...] = ()
+    owner_references: tuple[OwnerReference, ...] = ()
+
+    @property
+    def key(self) -> Key:
+        return Key(self.namespace, self.name)
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        return next((owner for owner in self.owner_references if owner.controller), None)
+
+
+class Object(Wire, frozen=True):
+    """The base of all top-level projections. ``KIND`` is set by each of them."""
+
+    KIND: ClassVar[Kind]
+
+    metadata: ObjectMeta = ObjectMeta()
+
+    @property
+    def key(self) -> Key:
+        return self.metadata.key
+
+
+class Condition(Wire, frozen=True):
+    type: str
+    status: Literal["True", "False", "Unknown"] = "Unknown"
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str = ""
+    observed_generation: int = 0
+
+
+def find_condition(conditions: tuple[Condition, ...], type_: str) -> Condition | None:
+    return next((condition for condition in conditions if condition.type == type_), None)
+
+
+def is_true(conditions: tuple[Condition, ...], type_: str) -> bool:
+    return any(condition.type == type_ and condition.status == "True" for condition in conditions)
+
+
+class LabelSelectorRequirement(Wire, frozen=True):
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class LabelSelector(Wire, frozen=True):
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
+
+
+def selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
+    """An absent selector matches nothing, an empty one everything."""
+    if selector is None:
+        return False
+    if any(labels.get(key) != value for key, value in selector.match_labels.items()):
+        return False
+    return all(_holds(requirement, labels) for requirement in selector.match_expressions)
+
+
+def _holds(requirement: LabelSelectorRequirement, labels: Mapping[str, str]) -> bool:
+    value = labels.get(requirement.key)
+    match requirement.operator:
+        case "In":
+            return value is not None and value in requirement.values
+        case "NotIn":
+            return value is None or value not in requirement.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case _:
+            return False

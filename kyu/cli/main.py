@@ -1,0 +1,76 @@
+"""
+The `kyu` command: find the command in the table, parse, run, turn errors to exit codes.
+
+Exit codes everywhere: 0 done, 1 failed, 2 bad input or usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+import kyu
+from kyu.cli.commands import COMMANDS, Command
+
+
+class BadInput(Exception):
+    """The user's input is at fault: each line of the message names the place and the remedy. Exit code 2."""
+
+
+class Failed(Exception):
+    """The input was fine, the work failed. Exit code 1."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(overview())
+        return 0
+    if words[0] in ("-V", "--version", "version"):
+        print(f"kyu {kyu.__version__}")
+        return 0
+    command = next((c for c in COMMANDS if c.name == words[0]), None)
+    if command is None:
+        print(f"kyu: there is no command {words[0]!r}; `kyu --help` lists them", file=sys.stderr)
+        return 2
+    return run(command, words[1:])
+
+
+def run(command: Command, words: Sequence[str]) -> int:
+    module = importlib.import_module(command.module)
+    args = make_parser(command, module).parse_args(words)
+    try:
+        return int(module.run(args))
+    except BadInput as error:
+        print(error, file=sys.stderr)
+        return 2
+    except Failed as error:
+        print(f"kyu {command.name}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader has gone (`kyu … | head`): nothing to say, and nobody to say it to.
+        sys.stderr.close()
+        return 1
+
+
+def make_parser(command: Command, module: ModuleType) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"kyu {command.name}",
+        description=module.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    module.arguments(parser)
+    return parser
+
+
+def overview() -> str:
+    lines = ["Kyu: a batch queue that speaks the API of Kueue.", "", "usage: kyu COMMAND [-h] …"]
+    for group in dict.fromkeys(command.group for command in COMMANDS):
+        lines += ["", f"{group}:"]
+        lines += [f"  {c.name:<12} {c.help}" for c in COMMANDS if c.group == group]
+    return "\n".join(lines)
