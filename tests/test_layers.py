@@ -84,7 +84,9 @@ def test_pure_layers_have_no_clock_and_no_async(path: Path) -> None:
     for node in ast.walk(ast.parse(path.read_text())):
         assert not isinstance(node, ast.AsyncFunctionDef | ast.Await), f"{path}:{node.lineno} is async"
         if isinstance(node, ast.Attribute):
-            assert node.attr not in {"now", "utcnow", "today"} or not is_datetime(node), f"{path}:{node.lineno} reads the clock"
+            assert node.attr not in {"now", "utcnow", "today"} or not is_datetime(node), (
+                f"{path}:{node.lineno} reads the clock"
+            )
 
 
 def is_datetime(node: ast.Attribute) -> bool:
