@@ -1,0 +1,212 @@
+"""
+The answers of an API server that says no: one exception, and a constructor for each reason.
+
+Every refusal is an ``ApiError``; its ``status()`` is the Status object that goes over the wire. Which parts of ``details``
+a reason has (an empty object, none at all, name and kind) is fixed by what the clients of Kubernetes have come to
+expect, so it is decided here and nowhere else.
+
+Raised by: every module of the server; rendered by: server/routes.py.
+Kubernetes: apimachinery/pkg/api/errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from kyu.api.meta import Json, Kind
+
+
+class FieldError(Protocol):
+    @property
+    def reason(self) -> str: ...
+    @property
+    def message(self) -> str: ...
+    @property
+    def field(self) -> str: ...
+
+
+class ApiError(Exception):
+    """A Status of failure: what the client is told, and nothing else."""
+
+    def __init__(self, code: int, reason: str, message: str, details: Json | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.details = details
+
+    def status(self) -> Json:
+        answer: Json = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+        }
+        if self.reason:
+            answer["reason"] = self.reason
+        if self.details is not None:
+            answer["details"] = self.details
+        answer["code"] = self.code
+        return answer
+
+
+def qualified(kind: Kind, subresource: str = "") -> str:
+    """``widgets.example.com``, or ``pods/binding``: how messages name a resource."""
+    plural = f"{kind.plural}/{subresource}" if subresource else kind.plural
+    return f"{plural}.{kind.group}" if kind.group else plural
+
+
+def details_of(kind: Kind, name: str, *, subresource: str = "", causes: Iterable[Json] = ()) -> Json:
+    details: Json = {}
+    if name:
+        details["name"] = name
+    if kind.group:
+        details["group"] = kind.group
+    if kind.plural:
+        details["kind"] = f"{kind.plural}/{subresource}" if subresource else kind.plural
+    if listed := list(causes):
+        details["causes"] = listed
+    return details
+
+
+def cause(reason: str, message: str, field: str = "") -> Json:
+    return {"reason": reason, "message": message, "field": field} if field else {"reason": reason, "message": message}
+
+
+def bad_request(message: str) -> ApiError:
+    return ApiError(400, "BadRequest", message)
+
+
+def unauthorized() -> ApiError:
+    return ApiError(401, "Unauthorized", "Unauthorized")
+
+
+def forbidden(kind: Kind, name: str, message: str, *, subresource: str = "", causes: Iterable[Json] = ()) -> ApiError:
+    """``pods "p" is forbidden: MESSAGE``; without a name the quotes go too."""
+    what = f'{qualified(kind, subresource)} "{name}"' if name else qualified(kind, subresource)
+    details = details_of(kind, name, subresource=subresource, causes=causes)
+    return ApiError(403, "Forbidden", f"{what} is forbidden: {message}", details)
+
+
+def forbidden_path(message: str) -> ApiError:
+    """For paths that are no resources, such as ``/metrics``."""
+    return ApiError(403, "Forbidden", f"forbidden: {message}", {})
+
+
+def not_found(kind: Kind, name: str) -> ApiError:
+    return ApiError(404, "NotFound", f'{qualified(kind)} "{name}" not found', details_of(kind, name))
+
+
+def no_such_resource() -> ApiError:
+    """The group is served, the resource or subresource is not."""
+    return ApiError(404, "NotFound", "the server could not find the requested resource", {})
+
+
+def method_not_allowed() -> ApiError:
+    message = "the server does not allow this method on the requested resource"
+    return ApiError(405, "MethodNotAllowed", message, {})
+
+
+def not_acceptable(media_types: Sequence[str]) -> ApiError:
+    message = f"only the following media types are accepted: {', '.join(media_types)}"
+    return ApiError(406, "NotAcceptable", message)
+
+
+def unsupported_media_type(media_types: Sequence[str]) -> ApiError:
+    """For bodies of POST and PUT."""
+    listed = ", ".join(media_types)
+    message = f"the body of the request was in an unknown format - accepted media types include: {listed}"
+    return ApiError(415, "UnsupportedMediaType", message)
+
+
+def unsupported_patch_type() -> ApiError:
+    """A PATCH whose Content-Type is no patch type, or one that this kind does not take."""
+    return ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
+
+
+def already_exists(kind: Kind, name: str, *, being_deleted: bool = False) -> ApiError:
+    prefix = "object is being deleted: " if being_deleted else ""
+    message = f'{prefix}{qualified(kind)} "{name}" already exists'
+    return ApiError(409, "AlreadyExists", message, details_of(kind, name))
+
+
+MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+
+
+def conflict(kind: Kind, name: str, message: str = MODIFIED, *, subresource: str = "") -> ApiError:
+    what = f'{qualified(kind, subresource)} "{name}"'
+    details = details_of(kind, name, subresource=subresource)
+    return ApiError(409, "Conflict", f"Operation cannot be fulfilled on {what}: {message}", details)
+
+
+def apply_conflict(message: str, causes: Iterable[Json]) -> ApiError:
+    """Another manager owns what an apply wants to change; each field is a cause."""
+    return ApiError(409, "Conflict", message, {"causes": list(causes)})
+
+
+def expired(message: str, *, continue_token: str = "") -> ApiError:
+    """410: the version is forgotten. A token, where there is one, goes on from the newest state."""
+    error = ApiError(410, "Expired", message)
+    return _Expired(error, continue_token) if continue_token else error
+
+
+class _Expired(ApiError):
+    """The one Status with something in its metadata."""
+
+    def __init__(self, error: ApiError, continue_token: str) -> None:
+        super().__init__(error.code, error.reason, error.message)
+        self.continue_token = continue_token
+
+    def status(self) -> Json:
+        return {**super().status(), "metadata": {"continue": self.continue_token}}
+
+
+def too_large(message: str) -> ApiError:
+    return ApiError(413, "RequestEntityTooLarge", message)
+
+
+def invalid(kind: Kind, name: str, errors: Sequence[FieldError]) -> ApiError:
+    """422 with one cause per error. ``details.kind`` is the Kind here, not the plural.
+
+    An error that two checks found is one part of the message, and two causes.
+    """
+    described = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
+    texts = list(dict.fromkeys(str(error) for error in errors))
+    listed = f"[{', '.join(texts)}]" if len(texts) > 1 else "".join(texts)
+    message = f'{described} "{name}" is invalid: {listed}'
+    named = Kind(kind.group, kind.version, kind.kind, kind.kind)
+    return ApiError(422, "Invalid", message, details_of(named, name, causes=map(cause_of, errors)))
+
+
+def cause_of(error: FieldError) -> Json:
+    return cause(error.reason, error.message, error.field)
+
+
+def rejected_patch() -> ApiError:
+    """A JSON patch that does not apply."""
+    return ApiError(422, "Invalid", "the server rejected our request due to an error in our request", {})
+
+
+def too_many_requests(message: str, *, retry_after_seconds: int) -> ApiError:
+    return ApiError(429, "TooManyRequests", message, {"retryAfterSeconds": retry_after_seconds})
+
+
+def internal(message: str) -> ApiError:
+    """500 without a reason, as Kubernetes answers where a request fails below its own checks."""
+    return ApiError(500, "", message)
+
+
+def not_implemented(message: str) -> ApiError:
+    """Known by name, and not served on purpose."""
+    return ApiError(501, "NotImplemented", message)
+
+
+def unavailable(message: str, *, retry_after_seconds: int = 1) -> ApiError:
+    return ApiError(503, "ServiceUnavailable", message, {"retryAfterSeconds": retry_after_seconds})
+
+
+def timeout(message: str, *, causes: Iterable[Json] = (), retry_after_seconds: int = 1) -> ApiError:
+    details: Json = {"causes": list(causes), "retryAfterSeconds": retry_after_seconds}
+    return ApiError(504, "Timeout", message, {key: value for key, value in details.items() if value})
