@@ -1,0 +1,143 @@
+"""
+The one SQLite file: a table of revisions, where each row is a change of one object.
+
+A row is never changed. The newest row of an object is its present state, or the mark of its deletion; the rows in
+between are what a watch reads when it comes back. ``forget`` removes what no one may ask for any more, and the highest
+version that was ever forgotten is kept, so that version numbers never run twice.
+
+Called by: server/store.py. This is the only file that speaks SQL.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+# Raised by one with each change of the tables. A file of a newer Kyu is refused, not guessed at.
+SCHEMA_VERSION = 1
+APPLICATION_ID = 0x6B797500
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS revision (
+    version   INTEGER PRIMARY KEY,
+    resource  TEXT NOT NULL,
+    namespace TEXT NOT NULL,
+    name      TEXT NOT NULL,
+    uid       TEXT NOT NULL,
+    previous  INTEGER NOT NULL,
+    deleted   INTEGER NOT NULL,
+    value     BLOB NOT NULL
+);
+CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+"""
+
+# version, resource, namespace, name, uid, previous version of the same object (0: none), deleted, value
+Row: TypeAlias = tuple[int, str, str, str, str, int, int, bytes]
+
+
+class DatabaseError(Exception):
+    """The file cannot be used or written; the message says why."""
+
+
+class Database:
+    """One writing and one reading connection to the file. Each is used by one thread at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not path.exists():
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        try:
+            self._writer = _connect(path)
+            _prepare(self._writer, path)
+            self._reader = _connect(path)
+        except sqlite3.Error as error:
+            raise DatabaseError(f"{path}: {error}") from error
+
+    def current(self) -> Iterator[Row]:
+        """The newest row of each object that exists, oldest change first."""
+        return self._reader.execute(
+            "SELECT version, resource, namespace, name, uid, previous, deleted, value FROM revision"
+            " WHERE deleted = 0 AND version NOT IN (SELECT previous FROM revision) ORDER BY version"
+        )
+
+    def superseded(self) -> list[tuple[int, int, int]]:
+        """(version, previous, deleted) of each row that makes another one obsolete, in order."""
+        return self._reader.execute(
+            "SELECT version, previous, deleted FROM revision WHERE previous > 0 OR deleted = 1 ORDER BY version"
+        ).fetchall()
+
+    def versions(self) -> tuple[int, int]:
+        """The last version given out, and the last one that was compacted away."""
+        last = int(self._reader.execute("SELECT coalesce(max(version), 0) FROM revision").fetchone()[0])
+        row = self._reader.execute("SELECT value FROM state WHERE name = 'compacted'").fetchone()
+        compacted = int(row[0]) if row else 0
+        return max(last, compacted), compacted
+
+    def between(self, resource: str, after: int, until: int) -> list[tuple[Row, bytes | None]]:
+        """The changes of a resource in ``after < version <= until``, each with the value before it."""
+        rows = self._reader.execute(
+            "SELECT r.version, r.resource, r.namespace, r.name, r.uid, r.previous, r.deleted, r.value, p.value"
+            " FROM revision r LEFT JOIN revision p ON p.version = r.previous"
+            " WHERE r.version > ? AND r.version <= ? AND r.resource = ? ORDER BY r.version",
+            (after, until, resource),
+        )
+        return [(row[:8], row[8]) for row in rows]
+
+    def commit(self, rows: Sequence[Row], forget: Iterable[int], compacted: int) -> None:
+        """Append the rows and drop the forgotten ones; returns when they are on the disk."""
+        try:
+            self._writer.execute("BEGIN IMMEDIATE")
+            self._writer.executemany("INSERT INTO revision VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            forgotten = [(version,) for version in forget]
+            if forgotten:
+                self._writer.executemany("DELETE FROM revision WHERE version = ?", forgotten)
+                self._writer.execute("INSERT OR REPLACE INTO state VALUES ('compacted', ?)", (compacted,))
+            self._writer.execute("COMMIT")
+        except sqlite3.Error as error:
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+            raise DatabaseError(str(error)) from error
+
+    def close(self) -> None:
+        self._reader.close()
+        self._writer.close()
+
+
+def back_up(source: Path, target: Path) -> int:
+    """Copy the database as it is now, while others read and write it. Returns the number of bytes written."""
+    if target.exists():
+        raise DatabaseError(f"{target} exists already; a backup never overwrites")
+    try:
+        connection = _connect(source)
+        _refuse_newer(connection, source)
+        os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        connection.execute("VACUUM INTO ?", (str(target),))
+        connection.close()
+    except (sqlite3.Error, OSError) as error:
+        raise DatabaseError(f"cannot back up {source} to {target}: {error}") from error
+    return target.stat().st_size
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    # A connection may be opened in one thread and used in another; never in two at once.
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA journal_size_limit = 67108864")
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    _refuse_newer(connection, path)
+    connection.executescript(_TABLES)
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+
+
+def _refuse_newer(connection: sqlite3.Connection, path: Path) -> None:
+    found = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if found > SCHEMA_VERSION:
+        raise DatabaseError(f"{path} was written by a newer Kyu (schema {found}; this one knows {SCHEMA_VERSION})")

@@ -1,0 +1,375 @@
+"""
+Every object that exists, in memory; every change of one, on disk before anyone hears of it.
+
+A write is checked against ``latest`` (what will be true once the writes before it are stored), gets its version, and
+joins the batch that the writer thread takes next: one transaction for all who wait. Only when the batch is on disk do
+readers see it, watchers hear of it and writers get their answer. Reads never touch the disk; a watch that starts
+further back than the window in memory reads the rows of the database.
+
+If a batch cannot be stored, it and all that was built on it is refused, and the state stays what is on disk.
+
+Called by: server/resources.py and its neighbours, on one event loop. etcd's rules for versions and compaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+import contextlib
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+
+from kyu.server.database import Database, DatabaseError, Row
+
+# How many changes of one resource are kept in memory for watches that come back and for lists that go on.
+WINDOW = 8192
+# How many obsolete rows the database keeps; with the writes of a busy hour this is some minutes of history.
+HISTORY = 50_000
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """One object at one version. The value is its JSON without kind and apiVersion."""
+
+    resource: str
+    namespace: str
+    name: str
+    uid: str
+    version: int
+    value: bytes
+    labels: dict[str, str]
+    owners: tuple[str, ...]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.namespace, self.name
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A row as watchers see it. After a deletion, ``record`` is the last state with the version of the deletion."""
+
+    type: Literal["ADDED", "MODIFIED", "DELETED"]
+    record: Record
+    previous: Record | None
+    # The bytes of the event by form (served version, Table, …): made by the first watcher, shared by the others.
+    lines: dict[object, bytes] = {}
+
+
+class Expired(Exception):
+    """The version is older than what is kept."""
+
+    def __init__(self, asked: int, oldest: int) -> None:
+        super().__init__(f"{asked} ({oldest})")
+        self.asked = asked
+        self.oldest = oldest
+
+
+class Unwritable(Exception):
+    """The database refused a write, for example because the disk is full. Nothing of it was stored."""
+
+
+@dataclass(slots=True)
+class _Shelf:
+    """The objects of one resource, and its last changes."""
+
+    records: dict[tuple[str, str], Record] = field(default_factory=dict)
+    order: list[tuple[str, str]] = field(default_factory=list)
+    changes: deque[Change] = field(default_factory=deque)
+    start: int = 0
+
+
+@dataclass(slots=True)
+class _Batch:
+    """The writes that share one transaction, and the future that all their writers wait for."""
+
+    changes: list[Change]
+    forget: list[int]
+    compacted: int
+    done: asyncio.Future[None]
+
+
+Listener = Callable[[Change], None]
+
+
+class Store:
+    def __init__(self, database: Database, *, history: int = HISTORY, window: int = WINDOW) -> None:
+        self._database = database
+        self._history = history
+        self._window = window
+        self._shelves: dict[str, _Shelf] = {}
+        self._listeners: list[Listener] = []
+        self._pending: dict[tuple[str, str, str], Change] = {}
+        self._open: _Batch | None = None
+        self._in_flight = False
+        self._to_write: queue.SimpleQueue[_Batch | None] = queue.SimpleQueue()
+        self._loop = asyncio.get_running_loop()
+        self.version, self.compacted = database.versions()
+        self._next = self.version + 1
+        self._obsolete: deque[tuple[int, int]] = deque()
+        self._load()
+        self._thread = threading.Thread(target=self._write_batches, name="store-writer", daemon=True)
+        self._thread.start()
+
+    # Reading.
+
+    def find(self, resource: str, namespace: str, name: str) -> Record | None:
+        """The object as it is on disk."""
+        shelf = self._shelves.get(resource)
+        return shelf.records.get((namespace, name)) if shelf else None
+
+    def latest(self, resource: str, namespace: str, name: str) -> Record | None:
+        """The object as the next write will find it: what is on disk, and the writes that are on their way."""
+        change = self._pending.get((resource, namespace, name))
+        if change is None:
+            return self.find(resource, namespace, name)
+        return None if change.type == "DELETED" else change.record
+
+    def count(self, resource: str) -> int:
+        shelf = self._shelves.get(resource)
+        return len(shelf.records) if shelf else 0
+
+    def resources(self) -> list[str]:
+        """The resources of which an object exists."""
+        return sorted(name for name, shelf in self._shelves.items() if shelf.records)
+
+    def objects(self, resource: str, namespace: str | None = None) -> Iterator[Record]:
+        """All present objects, in order of namespace and name."""
+        shelf = self._shelves.get(resource)
+        if shelf is None:
+            return
+        for key in _range(shelf.order, namespace, None):
+            yield shelf.records[key]
+
+    def page(
+        self, resource: str, namespace: str | None, after: tuple[str, str] | None, undo: Sequence[Change] = ()
+    ) -> Iterator[Record]:
+        """Like ``objects``, from a key on, and with the changes in ``undo`` (oldest first) taken back."""
+        shelf = self._shelves.get(resource) or _Shelf()
+        before: dict[tuple[str, str], Record | None] = {}
+        for change in undo:
+            before.setdefault(change.record.key, change.previous)
+        missing = sorted(key for key, record in before.items() if record is not None and key not in shelf.records)
+        keys: Iterator[tuple[str, str]] = iter(_range(shelf.order, namespace, after))
+        if missing:
+            keys = iter(sorted([*keys, *_range(missing, namespace, after)]))
+        for key in keys:
+            record = before[key] if key in before else shelf.records[key]
+            if record is not None:
+                yield record
+
+    async def changes(self, resource: str, after: int, until: int | None = None) -> list[Change]:
+        """What happened to the resource in ``after < version <= until`` (or to this day), oldest first."""
+        if after < self.compacted:
+            raise Expired(after, self.compacted)
+        shelf = self._shelves.setdefault(resource, _Shelf(start=self.version))
+        start = shelf.start
+        older: list[Change] = []
+        if after < start:
+            end = start if until is None else min(start, until)
+            rows = await asyncio.to_thread(self._database.between, resource, after, end)
+            older = [_change(row, before) for row, before in rows]
+            if start < shelf.start:
+                raise Expired(after, shelf.start)
+        recent = [c for c in shelf.changes if c.record.version > max(after, start)]
+        if until is not None:
+            recent = [c for c in recent if c.record.version <= until]
+        return older + recent
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Call the listener with each change once it is on disk, in order. Returns how to stop that."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    # Writing.
+
+    @property
+    def next_version(self) -> int:
+        """The version that the next write gets; the value must carry it already."""
+        return self._next
+
+    def append(self, record: Record, *, deleted: bool = False) -> asyncio.Future[None]:
+        """Queue the new state of an object (or its last one, when deleted); wait for the future before answering."""
+        assert record.version == self._next, f"version {record.version} written where {self._next} was due"
+        previous = self.latest(record.resource, record.namespace, record.name)
+        self._next += 1
+        change = Change("DELETED" if deleted else "MODIFIED" if previous else "ADDED", record, previous)
+        self._pending[(record.resource, record.namespace, record.name)] = change
+        batch = self._batch()
+        batch.changes.append(change)
+        return asyncio.shield(batch.done)
+
+    async def flush(self) -> None:
+        """Wait until everything queued so far is on disk."""
+        while self._open is not None or self._in_flight:
+            await asyncio.shield(self._batch().done)
+
+    def compact(self, until: int) -> None:
+        """Forget the history up to a version: no watch can start before it any more."""
+        self._forget(lambda version: version <= until)
+
+    async def close(self) -> None:
+        with contextlib.suppress(Unwritable):
+            await self.flush()
+        self._to_write.put(None)
+        await asyncio.to_thread(self._thread.join)
+        self._database.close()
+
+    # The batch that is open, and the thread that stores it.
+
+    def _batch(self) -> _Batch:
+        if self._open is None:
+            self._open = _Batch([], [], self.compacted, self._loop.create_future())
+            # A future that failed and that nobody waits for any more (its client has gone) is no fault.
+            self._open.done.add_done_callback(lambda done: done.cancelled() or done.exception())
+            if not self._in_flight:
+                # The other requests of this turn of the loop join the batch before the thread takes it.
+                self._loop.call_soon(self._hand_over)
+        return self._open
+
+    def _hand_over(self) -> None:
+        if self._open is None or self._in_flight:
+            return
+        self._forget_beyond_history()
+        batch, self._open = self._open, None
+        self._in_flight = True
+        self._to_write.put(batch)
+
+    def _write_batches(self) -> None:
+        while (batch := self._to_write.get()) is not None:
+            error: DatabaseError | None = None
+            try:
+                self._database.commit([_row(c) for c in batch.changes], batch.forget, batch.compacted)
+            except DatabaseError as refused:
+                error = refused
+            self._loop.call_soon_threadsafe(self._settle, batch, error)
+
+    def _settle(self, batch: _Batch, error: DatabaseError | None) -> None:
+        self._in_flight = False
+        if error is not None:
+            self._refuse(batch, Unwritable(str(error)))
+            return
+        self.compacted = max(self.compacted, batch.compacted)
+        for change in batch.changes:
+            self._publish(change)
+        batch.done.set_result(None)
+        self._hand_over()
+
+    def _refuse(self, batch: _Batch, error: Unwritable) -> None:
+        """What waits behind the failed batch may build on it, so all of it is refused."""
+        waiting, self._open = self._open, None
+        self._pending.clear()
+        for refused in (waiting, batch):
+            if refused is not None:
+                self._obsolete.extendleft((refused.compacted, version) for version in reversed(refused.forget))
+                refused.done.set_exception(error)
+
+    def _publish(self, change: Change) -> None:
+        record = change.record
+        shelf = self._shelf(record.resource)
+        pending = (record.resource, record.namespace, record.name)
+        if self._pending.get(pending) is change:
+            del self._pending[pending]
+        if change.previous is not None:
+            self._obsolete.append((record.version, change.previous.version))
+        if change.type == "DELETED":
+            self._obsolete.append((record.version, record.version))
+            del shelf.records[record.key]
+            del shelf.order[bisect.bisect_left(shelf.order, record.key)]
+        else:
+            if record.key not in shelf.records:
+                bisect.insort(shelf.order, record.key)
+            shelf.records[record.key] = record
+        shelf.changes.append(change)
+        if len(shelf.changes) > self._window:
+            shelf.start = shelf.changes.popleft().record.version
+        self.version = record.version
+        for listener in self._listeners:
+            listener(change)
+
+    # Compaction: (version, obsolete) says that ``obsolete`` is needed only to look back before ``version``.
+
+    def _forget_beyond_history(self) -> None:
+        spare = len(self._obsolete) - self._history
+        if spare > 0:
+            limit = self._obsolete[spare - 1][0]
+            self._forget(lambda version: version <= limit)
+
+    def _forget(self, is_old: Callable[[int], bool]) -> None:
+        batch = self._batch()
+        while self._obsolete and is_old(self._obsolete[0][0]):
+            version, obsolete = self._obsolete.popleft()
+            batch.forget.append(obsolete)
+            batch.compacted = version
+
+    # Start.
+
+    def _load(self) -> None:
+        for row in self._database.current():
+            record = _record(row)
+            self._shelf(record.resource).records[record.key] = record
+        for shelf in self._shelves.values():
+            shelf.order = sorted(shelf.records)
+        for version, previous, deleted in self._database.superseded():
+            if previous:
+                self._obsolete.append((version, previous))
+            if deleted:
+                self._obsolete.append((version, version))
+
+    def _shelf(self, resource: str) -> _Shelf:
+        shelf = self._shelves.get(resource)
+        if shelf is None:
+            shelf = self._shelves[resource] = _Shelf(start=self.version)
+        return shelf
+
+
+class _Owner(msgspec.Struct):
+    uid: str = ""
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    labels: dict[str, str] | None = None
+    owner_references: list[_Owner] | None = None
+
+
+class _Head(msgspec.Struct):
+    metadata: _Metadata
+
+
+_decode_head = msgspec.json.Decoder(_Head).decode
+
+
+def _record(row: Row) -> Record:
+    version, resource, namespace, name, uid, _, _, value = row
+    metadata = _decode_head(value).metadata
+    owners = tuple(owner.uid for owner in metadata.owner_references or ())
+    return Record(resource, namespace, name, uid, version, value, metadata.labels or {}, owners)
+
+
+def _row(change: Change) -> Row:
+    record, previous = change.record, change.previous
+    deleted = int(change.type == "DELETED")
+    before = previous.version if previous else 0
+    return record.version, record.resource, record.namespace, record.name, record.uid, before, deleted, record.value
+
+
+def _change(row: Row, before: bytes | None) -> Change:
+    previous = None
+    if before is not None:
+        previous = _record((row[5], *row[1:5], 0, 0, before))
+    return Change("DELETED" if row[6] else "MODIFIED" if previous else "ADDED", _record(row), previous)
+
+
+def _range(
+    order: list[tuple[str, str]], namespace: str | None, after: tuple[str, str] | None
+) -> Sequence[tuple[str, str]]:
+    """The keys of a namespace (None: of all) that come after a key."""
+    low = 0 if namespace is None else bisect.bisect_left(order, (namespace, ""))
+    high = len(order) if namespace is None else bisect.bisect_left(order, (namespace + "\0", ""))
+    if after is not None:
+        low = max(low, bisect.bisect_right(order, after))
+    return order[low:high]
