@@ -2,7 +2,7 @@
 What a plan may ask the shell to do, and what it may look at.
 
 A plan is a pure function ``plan(view, key, now) -> list[Action]``. The view is read-only; the actions are applied in
-order by ``kube/apply.py``, the only place that writes. Bodies are JSON objects or parts of them, never typed projections.
+order by ``kube/apply.py``, the only place that writes. Bodies are JSON objects or parts of them, never projections.
 
 Used by: plans (make them), kube and controllers (carry them out), tests (compare them).
 """

@@ -1,0 +1,194 @@
+"""
+The one loop of all controllers: a change → the keys it concerns → plan → actions → write; again with back-off if it fails.
+
+A controller is a row: what it watches, and a pure plan. The loop runs each (controller, key) alone: while its actions are
+being written, further changes only mark it to be planned once more. Writes go through the cache (the answer of a write is
+visible to the next plan at once), so a plan never repeats what it has just asked for.
+
+Called by: app.py. Calls: plans (through the rows), the writer of kube/apply.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import traceback
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from kyu import log
+from kyu.api.actions import Action, View, WakeAt
+from kyu.api.meta import Json, Key, Kind
+from kyu.kube.errors import ApiError, Conflict
+
+FIRST_DELAY_SECONDS = 0.02
+LONGEST_DELAY_SECONDS = 60.0
+# Plans run between two awaits; after this many the other tasks of the process get their turn.
+PLANS_PER_TURN = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """A change of an object of this kind concerns these keys of the controller."""
+
+    kind: Kind
+    keys: Callable[[View, Json], Iterable[Key]]
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    name: str
+    plan: Callable[[View, Key, datetime], list[Action]]
+    watches: tuple[Watch, ...]
+
+
+class Writer(Protocol):
+    def __call__(self, actions: list[Action]) -> Awaitable[None]: ...
+
+
+Item = tuple[str, Key]
+
+
+class Loop:
+    """Keys to plan, in the order in which they became due."""
+
+    def __init__(
+        self,
+        view: View,
+        write: Writer,
+        controllers: Iterable[Controller],
+        clock: Callable[[], datetime],
+        workers: int = 64,
+    ) -> None:
+        self._view = view
+        self._write = write
+        self._clock = clock
+        self._controllers = {controller.name: controller for controller in controllers}
+        self._watches: dict[Kind, list[tuple[str, Watch]]] = {}
+        for controller in self._controllers.values():
+            for watch in controller.watches:
+                self._watches.setdefault(watch.kind, []).append((controller.name, watch))
+        self._due: dict[Item, None] = {}
+        self._writing: set[Item] = set()
+        self._changed_meanwhile: set[Item] = set()
+        self._failures: dict[Item, int] = {}
+        self._timers: list[tuple[datetime, int, Item]] = []
+        self._next_wake: dict[Item, datetime] = {}
+        self._sequence = itertools.count()
+        self._wakeup = asyncio.Event()
+        self._slots = asyncio.Semaphore(workers)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        return frozenset(self._watches)
+
+    def changed(self, kind: Kind, old: Json | None, new: Json | None) -> None:
+        """An object was created (no old), changed or deleted (no new)."""
+        for name, watch in self._watches.get(kind, ()):
+            for state in (old, new):
+                if state is not None:
+                    for key in watch.keys(self._view, state):
+                        self.again((name, key))
+
+    def again(self, item: Item) -> None:
+        if item in self._writing:
+            self._changed_meanwhile.add(item)
+        else:
+            self._due[item] = None
+            self._wakeup.set()
+
+    async def run(self) -> None:
+        """Until cancelled. What is being written then is finished first."""
+        try:
+            while True:
+                await self._turn()
+        finally:
+            if self._tasks:
+                await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _turn(self) -> None:
+        self._collect_timers()
+        for _ in range(PLANS_PER_TURN):
+            if not self._due or self._slots.locked():
+                break
+            item = next(iter(self._due))
+            del self._due[item]
+            self._plan(item)
+        if self._due and not self._slots.locked():
+            await asyncio.sleep(0)
+            return
+        self._wakeup.clear()
+        try:
+            await asyncio.wait_for(self._wakeup.wait(), self._seconds_to_next_timer())
+        except TimeoutError:
+            return
+
+    def _plan(self, item: Item) -> None:
+        name, key = item
+        now = self._clock()
+        try:
+            actions = self._controllers[name].plan(self._view, key, now)
+        except Exception as error:
+            # A fault of ours, on this object: it must not stop the work on all others.
+            log.error("plan failed", controller=name, key=key, error=repr(error), trace=traceback.format_exc())
+            self._retry_later(item)
+            return
+        writes = [action for action in actions if not isinstance(action, WakeAt)]
+        wakes = [action.at for action in actions if isinstance(action, WakeAt)]
+        if wakes:
+            self._wake_at(item, min(wakes))
+        if not writes:
+            self._failures.pop(item, None)
+            return
+        self._writing.add(item)
+        task = asyncio.create_task(self._carry_out(item, writes))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carry_out(self, item: Item, writes: list[Action]) -> None:
+        name, key = item
+        async with self._slots:
+            try:
+                await self._write(writes)
+                self._failures.pop(item, None)
+            except Conflict:
+                self._retry_later(item)
+            except (ApiError, OSError) as error:
+                log.warning("write failed", controller=name, key=key, error=error)
+                self._retry_later(item)
+            finally:
+                self._writing.discard(item)
+                if item in self._changed_meanwhile:
+                    self._changed_meanwhile.discard(item)
+                    self._due[item] = None
+        self._wakeup.set()
+
+    def _retry_later(self, item: Item) -> None:
+        failures = self._failures.get(item, 0)
+        self._failures[item] = failures + 1
+        delay = min(FIRST_DELAY_SECONDS * 2**failures, LONGEST_DELAY_SECONDS)
+        self._wake_at(item, self._clock() + timedelta(seconds=delay))
+
+    def _wake_at(self, item: Item, at: datetime) -> None:
+        known = self._next_wake.get(item)
+        if known is None or at < known:
+            self._next_wake[item] = at
+            heapq.heappush(self._timers, (at, next(self._sequence), item))
+            self._wakeup.set()
+
+    def _collect_timers(self) -> None:
+        now = self._clock()
+        while self._timers and self._timers[0][0] <= now:
+            at, _, item = heapq.heappop(self._timers)
+            if self._next_wake.get(item) == at:
+                del self._next_wake[item]
+                self.again(item)
+
+    def _seconds_to_next_timer(self) -> float | None:
+        if not self._timers:
+            return None
+        return max(0.0, (self._timers[0][0] - self._clock()).total_seconds())

@@ -1,0 +1,68 @@
+"""
+Admission checks on a Workload: which apply, whether all are ready, how long a retry waits.
+
+Called by: plans/workload.py, plans/admission.py, plans/provisioning.py. Kueue: pkg/workload/admissionchecks.go
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from kyu.api.kueue import AdmissionCheckState, ClusterQueue, Workload
+from kyu.plans.status import StatusEdit, parse_time, timestamp
+
+
+def wanted(cluster_queue: ClusterQueue, assigned_flavors: Iterable[str] | None) -> list[str]:
+    """Names of the checks that apply: with a reservation those of its flavors, without one those of all flavors."""
+    strategy = cluster_queue.spec.admission_checks_strategy
+    if strategy is None:
+        return []
+    every = {flavor.name for group in cluster_queue.spec.resource_groups for flavor in group.flavors}
+    names = set()
+    for rule in strategy.admission_checks:
+        flavors = set(rule.on_flavors) or every
+        if (assigned_flavors is None and flavors >= every) or not flavors.isdisjoint(assigned_flavors or ()):
+            names.add(rule.name)
+    return sorted(names)
+
+
+def assigned_flavors(workload: Workload) -> set[str] | None:
+    admission = workload.status.admission
+    if admission is None:
+        return None
+    return {flavor for pod_set in admission.pod_set_assignments for flavor in pod_set.flavors.values()}
+
+
+def sync(edit: StatusEdit, workload: Workload, cluster_queue: ClusterQueue, now: datetime) -> None:
+    """List exactly the checks that apply, new ones as Pending; what a check has already said is kept."""
+    list_checks(edit, wanted(cluster_queue, assigned_flavors(workload)), now)
+
+
+def list_checks(edit: StatusEdit, names: list[str], now: datetime) -> None:
+    known = {check["name"]: check for check in edit.status.get("admissionChecks") or ()}
+    fresh = {"state": "Pending", "message": "", "lastTransitionTime": timestamp(now)}
+    listed = [known.get(name) or {"name": name, **fresh} for name in names]
+    if listed or known:
+        edit.status["admissionChecks"] = listed
+        if not listed:
+            edit.status.pop("admissionChecks")
+
+
+def all_ready(workload: Workload) -> bool:
+    return all(check.state == "Ready" for check in workload.status.admission_checks)
+
+
+def delay_requeue(edit: StatusEdit, retrying: Iterable[AdmissionCheckState], now: datetime) -> None:
+    """The latest time that a check asked to wait for; a requeue time never moves earlier."""
+    times = [
+        since + timedelta(seconds=check.requeue_after_seconds)
+        for check in retrying
+        if check.requeue_after_seconds and (since := parse_time(check.last_transition_time))
+    ]
+    if not times or max(times) <= now:
+        return
+    state = edit.status.setdefault("requeueState", {})
+    current = parse_time(state.get("requeueAt"))
+    if current is None or max(times) > current:
+        state["requeueAt"] = timestamp(max(times))

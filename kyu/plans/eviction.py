@@ -1,0 +1,84 @@
+"""
+How a Workload loses its place: the marks of an eviction, and the release of its quota once its pods are gone.
+
+Eviction is one write that says why; the quota stays charged. The job is stopped next (plans/job.py), and only when none
+of its pods is active the reservation is released and the workload may queue again.
+
+Called by: plans/workload.py, plans/job.py, plans/podgroup.py, plans/admission.py. Kueue: pkg/workload/evict.
+"""
+
+from __future__ import annotations
+
+from kyu.api.kueue import Workload
+from kyu.api.meta import Json
+from kyu.plans.status import StatusEdit, parse_time, timestamp
+
+# After these evictions a workload goes straight back to its queue; after others something must happen first.
+REQUEUED_AT_ONCE = frozenset({"Preempted", "NodeFailures"})
+
+
+def evict(edit: StatusEdit, reason: str, message: str, *, cause: str = "") -> None:
+    edit.set_condition("Evicted", "True", reason, message)
+    for field in ("clusterName", "nominatedClusterNames", "unhealthyNodes"):
+        edit.status.pop(field, None)
+    reset_checks(edit)
+    if edit.is_true("BlockedOnPreemptionGates"):
+        edit.set_condition("BlockedOnPreemptionGates", "False", reason, message)
+    count_eviction(edit.status, reason, cause)
+
+
+def reset_checks(edit: StatusEdit) -> None:
+    """Every check starts over; only how often it asked for a retry is remembered."""
+    for check in edit.status.get("admissionChecks") or ():
+        state = check.get("state")
+        if state == "Pending":
+            continue
+        if state == "Retry":
+            check["retryCount"] = check.get("retryCount", 0) + 1
+        else:
+            check.pop("retryCount", None)
+        check.update(
+            state="Pending",
+            message=f"Reset to Pending after eviction. Previously: {state}",
+            lastTransitionTime=timestamp(edit.now),
+        )
+        check.pop("podSetUpdates", None)
+
+
+def count_eviction(status: Json, reason: str, cause: str) -> None:
+    evictions = status.setdefault("schedulingStats", {}).setdefault("evictions", [])
+    for entry in evictions:
+        if entry["reason"] == reason and entry.get("underlyingCause", "") == cause:
+            entry["count"] += 1
+            return
+    evictions.append({"reason": reason, "underlyingCause": cause, "count": 1})
+
+
+def release(edit: StatusEdit, workload: Workload) -> None:
+    """The pods are gone: give the quota back, and say whether the workload may queue again at once."""
+    evicted = edit.condition("Evicted") or {"reason": "", "message": ""}
+    reason, message = str(evicted.get("reason", "")), str(evicted.get("message", ""))
+    at_once = reason in REQUEUED_AT_ONCE and not is_owned_by_single_pod(workload)
+    edit.set_condition("Requeued", "True" if at_once else "False", reason, message)
+    clear_reservation(edit, "PendingEvaluation", message)
+
+
+def clear_reservation(edit: StatusEdit, reason: str, message: str) -> None:
+    """No reservation any more; time spent admitted counts towards the workload's maximum execution time."""
+    admitted = edit.condition("Admitted")
+    if admitted is not None and admitted.get("status") == "True":
+        since = parse_time(admitted.get("lastTransitionTime"))
+        if since is not None:
+            elapsed = max(0, int((edit.now - since).total_seconds()))
+            past = edit.status.get("accumulatedPastExecutionTimeSeconds", 0)
+            edit.status["accumulatedPastExecutionTimeSeconds"] = past + elapsed
+    edit.status.pop("admission", None)
+    edit.set_condition("QuotaReserved", "False", reason, message)
+    edit.set_condition("Admitted", "False", "NoReservation", "The workload has no reservation")
+
+
+def is_owned_by_single_pod(workload: Workload) -> bool:
+    """Such a workload is its pod: once the pod is gone there is nothing to queue again."""
+    owners = workload.metadata.owner_references
+    group = workload.metadata.annotations.get("kueue.x-k8s.io/is-group-workload") == "true"
+    return len(owners) == 1 and owners[0].kind == "Pod" and owners[0].api_version == "v1" and not group

@@ -1,0 +1,328 @@
+"""
+A Workload's own life, apart from the scheduler's decisions: checks, stops, deadlines, deactivation, requeueing, the end.
+
+Rules are asked in order; the first that has something to say writes, and the change it makes brings the plan back for the
+next. So each rule sees a settled state and none has to know the others.
+
+Called by: the row `workload` of controllers/table.py. Kueue: pkg/controller/core/workload_controller.go
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from kyu.api.actions import Action, Delete, Event, Patch, View, WakeAt
+from kyu.api.config import Configuration
+from kyu.api.kueue import ClusterQueue, LocalQueue, Workload
+from kyu.api.meta import Condition, Key, Ref, find_condition
+from kyu.plans import checks, queue
+from kyu.plans.eviction import clear_reservation, evict, release
+from kyu.plans.settings import configuration
+from kyu.plans.status import StatusEdit, parse_time, timestamp
+
+FINALIZER = "kueue.x-k8s.io/resource-in-use"
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What the rules look at: the workload, its queues, the settings, and the edit that they write to."""
+
+    workload: Workload
+    local_queue: LocalQueue | None
+    cluster_queue: ClusterQueue | None
+    configuration: Configuration
+    view: View
+    edit: StatusEdit
+    now: datetime
+
+    def condition(self, type_: str) -> Condition | None:
+        return find_condition(self.workload.status.conditions, type_)
+
+    def is_true(self, type_: str) -> bool:
+        condition = self.condition(type_)
+        return condition is not None and condition.status == "True"
+
+    @property
+    def is_reserved(self) -> bool:
+        return self.is_true("QuotaReserved")
+
+    @property
+    def is_admitted(self) -> bool:
+        return self.is_true("Admitted")
+
+    @property
+    def is_evicted(self) -> bool:
+        """Evicted, and the quota not yet given back. (The condition stays true while the workload queues again.)"""
+        return self.is_true("Evicted") and self.is_reserved
+
+    def written(self, *events: Event) -> list[Action]:
+        patch = self.edit.patch(Workload.KIND)
+        return [] if patch is None else [patch, *events]
+
+    def event(self, reason: str, message: str, *, warning: bool = False) -> Event:
+        ref = Ref(Workload.KIND, self.workload.key)
+        return Event(ref, "Warning" if warning else "Normal", reason, message, self.workload.metadata.uid)
+
+
+def plan(view: View, key: Key, now: datetime) -> list[Action]:
+    workload, raw = view.get(Workload, key), view.find_json(Workload.KIND, key)
+    if workload is None or raw is None:
+        return []
+    settings = configuration(view)
+    if workload.metadata.deletion_timestamp:
+        return let_go(workload)
+    if (finished := find_condition(workload.status.conditions, "Finished")) and finished.status == "True":
+        return retire(workload, finished, settings, now)
+    local_queue = view.get(LocalQueue, Key(key.namespace, workload.spec.queue_name))
+    admission = workload.status.admission
+    name = admission.cluster_queue if admission else (local_queue.spec.cluster_queue if local_queue else "")
+    life = Life(
+        workload,
+        local_queue,
+        view.get(ClusterQueue, Key("", name)) if name else None,
+        settings,
+        view,
+        StatusEdit(raw, now),
+        now,
+    )
+    if not workload.spec.active:
+        return stop_inactive(life)
+    wakes: list[Action] = []
+    for rule in RULES:
+        actions = rule(life)
+        if any(not isinstance(action, WakeAt) for action in actions):
+            return [*actions, *wakes]
+        wakes += actions
+    return wakes
+
+
+def let_go(workload: Workload) -> list[Action]:
+    """Deleted: whoever runs it sees that it is gone; the engine gives the quota back when the object disappears."""
+    remaining = [name for name in workload.metadata.finalizers if name != FINALIZER]
+    if len(remaining) == len(workload.metadata.finalizers):
+        return []
+    patch = {"metadata": {"finalizers": remaining}}
+    return [Patch(Ref(Workload.KIND, workload.key), patch, resource_version=workload.metadata.resource_version)]
+
+
+def retire(workload: Workload, finished: Condition, settings: Configuration, now: datetime) -> list[Action]:
+    keep = settings.object_retention_policies.workloads.after_finished
+    ended = parse_time(finished.last_transition_time)
+    if keep is None or ended is None:
+        return []
+    if now < ended + keep:
+        return [WakeAt(ended + keep)]
+    ref = Ref(Workload.KIND, workload.key)
+    event = Event(ref, "Normal", "Deleted", "Deleted: kept long enough after it finished", workload.metadata.uid)
+    return [event, Delete(ref, uid=workload.metadata.uid)]
+
+
+def deactivate_for_cause(life: Life) -> list[Action]:
+    """Kueue decided to stop it for good (a rejected check, too many retries, too long): make that the user's switch."""
+    if life.is_true("DeactivationTarget"):
+        return [Patch(Ref(Workload.KIND, life.workload.key), {"spec": {"active": False}})]
+    return []
+
+
+def stop_inactive(life: Life) -> list[Action]:
+    """Switched off, by the user or for a cause: it leaves, and does not queue again."""
+    target = life.condition("DeactivationTarget")
+    cause = target.reason if target is not None and target.status == "True" else ""
+    evicted = life.condition("Evicted")
+    if evicted is None or evicted.status != "True" or not evicted.reason.startswith("Deactivated"):
+        reason = f"DeactivatedDueTo{cause}" if cause else "Deactivated"
+        message = "The workload is deactivated" + (f" due to {target.message}" if cause and target else "")
+        evict(life.edit, reason, message, cause=cause)
+        life.edit.status.pop("requeueState", None)
+        life.edit.remove_condition("DeactivationTarget")
+        if not life.is_reserved:
+            life.edit.set_condition("QuotaReserved", "False", "Deactivated", message)
+            life.edit.set_condition("Requeued", "False", reason, message)
+        return life.written(life.event(f"EvictedDueTo{reason}", message))
+    return release_evicted(life)
+
+
+def reactivate(life: Life) -> list[Action]:
+    requeued = life.condition("Requeued")
+    if requeued is None or requeued.status == "True" or not requeued.reason.startswith("Deactivated"):
+        return []
+    # Kueue flips only the bare reason; a workload that it deactivated itself then stays parked for ever. We flip both.
+    life.edit.set_condition("Requeued", "True", "Reactivated", "The workload was reactivated")
+    return life.written()
+
+
+def release_evicted(life: Life) -> list[Action]:
+    """A Workload that no job owns has no pods to wait for; for others the job's plan does this, once they are gone."""
+    if not life.is_evicted or life.workload.metadata.controller is not None:
+        return []
+    release(life.edit, life.workload)
+    return life.written()
+
+
+def cancel_without_queue(life: Life) -> list[Action]:
+    """A reservation that is not yet an admission does not survive the loss or the stop of its queues."""
+    stop = queue.why_stopped(life.local_queue, life.cluster_queue, life.workload)
+    if not life.is_reserved or life.is_evicted or stop is None or not stop.cancels_reservation:
+        return []
+    if not life.is_admitted:
+        clear_reservation(life.edit, stop.reason, stop.message)
+        return life.written(life.event(stop.reason, stop.message, warning=True))
+    if stop.drains:
+        evict(life.edit, stop.eviction, stop.message)
+        return life.written(life.event(f"EvictedDueTo{stop.eviction}", stop.message))
+    return []
+
+
+def restart_with_queue(life: Life) -> list[Action]:
+    requeued = life.condition("Requeued")
+    restarted = {"ClusterQueueStopped": "ClusterQueueRestarted", "LocalQueueStopped": "LocalQueueRestarted"}
+    if requeued is None or requeued.status == "True" or requeued.reason not in restarted:
+        return []
+    if queue.why_stopped(life.local_queue, life.cluster_queue, life.workload) is not None:
+        return []
+    life.edit.set_condition("Requeued", "True", restarted[requeued.reason], "The queue was restarted")
+    return life.written()
+
+
+def keep_checks_listed(life: Life) -> list[Action]:
+    if life.cluster_queue is None:
+        return []
+    checks.sync(life.edit, life.workload, life.cluster_queue, life.now)
+    return life.written()
+
+
+def follow_checks(life: Life) -> list[Action]:
+    """A rejected check ends the workload; one that asks for a retry sends it back to the queue."""
+    states = life.workload.status.admission_checks
+    rejected = [check for check in states if check.state == "Rejected"]
+    if rejected and not life.is_true("DeactivationTarget"):
+        names = ", ".join(check.name for check in rejected)
+        message = f"Admission check(s) {names} were rejected"
+        life.edit.set_condition("DeactivationTarget", "True", "AdmissionCheck", message)
+        return life.written(life.event("AdmissionCheckRejected", message, warning=True))
+    retry = [check for check in states if check.state == "Retry"]
+    if retry and life.is_reserved and not life.is_evicted:
+        message = f"At least one admission check asks for a retry: {', '.join(check.name for check in retry)}"
+        checks.delay_requeue(life.edit, retry, life.now)
+        evict(life.edit, "AdmissionCheck", message)
+        return life.written(life.event("EvictedDueToAdmissionCheck", message))
+    return []
+
+
+def complete_admission(life: Life) -> list[Action]:
+    """Phase two: the quota is reserved and every check is ready."""
+    if not life.is_reserved or life.is_admitted or life.is_evicted or not checks.all_ready(life.workload):
+        return []
+    admission = life.workload.status.admission
+    if admission is None:
+        return []
+    if any(ps.delayed_topology_request == "Pending" for ps in admission.pod_set_assignments):
+        return []
+    reserved = life.condition("QuotaReserved")
+    since = parse_time(reserved.last_transition_time if reserved else None)
+    waited = max(0, int((life.now - since).total_seconds())) if since else 0
+    life.edit.set_condition("Admitted", "True", "Admitted", "The workload is admitted")
+    message = f"Admitted by ClusterQueue {admission.cluster_queue}, wait time since reservation was {waited}s"
+    return life.written(life.event("Admitted", message))
+
+
+def time_out_pods(life: Life) -> list[Action]:
+    """Admitted, but its pods do not become ready (again) in time."""
+    settings = life.configuration.wait_for_pods_ready
+    if settings is None or not life.is_admitted or life.is_evicted or life.is_true("PodsReady"):
+        return []
+    ready, admitted = life.condition("PodsReady"), life.condition("Admitted")
+    recovering = ready is not None and ready.reason == "WaitForRecovery"
+    limit = settings.recovery_timeout if recovering else settings.timeout
+    since = parse_time((ready if recovering else admitted).last_transition_time)  # type: ignore[union-attr]
+    if not limit or since is None:
+        return []
+    if life.now < since + limit:
+        return [WakeAt(since + limit)]
+    return give_up_on_pods(life, "WaitForRecovery" if recovering else "WaitForStart")
+
+
+def give_up_on_pods(life: Life, cause: str) -> list[Action]:
+    settings = life.configuration.wait_for_pods_ready
+    assert settings is not None
+    strategy = settings.requeuing_strategy
+    state = life.workload.status.requeue_state
+    attempt = (state.count if state else 0) + 1
+    message = f"Exceeded the PodsReady timeout {life.workload.key}"
+    if strategy.backoff_limit_count is not None and attempt > strategy.backoff_limit_count:
+        limit = "exceeding the maximum number of re-queuing retries"
+        life.edit.set_condition("DeactivationTarget", "True", "RequeuingLimitExceeded", limit)
+        return life.written()
+    delay = min(strategy.backoff_base_seconds * 2 ** (attempt - 1), strategy.backoff_max_seconds)
+    life.edit.status["requeueState"] = {
+        "count": attempt,
+        "requeueAt": timestamp(life.now + timedelta(seconds=delay)),
+    }
+    evict(life.edit, "PodsReadyTimeout", message, cause=cause)
+    return life.written(life.event("EvictedDueToPodsReadyTimeout", message))
+
+
+def end_overlong(life: Life) -> list[Action]:
+    """The maximum execution time counts all rounds in which the workload was admitted."""
+    limit = life.workload.spec.maximum_execution_time_seconds
+    admitted = life.condition("Admitted")
+    if limit is None or not life.is_admitted or life.is_evicted or admitted is None:
+        return []
+    since = parse_time(admitted.last_transition_time)
+    if since is None or life.is_true("DeactivationTarget"):
+        return []
+    end = since + timedelta(seconds=limit - (life.workload.status.accumulated_past_execution_time_seconds or 0))
+    if life.now < end:
+        return [WakeAt(end)]
+    message = f"exceeding the maximum execution time of {limit} seconds"
+    life.edit.set_condition("DeactivationTarget", "True", "MaximumExecutionTimeExceeded", message)
+    life.edit.status.pop("accumulatedPastExecutionTimeSeconds", None)
+    return life.written(life.event("MaximumExecutionTimeExceeded", message, warning=True))
+
+
+def finish_backoff(life: Life) -> list[Action]:
+    """The delay after an eviction is over: the workload may be tried again."""
+    requeued, state = life.condition("Requeued"), life.workload.status.requeue_state
+    if life.is_reserved or requeued is None or requeued.status == "True":
+        return []
+    if requeued.reason not in ("PodsReadyTimeout", "AdmissionCheck"):
+        return []
+    at = parse_time(state.requeue_at) if state else None
+    if at is not None and life.now < at:
+        return [WakeAt(at)]
+    life.edit.set_condition("Requeued", "True", "BackoffFinished", "The workload backoff was finished")
+    if at is not None:
+        life.edit.status["requeueState"].pop("requeueAt", None)
+    return life.written()
+
+
+def say_why_not_queued(life: Life) -> list[Action]:
+    """A workload that cannot even queue says so; one that queues is told by the scheduler."""
+    if life.is_reserved:
+        return []
+    if life.workload.metadata.annotations.get("kueue.x-k8s.io/admission-gated-by"):
+        life.edit.set_condition("QuotaReserved", "False", "AdmissionGated", "The admission is gated by annotation")
+        return life.written(life.event("AdmissionGated", "The admission is gated by annotation"))
+    stop = queue.why_stopped(life.local_queue, life.cluster_queue, life.workload)
+    if stop is None:
+        return []
+    life.edit.set_condition("QuotaReserved", "False", stop.reason, stop.message)
+    return life.written(life.event(stop.reason, stop.message, warning=True))
+
+
+RULES: tuple[Callable[[Life], list[Action]], ...] = (
+    deactivate_for_cause,
+    reactivate,
+    release_evicted,
+    follow_checks,
+    cancel_without_queue,
+    restart_with_queue,
+    keep_checks_listed,
+    complete_admission,
+    time_out_pods,
+    end_overlong,
+    finish_backoff,
+    say_why_not_queued,
+)
