@@ -1,9 +1,9 @@
 """
 The answers of an API server that says no: one exception, and a constructor for each reason.
 
-Every refusal is an ``ApiError``; its ``status()`` is the Status object that goes over the wire. Which parts of ``details``
-a reason has (an empty object, none at all, name and kind) is fixed by what the clients of Kubernetes have come to
-expect, so it is decided here and nowhere else.
+Every refusal is an ``ApiError``; its ``status()`` is the Status object that goes over the wire. What a reason has in its
+details (an empty object, none at all, name and kind) is fixed by what the clients of Kubernetes have come to expect, so
+it is decided here and nowhere else.
 
 Raised by: every module of the server; rendered by: server/routes.py.
 Kubernetes: apimachinery/pkg/api/errors.

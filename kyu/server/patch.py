@@ -1,0 +1,186 @@
+"""
+JSON patch (RFC 6902) and merge patch (RFC 7396), with the habits of the library that Kubernetes uses.
+
+Three of its habits differ from the letter of the RFC and clients rely on them: ``replace`` of a key that is absent adds
+it, ``test`` of an absent path against null passes, and an index may count from the end.
+The object that is given is never changed; the result shares nothing with it.
+
+Called by: server/resources.py. Strategic merge patch is in strategic.py, server-side apply in managed.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from kyu.api.meta import Json
+from kyu.server import errors
+
+MAX_OPERATIONS = 10_000
+
+
+class PatchFailed(Exception):
+    """An operation that does not fit the object."""
+
+
+def clone(value: Any) -> Any:
+    """A deep copy of JSON; several times faster than ``copy.deepcopy``."""
+    if isinstance(value, dict):
+        return {key: clone(item) if isinstance(item, dict | list) else item for key, item in value.items()}
+    if isinstance(value, list):
+        return [clone(item) if isinstance(item, dict | list) else item for item in value]
+    return value
+
+
+def merge_patch(obj: Json, patch: Any) -> Json:
+    """Null deletes, maps merge, everything else replaces."""
+    if not isinstance(patch, dict):
+        raise errors.bad_request("a merge patch must be a JSON object")
+    return _merged(obj, patch)
+
+
+def _merged(value: Any, patch: Json) -> Json:
+    result: Json = clone(value) if isinstance(value, dict) else {}
+    for key, change in patch.items():
+        if change is None:
+            result.pop(key, None)
+        elif isinstance(change, dict):
+            result[key] = _merged(result.get(key), change)
+        else:
+            result[key] = clone(change)
+    return result
+
+
+class Operation(msgspec.Struct, frozen=True):
+    """One step of a JSON patch as it is sent."""
+
+    op: str
+    path: str
+    from_: str = msgspec.field(name="from", default="")
+    value: Any = None
+
+
+def json_patch(obj: Json, operations: Any) -> Json:
+    """All operations or none: the first that fails refuses the patch."""
+    try:
+        steps = msgspec.convert(operations, list[Operation])
+    except msgspec.ValidationError as error:
+        raise errors.bad_request(f"error decoding patch: {error}") from None
+    if len(steps) > MAX_OPERATIONS:
+        message = f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(steps)}"
+        raise errors.too_large(message)
+    result: Json = clone(obj)
+    try:
+        for step in steps:
+            _apply(result, step)
+    except PatchFailed:
+        raise errors.rejected_patch() from None
+    return result
+
+
+def _apply(document: Json, step: Operation) -> None:
+    match step.op:
+        case "add":
+            _add(document, step.path, clone(step.value))
+        case "remove":
+            _remove(document, step.path)
+        case "replace":
+            _replace(document, step.path, clone(step.value))
+        case "move":
+            value = _find(document, step.from_)
+            _remove(document, step.from_)
+            _add(document, step.path, value)
+        case "copy":
+            _add(document, step.path, clone(_find(document, step.from_)))
+        case "test":
+            _test(document, step.path, step.value)
+        case _:
+            raise PatchFailed(f"unknown operation {step.op}")
+
+
+def _parts(pointer: str) -> list[str]:
+    if not pointer.startswith("/"):
+        raise PatchFailed(f"the path {pointer!r} does not start with a slash")
+    return [part.replace("~1", "/").replace("~0", "~") for part in pointer[1:].split("/")]
+
+
+def _parent(document: Json, pointer: str) -> tuple[Any, str]:
+    """The container that holds the last part of a path, and that part."""
+    *path, last = _parts(pointer)
+    value: Any = document
+    for part in path:
+        value = _child(value, part)
+    if not isinstance(value, dict | list):
+        raise PatchFailed(f"nothing at {pointer}")
+    return value, last
+
+
+def _child(container: Any, part: str) -> Any:
+    if isinstance(container, dict) and part in container:
+        return container[part]
+    if isinstance(container, list):
+        return container[_index(part, container, beyond=0)]
+    raise PatchFailed(f"no {part!r} here")
+
+
+def _index(part: str, items: Sequence[Any], *, beyond: int) -> int:
+    """An index of the list; ``beyond`` 1 allows the place after the last item."""
+    try:
+        index = int(part)
+    except ValueError:
+        raise PatchFailed(f"{part!r} is no index") from None
+    if index < 0:
+        index += len(items) + beyond
+    if not 0 <= index < len(items) + beyond:
+        raise PatchFailed(f"index {part} is out of range")
+    return index
+
+
+def _find(document: Json, pointer: str) -> Any:
+    container, last = _parent(document, pointer)
+    return _child(container, last)
+
+
+def _add(document: Json, pointer: str, value: Any) -> None:
+    container, last = _parent(document, pointer)
+    if isinstance(container, dict):
+        container[last] = value
+    elif last == "-":
+        container.append(value)
+    else:
+        container.insert(_index(last, container, beyond=1), value)
+
+
+def _remove(document: Json, pointer: str) -> None:
+    container, last = _parent(document, pointer)
+    _child(container, last)
+    del container[last if isinstance(container, dict) else _index(last, container, beyond=0)]
+
+
+def _replace(document: Json, pointer: str, value: Any) -> None:
+    container, last = _parent(document, pointer)
+    container[last if isinstance(container, dict) else _index(last, container, beyond=0)] = value
+
+
+def _test(document: Json, pointer: str, value: Any) -> None:
+    try:
+        found = _find(document, pointer)
+    except PatchFailed:
+        if value is not None:
+            raise
+        return
+    if not same(found, value):
+        raise PatchFailed(f"{pointer} is not the tested value")
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equality of JSON, where true is not 1."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    return bool(left == right)

@@ -1,0 +1,147 @@
+"""
+Strategic merge patch: a merge that knows by which key the items of a list are the same.
+
+The schema says of each list whether it is merged (``x-kubernetes-patch-strategy``) and by which key; all other lists
+are replaced. A patch may carry directives: ``$patch`` on a map or an item of a list, ``$deleteFromPrimitiveList/FIELD``,
+``$setElementOrder/FIELD`` and ``$retainKeys``.
+
+Called by: server/resources.py, for built-in kinds only (custom kinds refuse this patch type).
+Kubernetes: apimachinery/pkg/util/strategicpatch.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from kyu.api.meta import Json
+from kyu.server import errors
+from kyu.server.patch import clone
+from kyu.server.schema_node import Schema
+
+DIRECTIVE: Final = "$patch"
+RETAIN: Final = "$retainKeys"
+DELETE_PRIMITIVE: Final = "$deleteFromPrimitiveList/"
+ORDER: Final = "$setElementOrder/"
+ANY: Final = Schema({})
+
+
+def strategic_patch(schema: Schema, obj: Json, patch: Any) -> Json:
+    """The patched object; what was given is not changed."""
+    if not isinstance(patch, dict):
+        raise errors.bad_request("a strategic merge patch must be a JSON object")
+    return _merge_map(schema, obj, patch)
+
+
+def _merge_map(schema: Schema, original: Json, patch: Json) -> Json:
+    directive = patch.get(DIRECTIVE)
+    if directive == "delete":
+        return {}
+    if directive == "replace":
+        return _without_directives(patch)
+    if directive not in (None, "merge") and original and schema.additional is None:
+        raise errors.internal(f"unknown patch type found: {directive} in map: {patch}")
+    result = _retained(original, patch)
+    for key, change in patch.items():
+        if key.startswith(DELETE_PRIMITIVE):
+            field = key.removeprefix(DELETE_PRIMITIVE)
+            if isinstance(result.get(field), list):
+                result[field] = [item for item in result[field] if item not in change]
+        elif key.startswith(ORDER):
+            field = key.removeprefix(ORDER)
+            if field not in patch:
+                _sort_field(schema.child(field), result, field, original, change)
+        elif change is None:
+            result.pop(key, None)
+        elif key not in (DIRECTIVE, RETAIN):
+            _merge_field(schema.child(key) or ANY, result, key, change, patch.get(ORDER + key))
+    return result
+
+
+def _retained(original: Json, patch: Json) -> Json:
+    """A copy of the original, cut to the keys of ``$retainKeys`` where the patch has that."""
+    retain = patch.get(RETAIN)
+    if retain is None:
+        return {key: clone(value) for key, value in original.items()}
+    if unlisted := [key for key in patch if key not in retain and not key.startswith("$")]:
+        raise errors.bad_request(f"$retainKeys does not contain all keys of the patch: {', '.join(unlisted)}")
+    return {key: clone(value) for key, value in original.items() if key in retain}
+
+
+def _merge_field(schema: Schema, result: Json, key: str, change: Any, order: list[Any] | None) -> None:
+    present = result.get(key)
+    if isinstance(change, dict):
+        result[key] = _merge_map(schema, present if isinstance(present, dict) else {}, change)
+        if change.get(DIRECTIVE) == "delete":
+            del result[key]
+    elif isinstance(change, list) and "merge" in schema.patch_strategies:
+        result[key] = _merge_list(schema, present if isinstance(present, list) else [], change, order)
+    else:
+        result[key] = _cleaned(change)
+
+
+def _merge_list(schema: Schema, original: list[Any], patch: list[Any], order: list[Any] | None) -> list[Any]:
+    merge_key = schema.patch_merge_key
+    if not merge_key:
+        merged = original + [item for item in dict.fromkeys(patch) if item not in original]
+        return _ordered(merged, original, patch if order is None else order, "")
+    plain = [item for item in patch if isinstance(item, dict) and DIRECTIVE not in item]
+    special = [item for item in patch if isinstance(item, dict) and DIRECTIVE in item]
+    if any(item[DIRECTIVE] == "replace" for item in special):
+        return [_cleaned(item) for item in plain]
+    for item in plain + special:
+        if merge_key not in item:
+            raise errors.internal(f"map: {item} does not contain declared merge key: {merge_key}")
+    deleted = [item[merge_key] for item in special if item[DIRECTIVE] == "delete"]
+    kept = [item for item in original if item.get(merge_key) not in deleted]
+    merged = _merge_items(schema.items or ANY, merge_key, kept, plain)
+    return _ordered(merged, original, plain if order is None else order, merge_key)
+
+
+def _merge_items(items: Schema, merge_key: str, original: list[Any], patch: list[Json]) -> list[Any]:
+    result = [clone(item) for item in original]
+    for change in patch:
+        place = next((i for i, item in enumerate(result) if item.get(merge_key) == change[merge_key]), None)
+        if place is None:
+            result.append(_merge_map(items, {}, change))
+        else:
+            result[place] = _merge_map(items, result[place], change)
+    return result
+
+
+def _sort_field(schema: Schema | None, result: Json, field: str, original: Json, order: list[Any]) -> None:
+    """``$setElementOrder`` without the list itself: only the order changes."""
+    if schema is not None and isinstance(result.get(field), list):
+        result[field] = _ordered(result[field], original[field], order, schema.patch_merge_key)
+
+
+def _ordered(merged: list[Any], original: list[Any], order: list[Any], merge_key: str) -> list[Any]:
+    """Items of the patch in its order; the others are put before the first of them that they stood before.
+
+    A new item was nowhere before, so it is never passed: it comes as early as the patch's own order allows.
+    """
+
+    def name(item: Any) -> Any:
+        return item.get(merge_key) if isinstance(item, dict) else item
+
+    wanted, lived = [name(item) for item in order], [name(item) for item in original]
+    patched = sorted((item for item in merged if name(item) in wanted), key=lambda item: wanted.index(name(item)))
+    others = [item for item in merged if name(item) not in wanted]
+    result: list[Any] = []
+    for item in patched:
+        while others and name(item) in lived and lived.index(name(others[0])) < lived.index(name(item)):
+            result.append(others.pop(0))
+        result.append(item)
+    return result + others
+
+
+def _without_directives(patch: Json) -> Json:
+    """What a patch leaves when there is nothing to merge it with: no directives and no nulls."""
+    return {k: _cleaned(v) for k, v in patch.items() if not k.startswith("$") and v is not None}
+
+
+def _cleaned(value: Any) -> Any:
+    if isinstance(value, dict):
+        return _without_directives(value)
+    if isinstance(value, list):
+        return [_cleaned(item) for item in value]
+    return value
