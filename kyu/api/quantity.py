@@ -140,7 +140,7 @@ def _binary_text(units: int) -> str:
 
 @lru_cache(maxsize=65536, typed=True)
 def amount(resource: str, value: QuantityValue) -> int:
-    """The engine's integer: milli-cpu or whole units, rounded up, kept within 64 bits."""
+    """The engine's integer: milli-cpu or whole units, rounded up (away from zero), kept within 64 bits."""
     return max(LOWEST, min(UNLIMITED, _units(resource, parse(value))))
 
 
@@ -157,7 +157,8 @@ def exact_amount(resource: str, quantity: Quantity) -> int:
 
 
 def _units(resource: str, quantity: Quantity) -> int:
-    return -(-quantity.nanos // (MICRO if resource == "cpu" else NANO))
+    unit = MICRO if resource == "cpu" else NANO
+    return -(-quantity.nanos // unit) if quantity.nanos > 0 else quantity.nanos // unit
 
 
 def add(a: int, b: int) -> int:
