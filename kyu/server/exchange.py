@@ -1,0 +1,115 @@
+"""
+A request and its answer, as values: what the HTTP server and the in-process client both speak.
+
+Called by: server/http.py and app.py (make requests, send answers), server/routes.py (turns one into the other).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from kyu.api.meta import Json
+from kyu.server import errors
+
+JSON = "application/json"
+encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Who asks. The group ``system:masters`` may do everything."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+
+
+ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Header names are in lower case; of a query parameter that is repeated, the first counts."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    user: User = ANONYMOUS
+
+    @property
+    def accept(self) -> str:
+        return self.headers.get("accept", "")
+
+    @property
+    def content_type(self) -> str:
+        """The media type without its parameters."""
+        return self.headers.get("content-type", "").partition(";")[0].strip()
+
+
+class Stream(Protocol):
+    """An answer without an end: a watch, or a log that is followed."""
+
+    def __aiter__(self) -> AsyncIterator[bytes]: ...
+
+    def close(self) -> None:
+        """End it soon; called when the client has gone or the server stops."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    status: int
+    body: bytes | Stream = b""
+    content_type: str = JSON
+    warnings: tuple[str, ...] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def json_response(status: int, body: Json, *, content_type: str = JSON, warnings: tuple[str, ...] = ()) -> Response:
+    return Response(status, encode(body) + b"\n", content_type, warnings)
+
+
+def text_response(status: int, text: str) -> Response:
+    return Response(status, text.encode(), "text/plain; charset=utf-8")
+
+
+def error_response(error: errors.ApiError) -> Response:
+    headers = {}
+    if error.details and "retryAfterSeconds" in error.details:
+        headers["Retry-After"] = str(error.details["retryAfterSeconds"])
+    return Response(error.code, encode(error.status()) + b"\n", headers=headers)
+
+
+def parse_query(text: str) -> dict[str, str]:
+    query: dict[str, str] = {}
+    for name, value in parse_qsl(text, keep_blank_values=True):
+        query.setdefault(name, value)
+    return query
+
+
+class Handler(Protocol):
+    async def __call__(self, request: Request) -> Response: ...
+
+
+class TextStream:
+    """Bytes that a producer puts in as they come, for a reader that may be slower."""
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+    def put(self, data: bytes) -> None:
+        self._queue.put_nowait(data)
+
+    def close(self) -> None:
+        self._queue.put_nowait(None)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while (data := await self._queue.get()) is not None:
+            yield data

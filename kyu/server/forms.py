@@ -1,0 +1,175 @@
+"""
+How an object is written for a client: whole, as a row of a Table, or as its metadata alone.
+
+The Accept header chooses the form. All forms have the same three methods, so that get, list and watch need not know
+which one they serve. The whole form joins the stored bytes without reading them.
+
+Called by: server/reads.py, server/watch.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from kyu.api.meta import Json
+from kyu.server import errors, table
+from kyu.server.exchange import encode
+from kyu.server.registry import Resource
+from kyu.server.store import Record
+
+decode: Callable[[bytes], Json] = msgspec.json.Decoder(dict[str, Any]).decode
+
+JSON = "application/json"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+ACCEPTED = (JSON, "application/yaml", PROTOBUF)
+META_VERSIONS = ("v1", "v1beta1")
+
+
+class Form(Protocol):
+    @property
+    def key(self) -> object:
+        """Equal keys write equal bytes: what one watcher has made, others can share. None: share nothing."""
+
+    def one(self, record: Record) -> bytes: ...
+
+    def many(self, records: Sequence[Record], metadata: Json) -> Iterable[bytes]: ...
+
+    def in_event(self, record: Record, *, is_first: bool) -> bytes: ...
+
+
+def choose(resource: Resource, accept: str, include: str = "") -> Form:
+    """The first form of the Accept header that is served; 406 if there is none."""
+    for clause in (accept or JSON).split(","):
+        media_type, *parameters = (part.strip() for part in clause.split(";"))
+        if media_type not in (JSON, "*/*", "application/*", "application/json;stream=watch"):
+            continue
+        values = dict(p.split("=", 1) for p in parameters if "=" in p)
+        wanted = values.get("as", "")
+        if not wanted:
+            return Whole(resource)
+        if values.get("g") != "meta.k8s.io" or values.get("v") not in META_VERSIONS:
+            continue
+        api_version = f"meta.k8s.io/{values['v']}"
+        if wanted == "Table":
+            return Table(resource, api_version, include or "Metadata")
+        if wanted in ("PartialObjectMetadata", "PartialObjectMetadataList"):
+            return Metadata(resource, api_version)
+    if is_protobuf_only(accept):
+        # A client that can read only protobuf gets the reason in words, not bytes it cannot read.
+        raise errors.not_acceptable((JSON,))
+    raise errors.not_acceptable(ACCEPTED[:1] if resource.is_custom else (JSON,))
+
+
+def is_protobuf_only(accept: str) -> bool:
+    return all(clause.strip().startswith(PROTOBUF) for clause in accept.split(","))
+
+
+def served_value(resource: Resource, record: Record) -> bytes:
+    """The object in the version of the resource, without kind and apiVersion."""
+    if not resource.needs_conversion:
+        return record.value
+    return encode(served_object(resource, record))
+
+
+def served_object(resource: Resource, record: Record) -> Json:
+    """The object in the version of the resource, decoded, without kind and apiVersion."""
+    obj = decode(record.value)
+    if resource.needs_conversion:
+        assert resource.convert is not None
+        obj = resource.convert(obj, resource.stored_version, resource.kind.version)
+    return obj
+
+
+class Whole:
+    def __init__(self, resource: Resource) -> None:
+        self._resource = resource
+        self.key: object = ("whole", resource.kind.version)
+
+    def one(self, record: Record) -> bytes:
+        return self._resource.prefix + served_value(self._resource, record)[1:]
+
+    def many(self, records: Sequence[Record], metadata: Json) -> Iterable[bytes]:
+        """Items of built-in kinds have no kind of their own; those of custom kinds do."""
+        resource = self._resource
+        if resource.is_custom:
+            metadata = {"continue": "", **metadata}
+        api_version = resource.kind.api_version
+        head = {"kind": resource.list_kind, "apiVersion": api_version, "metadata": metadata}
+        yield encode(head)[:-1] + b',"items":['
+        start = b"," + resource.prefix if resource.is_custom else b",{"
+        items = [start + served_value(resource, record)[1:] for record in records]
+        if items:
+            items[0] = items[0][1:]
+        yield b"".join(items)
+        yield b"]}\n"
+
+    def in_event(self, record: Record, *, is_first: bool) -> bytes:
+        return self.one(record)
+
+
+class Metadata:
+    def __init__(self, resource: Resource, api_version: str) -> None:
+        self._resource = resource
+        self._api_version = api_version
+        self.key: object = ("metadata", api_version)
+
+    def one(self, record: Record) -> bytes:
+        return encode(partial(decode(record.value), self._api_version))
+
+    def many(self, records: Sequence[Record], metadata: Json) -> Iterable[bytes]:
+        items = [partial(decode(record.value), self._api_version) for record in records]
+        head = {"kind": "PartialObjectMetadataList", "apiVersion": self._api_version, "metadata": metadata}
+        yield encode({**head, "items": items}) + b"\n"
+
+    def in_event(self, record: Record, *, is_first: bool) -> bytes:
+        return self.one(record)
+
+
+class Table:
+    # A row has the age at the time of writing, and only the first of a watch has columns: nothing to share.
+    key = None
+
+    def __init__(self, resource: Resource, api_version: str, include: str) -> None:
+        if include not in ("None", "Metadata", "Object"):
+            raise errors.bad_request(f'unrecognized includeObject value: "{include}"')
+        self._resource = resource
+        self._api_version = api_version
+        self._include = include
+
+    def one(self, record: Record) -> bytes:
+        return encode(self._table([record], {"resourceVersion": str(record.version)}, with_columns=True))
+
+    def many(self, records: Sequence[Record], metadata: Json) -> Iterable[bytes]:
+        yield encode(self._table(records, metadata, with_columns=True)) + b"\n"
+
+    def in_event(self, record: Record, *, is_first: bool) -> bytes:
+        return encode(self._table([record], {"resourceVersion": str(record.version)}, with_columns=is_first))
+
+    def _table(self, records: Sequence[Record], metadata: Json, *, with_columns: bool) -> Json:
+        now = table.now()
+        return {
+            "kind": "Table",
+            "apiVersion": self._api_version,
+            "metadata": metadata,
+            "columnDefinitions": table.definitions(self._resource) if with_columns else None,
+            "rows": [self._row(record, now) for record in records],
+        }
+
+    def _row(self, record: Record, now: Any) -> Json:
+        obj = served_object(self._resource, record)
+        row = {"cells": table.cells(self._resource, obj, now)}
+        match self._include:
+            case "Object":
+                kind = self._resource.kind
+                return {**row, "object": {"kind": kind.kind, "apiVersion": kind.api_version, **obj}}
+            case "Metadata":
+                return {**row, "object": partial(obj, self._api_version)}
+            case _:
+                return {**row, "object": None}
+
+
+def partial(obj: Json, api_version: str) -> Json:
+    return {"kind": "PartialObjectMetadata", "apiVersion": api_version, "metadata": obj["metadata"]}

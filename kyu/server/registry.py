@@ -1,0 +1,163 @@
+"""
+What is served: every resource in every version, by its path.
+
+A Resource is one version of one kind, with all that the verbs need to know of it: names, schema, subresources, columns,
+and how an object gets from the stored version to this one and back. Built-in kinds are there from the start; those of
+CustomResourceDefinitions come and go as their definitions do.
+
+Called by: server/routes.py (which resource is this path?), server/discovery.py (what is there?). Filled by server/kinds.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from kyu.api.meta import Json, Kind
+from kyu.server.schema import Schema
+
+ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+# (object, from version, to version) -> object
+Converter = Callable[[Json, str, str], Json]
+
+
+@dataclass(frozen=True, slots=True)
+class Subresource:
+    name: str
+    kind: Kind
+    verbs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of ``kubectl get``. Priority 0 is always shown, others with ``-o wide``."""
+
+    name: str
+    type: str
+    path: str
+    description: str = ""
+    format: str = ""
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ScalePaths:
+    """Where a custom kind keeps what the scale subresource shows."""
+
+    spec_replicas: str
+    status_replicas: str
+    selector: str = ""
+
+
+@dataclass(frozen=True)
+class Resource:
+    kind: Kind
+    singular: str
+    list_kind: str
+    schema: Schema
+    verbs: tuple[str, ...] = ALL_VERBS
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    subresources: Mapping[str, Subresource] = field(default_factory=dict)
+    columns: tuple[Column, ...] = ()
+    scale: ScalePaths | None = None
+    selectable_fields: tuple[str, ...] = ()
+    stored_version: str = ""
+    convert: Converter | None = None
+    is_custom: bool = False
+    # Sent as a Warning header with every answer of a deprecated version.
+    deprecation: str = ""
+
+    @cached_property
+    def storage(self) -> str:
+        """The name under which all versions of the kind are stored."""
+        return storage_name(self.kind.group, self.kind.plural)
+
+    @cached_property
+    def prefix(self) -> bytes:
+        """What an object in JSON starts with, up to its first own field."""
+        return f'{{"kind":"{self.kind.kind}","apiVersion":"{self.kind.api_version}",'.encode()
+
+    @property
+    def has_status(self) -> bool:
+        return "status" in self.subresources
+
+    @property
+    def needs_conversion(self) -> bool:
+        return self.convert is not None and self.stored_version != self.kind.version
+
+
+def storage_name(group: str, plural: str) -> str:
+    return f"{plural}.{group}" if group else plural
+
+
+class Registry:
+    """The resources by group, version and plural; groups in the order in which they were added."""
+
+    def __init__(self) -> None:
+        self._by_group: dict[str, dict[str, dict[str, Resource]]] = {}
+        self._by_storage: dict[str, Resource] = {}
+        # Counts every change of what is served; what is made from the registry can be kept until it moves.
+        self.edition = 0
+
+    def add(self, resources: Iterable[Resource]) -> None:
+        for resource in resources:
+            kind = resource.kind
+            versions = self._by_group.setdefault(kind.group, {})
+            versions.setdefault(kind.version, {})[kind.plural] = resource
+            if kind.version == resource.stored_version or resource.storage not in self._by_storage:
+                self._by_storage[resource.storage] = resource
+        self.edition += 1
+
+    def remove(self, group: str, plural: str) -> None:
+        versions = self._by_group.get(group, {})
+        for version in list(versions):
+            versions[version].pop(plural, None)
+            if not versions[version]:
+                del versions[version]
+        if not versions:
+            self._by_group.pop(group, None)
+        self._by_storage.pop(storage_name(group, plural), None)
+        self.edition += 1
+
+    def find(self, group: str, version: str, plural: str) -> Resource | None:
+        return self._by_group.get(group, {}).get(version, {}).get(plural)
+
+    def stored(self, storage: str) -> Resource | None:
+        """The resource in the version that is stored."""
+        return self._by_storage.get(storage)
+
+    def find_kind(self, api_version: str, kind: str) -> Resource | None:
+        group, _, version = api_version.rpartition("/")
+        resources = self._by_group.get(group, {}).get(version, {}).values()
+        return next((r for r in resources if r.kind.kind == kind), None)
+
+    def groups(self) -> list[str]:
+        return list(self._by_group)
+
+    def versions(self, group: str) -> list[str]:
+        """In order of preference: v1 before v1beta2 before v1beta1 before v1alpha1."""
+        return sorted(self._by_group.get(group, {}), key=_preference)
+
+    def resources(self, group: str, version: str) -> list[Resource]:
+        return list(self._by_group.get(group, {}).get(version, {}).values())
+
+    def all_stored(self) -> list[Resource]:
+        return list(self._by_storage.values())
+
+
+def _preference(version: str) -> tuple[int, int, int, str]:
+    """Kubernetes: apimachinery/pkg/version, the order of kube-like versions; others come last, by name."""
+    digits, stage, minor = "", 0, ""
+    rest = version.removeprefix("v")
+    for name, rank in (("alpha", 2), ("beta", 1)):
+        if name in rest:
+            digits, _, minor = rest.partition(name)
+            stage = rank
+            break
+    else:
+        digits = rest
+    if not version.startswith("v") or not digits.isdigit() or (minor and not minor.isdigit()):
+        return 3, 0, 0, version
+    return stage, -int(digits), -int(minor or 0), version

@@ -1,0 +1,105 @@
+"""
+Questions about rights: ``kubectl auth can-i``, ``whoami``, and what other servers ask about a user.
+
+A review is created and answered, never stored.
+
+Called by: server/routes.py. Kubernetes: authorization.k8s.io/v1, authentication.k8s.io/v1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kyu.api.meta import Json, Kind
+from kyu.server import errors, rbac
+from kyu.server.exchange import User
+
+AUTHORIZATION = "authorization.k8s.io"
+AUTHENTICATION = "authentication.k8s.io"
+
+Review = Callable[[rbac.Authorizer, User, Json], Json]
+
+
+def _self_access(authorizer: rbac.Authorizer, user: User, spec: Json) -> Json:
+    return _verdict(authorizer, user, spec)
+
+
+def _access(authorizer: rbac.Authorizer, user: User, spec: Json) -> Json:
+    if not spec.get("user") and not spec.get("groups"):
+        raise errors.bad_request("spec.user or spec.groups must be set")
+    asked = User(spec.get("user", ""), tuple(spec.get("groups") or ()), spec.get("uid", ""))
+    return _verdict(authorizer, asked, spec)
+
+
+def _self_rules(authorizer: rbac.Authorizer, user: User, spec: Json) -> Json:
+    if not spec.get("namespace"):
+        raise errors.bad_request("no namespace on request")
+    rules = authorizer.rules(user, spec["namespace"])
+    return {
+        "resourceRules": [_resource_rule(rule) for rule in rules if rule.resources],
+        "nonResourceRules": [
+            {"verbs": list(rule.verbs), "nonResourceURLs": list(rule.non_resource_urls)}
+            for rule in rules
+            if rule.non_resource_urls
+        ],
+        "incomplete": False,
+    }
+
+
+def _self_subject(authorizer: rbac.Authorizer, user: User, spec: Json) -> Json:
+    info: Json = {"username": user.name, "groups": list(user.groups)}
+    if user.uid:
+        info["uid"] = user.uid
+    return {"userInfo": info}
+
+
+def _resource_rule(rule: rbac.Rule) -> Json:
+    entry: Json = {"verbs": list(rule.verbs), "apiGroups": list(rule.api_groups), "resources": list(rule.resources)}
+    if rule.resource_names:
+        entry["resourceNames"] = list(rule.resource_names)
+    return entry
+
+
+def _verdict(authorizer: rbac.Authorizer, user: User, spec: Json) -> Json:
+    resource, other = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    if (resource is None) == (other is None):
+        raise errors.bad_request("exactly one of spec.resourceAttributes and spec.nonResourceAttributes must be set")
+    if resource is not None:
+        attributes = rbac.Attributes(
+            verb=resource.get("verb", ""),
+            group=resource.get("group", ""),
+            resource=resource.get("resource", ""),
+            subresource=resource.get("subresource", ""),
+            namespace=resource.get("namespace", ""),
+            name=resource.get("name", ""),
+        )
+    else:
+        assert other is not None
+        attributes = rbac.Attributes(verb=other.get("verb", ""), path=other.get("path", ""))
+    return {"allowed": authorizer.is_allowed(user, attributes)}
+
+
+REVIEWS: dict[str, Review] = {
+    "selfsubjectaccessreviews": _self_access,
+    "subjectaccessreviews": _access,
+    "localsubjectaccessreviews": _access,
+    "selfsubjectrulesreviews": _self_rules,
+    "selfsubjectreviews": _self_subject,
+}
+
+KINDS = (
+    Kind(AUTHORIZATION, "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False),
+    Kind(AUTHORIZATION, "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False),
+    Kind(AUTHORIZATION, "v1", "LocalSubjectAccessReview", "localsubjectaccessreviews"),
+    Kind(AUTHORIZATION, "v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews", namespaced=False),
+    Kind(AUTHENTICATION, "v1", "SelfSubjectReview", "selfsubjectreviews", namespaced=False),
+)
+
+
+def answer(authorizer: rbac.Authorizer, kind: Kind, user: User, body: Json) -> Json:
+    status = REVIEWS[kind.plural](authorizer, user, body.get("spec") or {})
+    metadata = {**(body.get("metadata") or {}), "creationTimestamp": None}
+    shown: Json = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
+    if "spec" in body:
+        shown["spec"] = body["spec"]
+    return {**shown, "status": status}

@@ -1,0 +1,199 @@
+"""
+Watches: each client gets every change of what it looks at, once and in order, as lines of JSON.
+
+The hub hears each change when it is on disk and hands it to the watchers of the resource. A watcher keeps what its client
+has not taken yet; the bytes of an event are made when they are sent, once for all watchers that want the same form.
+A client that is too slow is cut off: it comes back with the version it has seen.
+
+Called by: server/reads.py. Kubernetes: apiserver/pkg/storage/cacher.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Literal
+
+from kyu.api.meta import Json
+from kyu.server.exchange import encode
+from kyu.server.forms import Form, decode
+from kyu.server.registry import Resource
+from kyu.server.store import Change, Record, Store
+
+# How many events a client may be behind before it is cut off.
+MAXIMAL_BACKLOG = 100_000
+# How many events, and about how many bytes, go out at once.
+SLICE = 200
+BOOKMARK_SECONDS = 60.0
+
+EventType = Literal["ADDED", "MODIFIED", "DELETED"]
+Matches = Callable[[Record], bool]
+
+
+class Hub:
+    """Hands each change to the watchers of its resource."""
+
+    def __init__(self, store: Store) -> None:
+        self._watchers: dict[str, set[Watcher]] = {}
+        store.listen(self._publish)
+
+    def _publish(self, change: Change) -> None:
+        for watcher in self._watchers.get(change.record.resource, ()):
+            watcher.offer(change)
+
+    def add(self, watcher: Watcher) -> None:
+        self._watchers.setdefault(watcher.resource.storage, set()).add(watcher)
+
+    def remove(self, watcher: Watcher) -> None:
+        self._watchers.get(watcher.resource.storage, set()).discard(watcher)
+
+    def close_all(self, resource: str) -> None:
+        """End the watches of a resource that is served no more."""
+        for watcher in list(self._watchers.get(resource, ())):
+            watcher.close()
+
+    def count(self) -> int:
+        return sum(map(len, self._watchers.values()))
+
+
+class Watcher:
+    """One open watch: a Stream of lines."""
+
+    def __init__(
+        self, hub: Hub, store: Store, resource: Resource, form: Form, namespace: str | None, matches: Matches | None
+    ) -> None:
+        self.resource = resource
+        self._hub = hub
+        self._store = store
+        self._form = form
+        self._namespace = namespace
+        self._matches = matches
+        self._events: deque[tuple[EventType, Record, Change | None] | bytes] = deque()
+        self._floor = 0
+        self._ready = asyncio.Event()
+        self._is_closed = False
+        self._wants_bookmarks = False
+        self._timers: list[asyncio.TimerHandle] = []
+        self._sent_any = False
+
+    # Setting up, by server/reads.py.
+
+    def start(self, *, after: int, timeout_seconds: float, bookmarks: bool) -> None:
+        """Hear of changes after a version from now on."""
+        self._floor = after
+        self._wants_bookmarks = bookmarks
+        self._hub.add(self)
+        loop = asyncio.get_running_loop()
+        self._timers.append(loop.call_later(timeout_seconds, self.close))
+        if bookmarks:
+            self._timers.append(loop.call_later(BOOKMARK_SECONDS, self._bookmark_and_again))
+
+    def put_first(self, records: Iterable[Record]) -> None:
+        """The present objects come as ADDED, before anything else."""
+        present: list[tuple[EventType, Record, None]] = [("ADDED", r, None) for r in records if self._sees(r)]
+        self._events.extendleft(reversed(present))
+        self._ready.set()
+
+    def put_history(self, changes: Iterable[Change]) -> None:
+        """What was read from the past comes before what was heard meanwhile."""
+        heard, self._events = self._events, deque()
+        for change in changes:
+            self.offer(change)
+        self._events.extend(heard)
+
+    def put_error(self, status: Json) -> None:
+        self._events.append(encode({"type": "ERROR", "object": status}) + b"\n")
+        self.close()
+
+    def put_bookmark(self, *, ends_initial_events: bool = False) -> None:
+        metadata: Json = {"resourceVersion": str(max(self._store.version, self._floor))}
+        if ends_initial_events:
+            metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
+        kind = self.resource.kind
+        body = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
+        self._events.append(encode({"type": "BOOKMARK", "object": body}) + b"\n")
+        self._ready.set()
+
+    # Hearing.
+
+    def offer(self, change: Change) -> None:
+        record, previous = change.record, change.previous
+        if record.version <= self._floor or (self._namespace is not None and record.namespace != self._namespace):
+            return
+        if self._matches is None:
+            self._events.append((change.type, record, change))
+        else:
+            is_in = change.type != "DELETED" and self._matches(record)
+            was_in = previous is not None and self._matches(previous)
+            if is_in:
+                self._events.append(("MODIFIED" if was_in else "ADDED", record, change))
+            elif was_in and change.type == "DELETED":
+                self._events.append(("DELETED", record, change))
+            elif was_in and previous is not None:
+                self._events.append(("DELETED", _moved(previous, record.version), None))
+            else:
+                return
+        self._ready.set()
+        if len(self._events) > MAXIMAL_BACKLOG:
+            self.close()
+
+    def close(self) -> None:
+        """The events that are waiting still go out, then the stream ends."""
+        if self._is_closed:
+            return
+        if self._wants_bookmarks:
+            self.put_bookmark()
+        self._is_closed = True
+        self._hub.remove(self)
+        for timer in self._timers:
+            timer.cancel()
+        self._ready.set()
+
+    # Sending.
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            while True:
+                await self._ready.wait()
+                while self._events:
+                    yield self._take()
+                if self._is_closed:
+                    return
+                self._ready.clear()
+        finally:
+            self.close()
+
+    def _take(self) -> bytes:
+        lines = []
+        for _ in range(min(SLICE, len(self._events))):
+            event = self._events.popleft()
+            lines.append(event if isinstance(event, bytes) else self._line(*event))
+        return b"".join(lines)
+
+    def _line(self, type_: EventType, record: Record, change: Change | None) -> bytes:
+        key = None if change is None or self._form.key is None else (self._form.key, type_)
+        if change is not None and key is not None and (shared := change.lines.get(key)) is not None:
+            return shared
+        body = self._form.in_event(record, is_first=not self._sent_any)
+        self._sent_any = True
+        line = b'{"type":"%b","object":%b}\n' % (type_.encode(), body)
+        if change is not None and key is not None:
+            change.lines[key] = line
+        return line
+
+    def _sees(self, record: Record) -> bool:
+        return self._matches is None or self._matches(record)
+
+    def _bookmark_and_again(self) -> None:
+        self.put_bookmark()
+        self._timers[-1] = asyncio.get_running_loop().call_later(BOOKMARK_SECONDS, self._bookmark_and_again)
+
+
+def _moved(record: Record, version: int) -> Record:
+    """The same content with another version: an object that left the selection is shown as it was."""
+    obj = decode(record.value)
+    obj["metadata"]["resourceVersion"] = str(version)
+    return Record(
+        record.resource, record.namespace, record.name, record.uid, version, encode(obj), record.labels, record.owners
+    )
