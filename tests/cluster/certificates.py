@@ -1,0 +1,92 @@
+"""
+One certificate authority per control plane, and certificates of it for servers and for users.
+
+A user is a certificate: its common name is the user's name and its organizations are the groups, as Kubernetes reads
+them. Keys are elliptic (P-256): they cost no time to make.
+
+Called by: controlplane.py, kueue.py.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+VALIDITY = datetime.timedelta(days=365)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+    def certificate_pem(self) -> bytes:
+        return self.certificate.public_bytes(serialization.Encoding.PEM)
+
+    def key_pem(self) -> bytes:
+        return self.key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+        )
+
+
+def authority(common_name: str) -> KeyPair:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = name(common_name)
+    builder = (
+        unsigned(subject, subject, key)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(common_name)]), critical=False)
+    )
+    return KeyPair(builder.sign(key, hashes.SHA256()), key)
+
+
+def server(issuer: KeyPair, hosts: Sequence[str]) -> KeyPair:
+    """A certificate for some host names and addresses."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = (
+        unsigned(name(hosts[0]), issuer.certificate.subject, key)
+        .add_extension(x509.SubjectAlternativeName([general_name(host) for host in hosts]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+    )
+    return KeyPair(builder.sign(issuer.key, hashes.SHA256()), key)
+
+
+def user(issuer: KeyPair, user_name: str, groups: Sequence[str]) -> KeyPair:
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = unsigned(name(user_name, groups), issuer.certificate.subject, key).add_extension(
+        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False
+    )
+    return KeyPair(builder.sign(issuer.key, hashes.SHA256()), key)
+
+
+def unsigned(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + VALIDITY)
+    )
+
+
+def name(common_name: str, organizations: Sequence[str] = ()) -> x509.Name:
+    attributes = [x509.NameAttribute(NameOID.COMMON_NAME, common_name)]
+    attributes += [x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization) for organization in organizations]
+    return x509.Name(attributes)
+
+
+def general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)

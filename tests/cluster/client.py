@@ -1,0 +1,208 @@
+"""
+A small synchronous client for the tests: what a person does with kubectl, without a process per request.
+
+Objects are plain dictionaries, as JSON has them. The path of a kind is asked of the server (discovery) and remembered.
+``until`` waits by watching, so a test continues at the moment of the change and never sleeps.
+
+Called by: controlplane.py and the tests. It shares nothing with Kyu's own client, which is tried against the same server.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+# The one Any of this folder: an object of any kind, as JSON.
+Manifest = dict[str, Any]
+
+FIELD_MANAGER = "tests"
+
+
+class ApiError(Exception):
+    """The server refused; ``reason`` is Kubernetes's word for it, such as NotFound."""
+
+    def __init__(self, status: int, body: str) -> None:
+        self.status = status
+        try:
+            answer: Manifest = json.loads(body)
+        except ValueError:
+            answer = {"message": body}
+        self.reason = str(answer.get("reason", status))
+        super().__init__(f"{self.reason}: {answer.get('message', '')}")
+
+
+class Timeout(Exception):
+    """What was waited for did not happen; the message shows the last state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """Where a kind is served."""
+
+    prefix: str
+    plural: str
+    namespaced: bool
+
+
+@dataclass(slots=True)
+class Client:
+    """Speaks to one server as one user. Not for several threads at once: it keeps one connection."""
+
+    server: str
+    context: ssl.SSLContext
+    resource_by_kind: dict[tuple[str, str], Resource] = field(default_factory=dict)
+    connection: http.client.HTTPSConnection | None = None
+
+    def get(self, api_version: str, kind: str, name: str, namespace: str = "default") -> Manifest:
+        return self.request("GET", self.path(api_version, kind, name, namespace))
+
+    def list(self, api_version: str, kind: str, namespace: str | None = None, selector: str = "") -> list[Manifest]:
+        """All namespaces unless one is named."""
+        path = self.path(api_version, kind, None, namespace)
+        items: list[Manifest] = self.request("GET", f"{path}?{urlencode({'labelSelector': selector})}")["items"]
+        return items
+
+    def create(self, manifest: Manifest) -> Manifest:
+        return self.request("POST", self.collection_of(manifest), manifest)
+
+    def apply(self, manifests: Iterable[Manifest]) -> None:
+        """Server-side apply: create, or change to what the manifest says."""
+        query = urlencode({"fieldManager": FIELD_MANAGER, "force": "true"})
+        for manifest in manifests:
+            path = f"{self.collection_of(manifest)}/{manifest['metadata']['name']}?{query}"
+            self.request("PATCH", path, manifest, "application/apply-patch+yaml")
+
+    def patch(
+        self,
+        api_version: str,
+        kind: str,
+        name: str,
+        change: Manifest,
+        namespace: str = "default",
+        subresource: str = "",
+    ) -> Manifest:
+        """A merge patch, of the object or of one of its subresources."""
+        path = self.path(api_version, kind, name, namespace) + (f"/{subresource}" if subresource else "")
+        return self.request("PATCH", path, change, "application/merge-patch+json")
+
+    def delete(self, api_version: str, kind: str, name: str, namespace: str = "default") -> None:
+        options = {"propagationPolicy": "Background"}
+        self.request("DELETE", self.path(api_version, kind, name, namespace), options)
+
+    def until(
+        self,
+        wanted: Callable[[Manifest], bool],
+        api_version: str,
+        kind: str,
+        name: str,
+        namespace: str = "default",
+        seconds: float = 30.0,
+    ) -> Manifest:
+        """The object, as soon as it exists and is as wanted."""
+        path = self.path(api_version, kind, None, namespace)
+        latest: Manifest | None = None
+        query = {"fieldSelector": f"metadata.name={name}"}
+        for event in self.watch(path, query, seconds):
+            latest = event["object"]
+            if event["type"] != "DELETED" and wanted(latest):
+                return latest
+        raise Timeout(f"{kind} {namespace}/{name} is not as wanted after {seconds} s: {json.dumps(latest, indent=1)}")
+
+    def watch(self, path: str, query: Mapping[str, str], seconds: float) -> Iterator[Manifest]:
+        """Events, beginning with one per object that is there; ends when the time is over or the server closes."""
+        deadline = time.monotonic() + seconds
+        parameters = {**query, "watch": "true", "timeoutSeconds": str(max(1, round(seconds)))}
+        with closing(self.connect(seconds + 5)) as connection:
+            connection.request("GET", f"{path}?{urlencode(parameters)}")
+            response = connection.getresponse()
+            if response.status >= 400:
+                raise ApiError(response.status, response.read().decode())
+            for line in response:
+                event: Manifest = json.loads(line)
+                if event["type"] == "ERROR":
+                    raise ApiError(event["object"]["code"], json.dumps(event["object"]))
+                yield event
+                if time.monotonic() > deadline:
+                    return
+
+    def path(self, api_version: str, kind: str, name: str | None, namespace: str | None) -> str:
+        resource = self.resource(api_version, kind)
+        scope = f"/namespaces/{namespace}" if resource.namespaced and namespace else ""
+        return f"{resource.prefix}{scope}/{resource.plural}" + (f"/{name}" if name else "")
+
+    def collection_of(self, manifest: Manifest) -> str:
+        namespace = manifest["metadata"].get("namespace", "default")
+        return self.path(manifest["apiVersion"], manifest["kind"], None, namespace)
+
+    def resource(self, api_version: str, kind: str) -> Resource:
+        if (api_version, kind) not in self.resource_by_kind:
+            prefix = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+            for entry in self.request("GET", prefix)["resources"]:
+                if "/" not in entry["name"]:
+                    found = Resource(prefix, entry["name"], entry["namespaced"])
+                    self.resource_by_kind[api_version, entry["kind"]] = found
+        if (api_version, kind) not in self.resource_by_kind:
+            raise ApiError(404, f"{api_version} has no kind {kind}")
+        return self.resource_by_kind[api_version, kind]
+
+    def request(
+        self, verb: str, path: str, body: Manifest | None = None, content_type: str = "application/json"
+    ) -> Manifest:
+        answer: Manifest = json.loads(self.text(verb, path, body, content_type))
+        return answer
+
+    def text(self, verb: str, path: str, body: Manifest | None = None, content_type: str = "application/json") -> str:
+        """The body of the answer. The connection is made anew when the server closed the idle one."""
+        data = None if body is None else json.dumps(body).encode()
+        fresh = self.connection is None
+        self.connection = self.connection or self.connect(60)
+        try:
+            self.connection.request(verb, path, data, {"Content-Type": content_type})
+            response = self.connection.getresponse()
+        except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
+            self.close()
+            if fresh:
+                raise
+            return self.text(verb, path, body, content_type)
+        except BaseException:
+            self.close()
+            raise
+        text = response.read().decode()
+        if response.status >= 400:
+            raise ApiError(response.status, text)
+        return text
+
+    def connect(self, timeout: float) -> http.client.HTTPSConnection:
+        address = urlsplit(self.server)
+        assert address.hostname is not None
+        return http.client.HTTPSConnection(address.hostname, address.port, context=self.context, timeout=timeout)
+
+    def close(self) -> None:
+        if self.connection is not None:
+            self.connection.close()
+        self.connection = None
+
+
+def client(server: str, authority: Path, certificate: Path, key: Path) -> Client:
+    context = ssl.create_default_context(cafile=str(authority))
+    context.load_cert_chain(certificate, key)
+    return Client(server, context)
+
+
+def condition(manifest: Manifest, kind: str) -> Manifest:
+    """The condition of this type, or an empty one."""
+    conditions: list[Manifest] = manifest.get("status", {}).get("conditions") or []
+    return next((entry for entry in conditions if entry["type"] == kind), {})
+
+
+def has(kind: str, status: str = "True") -> Callable[[Manifest], bool]:
+    """For ``until``: the condition of this type has this status."""
+    return lambda manifest: condition(manifest, kind).get("status") == status

@@ -1,0 +1,107 @@
+"""
+Start and end the processes of one control plane, and read what they logged.
+
+The processes belong to a guard (see guard.py), which this side talks to over a pipe; when the pipe closes, for whatever
+reason, they end and the folder is removed. One folder holds everything: certificates, data, and one log per process.
+
+Called by: controlplane.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.cluster import guard
+
+LOG_LINES = 40
+
+
+class ProcessEnded(Exception):
+    """A part that should be running is not; the message carries the end of its log."""
+
+
+@dataclass(slots=True)
+class Processes:
+    """The processes of one control plane, by name; the names are those of the parts."""
+
+    folder: Path
+    guard: subprocess.Popen[str]
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    pid_by_name: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def begin(cls) -> Processes:
+        folder = Path(tempfile.mkdtemp(prefix="kyu-control-plane-"))
+        # A session of its own: Ctrl-C in a terminal reaches the test run, which then closes the pipe in its own time.
+        process = subprocess.Popen(
+            [sys.executable, "-I", guard.__file__, str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        return cls(folder, process)
+
+    def start(self, name: str, command: list[str], environment: dict[str, str] | None = None) -> None:
+        own = self.folder / name
+        own.mkdir(exist_ok=True)
+        request: guard.Request = {
+            "action": "start",
+            "name": name,
+            "command": command,
+            "environment": {"PATH": os.environ["PATH"], "HOME": str(own)} | (environment or {}),
+            "folder": str(own),
+            "log": str(self.log(name)),
+        }
+        self.pid_by_name[name] = self.ask(request)["pid"]
+
+    def require_running(self, name: str) -> None:
+        exit_code = self.ask({"action": "poll", "name": name})["exit_code"]
+        if exit_code is not None:
+            raise ProcessEnded(f"{name} ended with exit code {exit_code}. Its log ends:\n{self.log_tail(name)}")
+
+    def kill(self, name: str) -> None:
+        self.ask({"action": "kill", "name": name})
+        del self.pid_by_name[name]
+
+    def ask(self, request: guard.Request) -> guard.Reply:
+        assert self.guard.stdin is not None
+        assert self.guard.stdout is not None
+        with self.lock:
+            self.guard.stdin.write(json.dumps(request) + "\n")
+            self.guard.stdin.flush()
+            line = self.guard.stdout.readline()
+        if not line:
+            raise ProcessEnded(f"the guard of {self.folder} is gone, and so are its processes")
+        reply: guard.Reply = json.loads(line)
+        return reply
+
+    def end(self) -> None:
+        """Everything is gone when this returns."""
+        self.guard.communicate()
+        self.pid_by_name.clear()
+
+    def log(self, name: str) -> Path:
+        return self.folder / f"{name}.log"
+
+    def log_tail(self, name: str) -> str:
+        lines = self.log(name).read_text(errors="replace").splitlines()
+        return "\n".join(lines[-LOG_LINES:])
+
+    def resident_bytes(self) -> dict[str, int]:
+        """The memory of each process that only it uses or that it counts as its own (VmRSS)."""
+        return {name: resident_bytes(pid) for name, pid in self.pid_by_name.items()}
+
+
+def resident_bytes(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    return 0
