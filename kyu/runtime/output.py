@@ -1,0 +1,96 @@
+"""
+Writes what a container prints, a line of text for each of its lines, and starts a new file when one is full.
+
+A line is ``TIME stdout F text``: when it came, from which stream, and whether it is Full or a Part of a longer one
+(the CRI log format). A file is ``<start number>.log``; a full one is renamed with the time in its name, and the
+oldest go.
+
+Called by: supervisor.py. Read by: logs.py. Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+
+# Longer lines are cut in parts, so that a program that never ends its line costs no memory.
+LONGEST_LINE_BYTES = 16 * 1024
+
+
+@dataclass(slots=True)
+class LogFile:
+    """The log of one start of one container."""
+
+    path: str
+    most_bytes: int
+    most_files: int
+    descriptor: int = -1
+    size: int = 0
+
+    def write(self, text: bytes) -> None:
+        if self.descriptor < 0 or self.size >= self.most_bytes:
+            self._open_next()
+        self.size += os.write(self.descriptor, text)
+
+    def _open_next(self) -> None:
+        if self.descriptor >= 0:
+            self.close()
+            os.rename(self.path, f"{self.path}.{time.time_ns():020d}")
+            for old in rotated(self.path)[: -(self.most_files - 1) or None]:
+                os.unlink(old)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        self.descriptor = os.open(self.path, flags, 0o640)
+        self.size = os.fstat(self.descriptor).st_size
+
+    def close(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+def rotated(path: str) -> list[str]:
+    """The full files of this log, the oldest first."""
+    folder, name = os.path.split(path)
+    return [os.path.join(folder, entry) for entry in sorted(os.listdir(folder)) if entry.startswith(f"{name}.")]
+
+
+@dataclass(slots=True)
+class Stream:
+    """One of the two pipes of a container."""
+
+    name: str
+    log: LogFile
+    rest: bytes = field(default=b"")
+
+    def take(self, data: bytes, now_ns: int) -> None:
+        """Write all whole lines; keep the last one until it ends."""
+        stamp = timestamp(now_ns)
+        full, part = f"{stamp} {self.name} F ".encode(), f"{stamp} {self.name} P ".encode()
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        parts: list[bytes] = []
+        for line in lines:
+            for cut in range(0, len(line) - LONGEST_LINE_BYTES, LONGEST_LINE_BYTES):
+                parts += (part, line[cut : cut + LONGEST_LINE_BYTES], b"\n")
+            parts += (full, line[last_cut(line) :], b"\n")
+        while len(self.rest) > LONGEST_LINE_BYTES:
+            parts += (part, self.rest[:LONGEST_LINE_BYTES], b"\n")
+            self.rest = self.rest[LONGEST_LINE_BYTES:]
+        if parts:
+            self.log.write(b"".join(parts))
+
+    def close(self, now_ns: int) -> None:
+        """A last line without an end is written as a part: a reader must not add an end that was not printed."""
+        if self.rest:
+            self.log.write(f"{timestamp(now_ns)} {self.name} P ".encode() + self.rest + b"\n")
+            self.rest = b""
+
+
+def last_cut(line: bytes) -> int:
+    """Where the last part of a line begins."""
+    return max(0, (len(line) - 1) // LONGEST_LINE_BYTES) * LONGEST_LINE_BYTES
+
+
+def timestamp(now_ns: int) -> str:
+    seconds, nanoseconds = divmod(now_ns, 1_000_000_000)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{nanoseconds:09d}Z"

@@ -1,0 +1,163 @@
+"""
+From a supervisor's record to the status of a Pod, in Kubernetes' words.
+
+The record says what became of each container; phase, readiness and conditions follow. A condition keeps its time of
+change as long as its status stays.
+
+Called by: processes.py and simulate.py. Kubernetes: the kubelet's generateAPIPodStatus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kyu.api.meta import Json
+
+LOST_EXIT_CODE = 137
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    host_ip: str = "127.0.0.1"
+    pod_ip: str = "127.0.0.1"
+
+
+def pod_status(pod: Json, record: Json, address: Address, now: str) -> Json:
+    """The whole status; ``pod`` gives the containers' images, and the conditions as they were."""
+    spec = pod["spec"]
+    init = [container_status(container, record, is_init=True) for container in spec.get("initContainers") or ()]
+    main = [container_status(container, record, is_init=False) for container in spec["containers"]]
+    phase = record["phase"]
+    status: Json = {
+        "phase": phase,
+        "conditions": conditions(pod, phase, init, main, now),
+        "hostIP": address.host_ip,
+        "hostIPs": [{"ip": address.host_ip}],
+        "podIP": address.pod_ip,
+        "podIPs": [{"ip": address.pod_ip}],
+        "startTime": record["startTime"],
+        "containerStatuses": main,
+        "qosClass": quality_of_service(spec),
+    }
+    if init:
+        status["initContainerStatuses"] = init
+    for key in ("reason", "message"):
+        if record.get(key):
+            status[key] = record[key]
+    return status
+
+
+def container_status(container: Json, record: Json, *, is_init: bool) -> Json:
+    entry = record["containers"].get(container["name"]) or {}
+    state = entry.get("state") or {"waiting": {"reason": "PodInitializing"}}
+    running = "running" in state
+    succeeded = (state.get("terminated") or {}).get("exitCode") == 0
+    status: Json = {
+        "name": container["name"],
+        "state": state,
+        "lastState": entry.get("lastState") or {},
+        # An init container that has done its work counts as ready.
+        "ready": running or (is_init and succeeded),
+        "restartCount": entry.get("restartCount", 0),
+        "image": container.get("image", ""),
+        "imageID": "",
+        "started": running,
+    }
+    if running or "terminated" in state:
+        status["containerID"] = f"kyu://{record['uid']}/{container['name']}/{status['restartCount']}"
+    return status
+
+
+def conditions(pod: Json, phase: str, init: Sequence[Json], main: Sequence[Json], now: str) -> list[Json]:
+    over = phase in ("Succeeded", "Failed")
+    initialized = any("containerID" in status for status in main) or all(status["ready"] for status in init)
+    not_ready = [status["name"] for status in main if not status["ready"]]
+    completed = "PodCompleted" if phase == "Succeeded" else "PodFailed" if over else "ContainersNotReady"
+    message = "" if over or not not_ready else f"containers with unready status: [{' '.join(not_ready)}]"
+    ready = ("True", "", "") if not not_ready and not over else ("False", completed, message)
+    wanted = {
+        "PodScheduled": ("True", "", ""),
+        "Initialized": ("True", "", "") if initialized else ("False", "ContainersNotInitialized", ""),
+        "ContainersReady": ready,
+        "Ready": ready,
+    }
+    present = {c["type"]: c for c in (pod.get("status") or {}).get("conditions") or ()}
+    others = [condition for type_, condition in present.items() if type_ not in wanted]
+    return others + [condition(type_, *words, present.get(type_), now) for type_, words in wanted.items()]
+
+
+def condition(type_: str, status: str, reason: str, message: str, present: Mapping[str, str] | None, now: str) -> Json:
+    kept = present is not None and present.get("status") == status
+    result: Json = {"type": type_, "status": status, "lastProbeTime": None}
+    result["lastTransitionTime"] = present["lastTransitionTime"] if present is not None and kept else now
+    if reason:
+        result["reason"] = reason
+    if message:
+        result["message"] = message
+    return result
+
+
+def quality_of_service(spec: Json) -> str:
+    """Guaranteed if each container has equal cpu and memory limits and requests, BestEffort if none has any."""
+    every = [
+        container.get("resources") or {} for container in (*spec["containers"], *(spec.get("initContainers") or ()))
+    ]
+    if not any(resources.get("requests") or resources.get("limits") for resources in every):
+        return "BestEffort"
+    for resources in every:
+        limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+        if not all(name in limits and requests.get(name, limits[name]) == limits[name] for name in ("cpu", "memory")):
+            return "Burstable"
+    return "Guaranteed"
+
+
+def failed_status(pod: Json, reason: str, message: str, container: str, address: Address, now: str) -> Json:
+    """The status of a pod that was never started."""
+    names = [c["name"] for c in pod["spec"]["containers"]]
+    ended = {"exitCode": 128, "reason": reason, "message": message, "startedAt": now, "finishedAt": now}
+    states = {name: {"state": {"terminated": ended}} for name in names if name == container or not container}
+    waiting = {name: {"state": {"waiting": {"reason": "PodInitializing"}}} for name in names if name not in states}
+    record = {
+        "uid": pod["metadata"]["uid"],
+        "phase": "Failed",
+        "startTime": now,
+        "reason": reason,
+        "message": message,
+        "containers": states | waiting,
+    }
+    return pod_status(pod, record, address, now)
+
+
+def waiting_status(pod: Json, container: str, message: str, address: Address, now: str) -> Json:
+    """The status of a pod that waits for a ConfigMap or a Secret."""
+    names = [c["name"] for c in pod["spec"]["containers"]]
+    at_fault = {"reason": "CreateContainerConfigError", "message": message}
+    states = {
+        name: {
+            "state": {"waiting": at_fault if name == container or not container else {"reason": "ContainerCreating"}}
+        }
+        for name in names
+    }
+    start_time = (pod.get("status") or {}).get("startTime") or now
+    record = {"uid": pod["metadata"]["uid"], "phase": "Pending", "startTime": start_time, "containers": states}
+    return pod_status(pod, record, address, now)
+
+
+def lost_record(record: Json, reason: str, message: str, now: str) -> Json:
+    """The last record of a pod whose supervisor is gone: what ran then has ended, how is not known."""
+    containers = {}
+    for name, entry in record["containers"].items():
+        if "terminated" in entry["state"]:
+            containers[name] = entry
+            continue
+        started = (entry["state"].get("running") or {}).get("startedAt", now)
+        ended = {
+            "exitCode": LOST_EXIT_CODE,
+            "reason": "ContainerStatusUnknown",
+            "message": message,
+            "startedAt": started,
+            "finishedAt": now,
+        }
+        containers[name] = {**entry, "state": {"terminated": ended}, "process": None}
+    return {**record, "phase": "Failed", "reason": reason, "message": message, "containers": containers}

@@ -1,0 +1,140 @@
+"""
+Volumes as folders: which files a volume holds, and where a container sees them.
+
+emptyDir, configMap, secret, downwardAPI and projected volumes are folders of the pod, filled once, when it starts.
+hostPath is a folder of the machine, for those who have enabled it. All others are refused by name.
+
+Called by: podplan.py (plans), processes.py (writes the files). Kubernetes: pkg/volume, atomic writer aside.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kyu.api.meta import Json
+from kyu.runtime import environment
+from kyu.runtime.environment import Facts, Missing, Objects, Refused
+
+DEFAULT_MODE = 0o644
+# What a volume may be; the name of its source is its kind.
+FOLDERS = ("emptyDir", "configMap", "secret", "downwardAPI", "projected")
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    path: str
+    content: bytes
+    mode: int
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """A folder to make, relative to the pod's volumes, with its files; or a path of the machine."""
+
+    name: str
+    files: tuple[File, ...] = ()
+    host_path: str = ""
+    writable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    host_paths_enabled: bool = False
+
+
+def plan_volumes(facts: Facts, objects: Objects, settings: Settings) -> list[Volume]:
+    return [plan_volume(volume, facts, objects, settings) for volume in facts.pod["spec"].get("volumes") or ()]
+
+
+def plan_volume(volume: Json, facts: Facts, objects: Objects, settings: Settings) -> Volume:
+    name = volume["name"]
+    kind = next((key for key in volume if key != "name" and volume[key] is not None), "emptyDir")
+    if kind == "hostPath":
+        if not settings.host_paths_enabled:
+            raise Refused("VolumeRefused", f'volume "{name}": hostPath is not enabled on this node')
+        return Volume(name, host_path=volume[kind].get("path", ""))
+    if kind not in FOLDERS:
+        raise Refused("VolumeRefused", f'volume "{name}": {kind} volumes are not supported by this node')
+    if kind == "emptyDir":
+        return Volume(name, writable=True)
+    body = volume[kind]
+    sources = body.get("sources") or () if kind == "projected" else ({kind: body},)
+    mode = body.get("defaultMode")
+    files = [file for source in sources for file in source_files(name, source, mode, facts, objects)]
+    return Volume(name, tuple(files))
+
+
+def source_files(name: str, source: Json, mode: int | None, facts: Facts, objects: Objects) -> list[File]:
+    if "downwardAPI" in source:
+        return downward_files(source["downwardAPI"], mode, facts)
+    if "configMap" in source:
+        return keyed_files(
+            source["configMap"], environment.config_map_data(source["configMap"], facts.namespace, objects), mode
+        )
+    if "secret" in source:
+        return keyed_files(source["secret"], environment.secret_data(source["secret"], facts.namespace, objects), mode)
+    raise Refused("VolumeRefused", f'volume "{name}": a projected {", ".join(source)} is not supported by this node')
+
+
+def keyed_files(ref: Json, data: Mapping[str, bytes], mode: int | None) -> list[File]:
+    """A file for each key, or for each of the items."""
+    mode = DEFAULT_MODE if mode is None else mode
+    items = ref.get("items")
+    if not items:
+        return [File(key, content, mode) for key, content in sorted(data.items())]
+    files = []
+    for item in items:
+        if item["key"] in data:
+            files.append(File(inner_path(item["path"]), data[item["key"]], item.get("mode", mode)))
+        elif not ref.get("optional"):
+            raise Missing(f"references non-existent key: {item['key']}")
+    return files
+
+
+def downward_files(body: Json, mode: int | None, facts: Facts) -> list[File]:
+    mode = DEFAULT_MODE if mode is None else mode
+    containers = {container["name"]: container for container in facts.pod["spec"]["containers"]}
+    files = []
+    for item in body.get("items") or ():
+        if "fieldRef" in item:
+            text = environment.field_text(item["fieldRef"].get("fieldPath", ""), facts)
+        else:
+            ref = item.get("resourceFieldRef") or {}
+            text = environment.resource_text(ref, containers.get(ref.get("containerName", ""), {}), facts)
+        files.append(File(inner_path(item["path"]), text.encode(), item.get("mode", mode)))
+    return files
+
+
+def inner_path(path: str) -> str:
+    """A path that stays in its volume."""
+    normal = os.path.normpath(path)
+    if os.path.isabs(normal) or normal.split("/")[0] == "..":
+        raise Refused("VolumeRefused", f"path {path!r} leaves its volume")
+    return normal
+
+
+def write(volumes: Sequence[Volume], folder: str, user: int | None) -> None:
+    """Make the folders and files. Where pods have a user of their own, it owns them."""
+    for volume in volumes:
+        if volume.host_path:
+            continue
+        root = os.path.join(folder, volume.name)
+        os.makedirs(root)
+        os.chmod(root, 0o777 if volume.writable and user is None else 0o755)
+        for file in volume.files:
+            path = os.path.join(root, file.path)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "wb") as writer:
+                writer.write(file.content)
+            os.chmod(path, file.mode)
+        if user is not None:
+            give(root, user)
+
+
+def give(root: str, user: int) -> None:
+    os.chown(root, user, user)
+    for folder, names, files in os.walk(root):
+        for name in (*names, *files):
+            os.chown(os.path.join(folder, name), user, user, follow_symlinks=False)
