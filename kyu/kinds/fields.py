@@ -1,0 +1,86 @@
+"""
+Reading and changing one field of a JSON object by its path, without ever failing on a missing part.
+
+A path is a tuple of keys and list positions. Reading gives an empty value where the path ends early; changing gives a
+new object that shares all that lies beside the path. A change is sent as the difference of two objects.
+
+Used by: every kind. Kubernetes: JSON merge patch (RFC 7386).
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from kyu.api.meta import Json
+
+Path: TypeAlias = tuple[str | int, ...]
+
+
+def value_at(obj: Json, path: Path) -> object:
+    """What stands at the path, or None where any part of it is missing."""
+    value: object = obj
+    for step in path:
+        if isinstance(value, dict):
+            value = value.get(step)
+        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
+            value = value[step]
+        else:
+            return None
+    return value
+
+
+def json_at(obj: Json, path: Path) -> Json:
+    """The object at the path; an empty one where it is missing."""
+    value = value_at(obj, path)
+    return value if isinstance(value, dict) else {}
+
+
+def list_at(obj: Json, path: Path) -> list[Json]:
+    """The objects of the list at the path; none where it is missing."""
+    value = value_at(obj, path)
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def int_at(obj: Json, path: Path, default: int = 0) -> int:
+    value = value_at(obj, path)
+    return value if isinstance(value, int) and not isinstance(value, bool) else default
+
+
+def text_at(obj: Json, path: Path) -> str:
+    value = value_at(obj, path)
+    return value if isinstance(value, str) else ""
+
+
+def with_value(obj: Json, path: Path, value: object) -> Json:
+    """A copy of the object with the value at the path; only what lies on the path is copied."""
+    step, rest = path[0], path[1:]
+    if not rest:
+        return {**obj, str(step): value}
+    inner = obj.get(str(step))
+    if isinstance(inner, list):
+        index = rest[0]
+        assert isinstance(index, int), f"a list is entered by position, not by {index!r}"
+        item = value if len(rest) == 1 else with_value(inner[index], rest[1:], value)
+        return {**obj, str(step): [*inner[:index], item, *inner[index + 1 :]]}
+    return {**obj, str(step): with_value(inner if isinstance(inner, dict) else {}, rest, value)}
+
+
+def merge_patch(old: Json, new: Json) -> Json:
+    """The JSON merge patch that turns old to new; empty when they are equal. Lists are replaced as a whole."""
+    patch: Json = {key: None for key in old if key not in new}
+    for key, value in new.items():
+        before = old.get(key)
+        if isinstance(value, dict) and isinstance(before, dict):
+            if inner := merge_patch(before, value):
+                patch[key] = inner
+        elif key not in old or before != value:
+            patch[key] = value
+    return patch
+
+
+def show(path: Path) -> str:
+    """The path as Kubernetes writes it in errors: ``spec.replicatedJobs[0].template``."""
+    text = ""
+    for step in path:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+    return text

@@ -1,0 +1,170 @@
+"""
+batch/v1 Job: one pod set of min(parallelism, completions) pods.
+
+A Job may be admitted with fewer pods than it asks for (partial admission), and gives back the quota of pods that will
+not run again while others still do. Its pods are made by the Job controller.
+
+Kueue: pkg/controller/jobs/job
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kyu.api.errors import FieldError, forbidden, invalid
+from kyu.api.meta import Json, Kind
+from kyu.kinds import fields, metadata, templates
+from kyu.kinds.kind import Context, Finished, JobKind, Slot, finished_by
+from kyu.kinds.templates import Conflict, PodSet, PodSetInfo, Ranks
+from kyu.kinds.validation import IMMUTABLE, annotation_field, positive
+
+JOB = Kind("batch", "v1", "Job", "jobs")
+INDEX = "batch.kubernetes.io/job-completion-index"
+TEMPLATE: fields.Path = ("spec", "template")
+# Written to the template by the API server, so they are no wish of the user.
+CONTROLLER_LABELS = ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name")
+
+
+class Job(JobKind):
+    kinds = (JOB,)
+    framework = "batch/job"
+    own_manager = "kubernetes.io/job-controller"
+    may_be_elastic = True
+
+    def slots(self, obj: Json) -> list[Slot]:
+        return [Slot("main", TEMPLATE, pods_at_once(obj), self.min_count(obj), Ranks(index_label=INDEX))]
+
+    def template(self, obj: Json, slot: Slot) -> Json:
+        return templates.without_labels(fields.json_at(obj, slot.template), CONTROLLER_LABELS)
+
+    def min_count(self, obj: Json) -> int | None:
+        return positive(metadata.annotations_of(obj).get(metadata.JOB_MIN_PARALLELISM, ""))
+
+    def defaults(self, obj: Json, context: Context) -> Json:
+        obj = super().defaults(obj, context)
+        if metadata.is_elastic(obj) and self.is_managed(obj, context):
+            gated = templates.with_gates(fields.json_at(obj, TEMPLATE), metadata.ELASTIC_JOB_GATE)
+            obj = fields.with_value(obj, TEMPLATE, gated)
+        return obj
+
+    def with_suspend(self, obj: Json, *, suspend: bool) -> Json:
+        obj = super().with_suspend(obj, suspend=suspend)
+        if not suspend and metadata.STOPPING in metadata.annotations_of(obj):
+            kept = {key: value for key, value in metadata.annotations_of(obj).items() if key != metadata.STOPPING}
+            obj = fields.with_value(obj, ("metadata", "annotations"), kept)
+        return obj
+
+    def with_info(self, obj: Json, slot: Slot, info: PodSetInfo) -> Json | Conflict:
+        result = super().with_info(obj, slot, info)
+        if isinstance(result, Conflict) or slot.min_count is None:
+            return result
+        return with_parallelism(result, info.count)
+
+    def with_original(self, obj: Json, slot: Slot, original: PodSet) -> Json:
+        present = metadata.labels_of(fields.json_at(obj, slot.template))
+        obj = super().with_original(obj, slot, original)
+        for key in CONTROLLER_LABELS:
+            if key in present:
+                obj = fields.with_value(obj, (*TEMPLATE, "metadata", "labels", key), present[key])
+        return with_parallelism(obj, original.count) if slot.min_count is not None else obj
+
+    def reset_patch(self, obj: Json) -> Json:
+        """The API server freezes the template of a Job that has a start time."""
+        return {"startTime": None} if fields.value_at(obj, ("status", "startTime")) else {}
+
+    def is_active(self, obj: Json) -> bool:
+        return fields.int_at(obj, ("status", "active")) > 0
+
+    def pods_ready(self, obj: Json) -> bool:
+        uncounted = fields.value_at(obj, ("status", "uncountedTerminatedPods", "succeeded"))
+        done = fields.int_at(obj, ("status", "succeeded")) + (len(uncounted) if isinstance(uncounted, list) else 0)
+        return done + fields.int_at(obj, ("status", "ready")) >= pods_at_once(obj)
+
+    def reclaimable_pods(self, obj: Json) -> dict[str, int]:
+        """Pods beyond the completions that remain will not be started again."""
+        parallelism = fields.int_at(obj, ("spec", "parallelism"), 1)
+        terminal = done_indexes(obj) if is_indexed(obj) else fields.int_at(obj, ("status", "succeeded"))
+        if parallelism <= 1 or terminal == 0:
+            return {}
+        remaining = max(0, fields.int_at(obj, ("spec", "completions"), parallelism) - terminal)
+        return {"main": parallelism - remaining} if remaining < parallelism else {}
+
+    def finished(self, obj: Json) -> Finished | None:
+        return finished_by(obj, "Complete", "Failed")
+
+    def own_errors(self, obj: Json, old: Json | None) -> list[FieldError]:
+        return [*partial_admission_errors(obj, old), *elastic_topology_errors(obj)]
+
+
+def pods_at_once(obj: Json) -> int:
+    parallelism = fields.int_at(obj, ("spec", "parallelism"), 1)
+    return min(parallelism, fields.int_at(obj, ("spec", "completions"), parallelism))
+
+
+def is_indexed(obj: Json) -> bool:
+    return fields.text_at(obj, ("spec", "completionMode")) == "Indexed"
+
+
+def done_indexes(obj: Json) -> int:
+    """How many indexes of an Indexed Job are over, in either way (no index is over in both)."""
+    return sum(count_indexes(fields.text_at(obj, ("status", key))) for key in ("completedIndexes", "failedIndexes"))
+
+
+def count_indexes(text: str) -> int:
+    """``0,3-5`` → 4."""
+    count = 0
+    for part in text.split(",") if text else ():
+        first, _, last = part.partition("-")
+        count += int(last or first) - int(first) + 1
+    return count
+
+
+def with_parallelism(obj: Json, count: int) -> Json:
+    obj = fields.with_value(obj, ("spec", "parallelism"), count)
+    if metadata.annotations_of(obj).get(metadata.JOB_COMPLETIONS_EQUAL_PARALLELISM) == "true":
+        obj = fields.with_value(obj, ("spec", "completions"), count)
+    return obj
+
+
+def partial_admission_errors(obj: Json, old: Json | None) -> Iterator[FieldError]:
+    text = metadata.annotations_of(obj).get(metadata.JOB_MIN_PARALLELISM)
+    equal = metadata.annotations_of(obj).get(metadata.JOB_COMPLETIONS_EQUAL_PARALLELISM)
+    field = annotation_field(metadata.JOB_MIN_PARALLELISM)
+    equal_field = annotation_field(metadata.JOB_COMPLETIONS_EQUAL_PARALLELISM)
+    if text is not None:
+        value = positive(text)
+        if value is None or value >= pods_at_once(obj):
+            yield invalid(field, text, f"should be between 1 and {pods_at_once(obj) - 1}")
+        if metadata.is_elastic(obj):
+            yield forbidden(field, "an elastic job is not admitted in part")
+    if equal == "true":
+        if not is_indexed(obj):
+            yield invalid(equal_field, equal, "should be Indexed when this annotation is true")
+        if fields.value_at(obj, ("spec", "completions")) != fields.int_at(obj, ("spec", "parallelism"), 1):
+            yield invalid(equal_field, equal, "completions should be equal to parallelism")
+    elif equal not in (None, "false"):
+        yield invalid(equal_field, equal, "must be true or false")
+    if old is not None:
+        yield from frozen_errors(obj, old, equal_field)
+
+
+def frozen_errors(obj: Json, old: Json, equal_field: str) -> Iterator[FieldError]:
+    """What cannot change from one running state to another."""
+    if any(fields.value_at(o, ("spec", "suspend")) is True for o in (obj, old)):
+        return
+    key = metadata.JOB_COMPLETIONS_EQUAL_PARALLELISM
+    if metadata.annotations_of(obj).get(key) != metadata.annotations_of(old).get(key):
+        yield forbidden(equal_field, IMMUTABLE)
+    if metadata.JOB_MIN_PARALLELISM not in metadata.annotations_of(obj):
+        return
+    before, after = (fields.value_at(o, ("spec", "parallelism")) for o in (old, obj))
+    if before != after:
+        yield forbidden("spec.parallelism", "cannot change while a partly admitted job runs")
+
+
+def elastic_topology_errors(obj: Json) -> Iterator[FieldError]:
+    asked = metadata.annotations_of(fields.json_at(obj, TEMPLATE))
+    for key in (metadata.REQUIRED_TOPOLOGY, metadata.PREFERRED_TOPOLOGY):
+        if metadata.is_elastic(obj) and key in asked:
+            field = f"spec.template.{annotation_field(key)}"
+            yield forbidden(field, "an elastic job may only ask for an unconstrained topology")

@@ -1,0 +1,277 @@
+"""
+The contract of a job kind. START HERE, then read ``job.py`` (the plainest kind) and ``table.py`` (the list).
+
+A kind answers questions about one object and proposes changes to it; it keeps nothing, and all it takes and gives is
+JSON. Most kinds only say where their pod templates lie (``slots``) and how to read their status: queueing, starting,
+stopping, defaulting and the rules of admission follow from that. A change is a JSON merge patch.
+
+Called by: plans (queueing, pods), server and webhooks (defaults, validate), workflows (pod sets).
+Kueue: pkg/controller/jobframework/interface.go
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from kyu.api.errors import FieldError
+from kyu.api.meta import Json, Kind, Ref
+from kyu.kinds import conditions, fields, metadata, pods, templates, validation
+from kyu.kinds.templates import NO_RANKS, Conflict, Mismatch, PodSet, PodSetInfo, Ranks
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Where one pod set lies in the object, and how many pods it has."""
+
+    name: str
+    template: fields.Path
+    count: int
+    min_count: int | None = None
+    ranks: Ranks = NO_RANKS
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    success: bool
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """The object refers to another one that is not there (yet)."""
+
+    ref: Ref
+
+    def __str__(self) -> str:
+        return f"{self.ref} does not exist"
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What defaulting and validation must know of the world around the object."""
+
+    # manageJobsWithoutQueueName is on and selects the namespace of the object.
+    manages_without_queue_name: bool = False
+    # A LocalQueue called "default" exists in the namespace.
+    has_default_queue: bool = False
+    # A WorkloadPriorityClass called "default" exists.
+    has_default_priority_class: bool = False
+    # A controller owner, at any height, is itself queued: the object then runs with it.
+    owner_is_managed: bool = False
+    # LocalQueues of the namespace whose ClusterQueue sends its jobs to other clusters.
+    dispatching_queues: frozenset[str] = field(default_factory=frozenset)
+
+
+class JobKind(ABC):
+    """One kind of job. Fields that a kind does not have are left at their defaults."""
+
+    kinds: tuple[Kind, ...]
+    # As in integrations.frameworks of Kueue's configuration; empty for kinds that are queued through another one.
+    framework: str
+    completion: pods.Completion = pods.ALL_PODS_SUCCEED
+    suspend_path: fields.Path = ("spec", "suspend")
+    managed_by_path: fields.Path | None = ("spec", "managedBy")
+    may_be_prebuilt: bool = True
+    may_be_elastic: bool = False
+    # A pod that runs cannot be suspended: such kinds are stopped by deleting their pods.
+    stops_by_deletion: bool = False
+
+    @property
+    def kind(self) -> Kind:
+        """The version that Kyu writes."""
+        return self.kinds[0]
+
+    # What it asks for
+
+    @abstractmethod
+    def slots(self, obj: Json) -> list[Slot]:
+        """Where its pod sets lie, in the order of the Workload."""
+
+    def resolve(self, obj: Json, find: Callable[[Ref], Json | None]) -> Json | Missing:
+        """The object with what it refers to put in; all other methods expect a resolved object."""
+        return obj
+
+    def template(self, obj: Json, slot: Slot) -> Json:
+        """The pod template of a slot as it stands in the Workload."""
+        return fields.json_at(obj, slot.template)
+
+    def pod_sets(self, obj: Json) -> list[PodSet]:
+        sets = []
+        for slot in self.slots(obj):
+            template = self.template(obj, slot)
+            request = templates.topology_request(template, slot.ranks)
+            sets.append(PodSet(slot.name, template, slot.count, slot.min_count, request))
+        return sets
+
+    def queue_name(self, obj: Json) -> str:
+        return metadata.queue_name(obj)
+
+    def priority_class(self, obj: Json) -> str:
+        """The pod priority class: the first that a pod set names."""
+        return next((name for s in self.pod_sets(obj) if (name := templates.priority_class(s.template))), "")
+
+    def workload_name(self, obj: Json) -> str:
+        return metadata.workload_name(
+            self.kind, metadata.name_of(obj), fields.text_at(obj, ("metadata", "uid")), self.generation_part(obj)
+        )
+
+    def generation_part(self, obj: Json) -> str:
+        """An elastic job has one Workload per size, so the generation takes part in the name."""
+        return str(fields.int_at(obj, ("metadata", "generation"))) if metadata.is_elastic(obj) else ""
+
+    # Start and stop
+
+    def is_suspended(self, obj: Json) -> bool:
+        return fields.value_at(obj, self.suspend_path) is True
+
+    def with_suspend(self, obj: Json, *, suspend: bool) -> Json:
+        return fields.with_value(obj, self.suspend_path, suspend)
+
+    def suspend_patch(self, obj: Json) -> Json:
+        return fields.merge_patch(obj, self.with_suspend(obj, suspend=True))
+
+    def start_patch(self, obj: Json, infos: Sequence[PodSetInfo]) -> Json | Conflict | Mismatch:
+        """Unsuspend, with what admission adds to the templates."""
+        changed = obj
+        slots = self.slots(obj)
+        if [slot.name for slot in slots] != [info.name for info in infos]:
+            return Mismatch(tuple(s.name for s in slots), tuple(i.name for i in infos))
+        for slot, info in zip(slots, infos, strict=True):
+            result = self.with_info(changed, slot, info)
+            if isinstance(result, Conflict):
+                return result
+            changed = result
+        return fields.merge_patch(obj, self.with_suspend(changed, suspend=False))
+
+    def with_info(self, obj: Json, slot: Slot, info: PodSetInfo) -> Json | Conflict:
+        template = templates.merged(fields.json_at(obj, slot.template), info)
+        return template if isinstance(template, Conflict) else fields.with_value(obj, slot.template, template)
+
+    def restore_patch(self, obj: Json, originals: Sequence[PodSet]) -> Json:
+        """Put back what admission wrote, from the pod sets of the Workload; the object stays as suspended as it is."""
+        original_by_name = {pod_set.name: pod_set for pod_set in originals}
+        changed = obj
+        for slot in self.slots(obj):
+            if slot.name in original_by_name:
+                changed = self.with_original(changed, slot, original_by_name[slot.name])
+        return fields.merge_patch(obj, changed)
+
+    def with_original(self, obj: Json, slot: Slot, original: PodSet) -> Json:
+        template = templates.restored(fields.json_at(obj, slot.template), original.template)
+        return fields.with_value(obj, slot.template, template)
+
+    def reset_patch(self, obj: Json) -> Json:
+        """What must change in the status of a stopped object before its templates may be put back."""
+        return {}
+
+    # How it does
+
+    @abstractmethod
+    def is_active(self, obj: Json) -> bool:
+        """Some of its pods may still run: its quota cannot be given to others yet."""
+
+    @abstractmethod
+    def pods_ready(self, obj: Json) -> bool:
+        """All of its pods are ready or done."""
+
+    @abstractmethod
+    def finished(self, obj: Json) -> Finished | None: ...
+
+    def reclaimable_pods(self, obj: Json) -> dict[str, int]:
+        """How many pods of each pod set will not run again, so that their quota returns before the job is over."""
+        return {}
+
+    # Admission of the object itself
+
+    def is_managed(self, obj: Json, context: Context) -> bool:
+        if context.owner_is_managed:
+            return False
+        return bool(self.queue_name(obj)) or context.manages_without_queue_name
+
+    def defaults(self, obj: Json, context: Context) -> Json:
+        """The object as it is stored when it is created: its queue, its priority, suspended, and who manages it."""
+        if context.owner_is_managed:
+            return obj
+        if context.has_default_queue and not self.queue_name(obj):
+            obj = fields.with_value(obj, ("metadata", "labels", metadata.QUEUE_NAME), metadata.DEFAULT_NAME)
+        if not self.is_managed(obj, context):
+            return obj
+        if context.has_default_priority_class and metadata.PRIORITY_CLASS not in metadata.labels_of(obj):
+            obj = fields.with_value(obj, ("metadata", "labels", metadata.PRIORITY_CLASS), metadata.DEFAULT_NAME)
+        obj = self.with_suspend(obj, suspend=True)
+        path = self.managed_by_path
+        if path and self.queue_name(obj) in context.dispatching_queues and self.has_own_manager(obj, path):
+            obj = fields.with_value(obj, path, metadata.MULTI_KUEUE)
+        return obj
+
+    # The value of managedBy that means the kind's usual controller.
+    own_manager: str = ""
+
+    def has_own_manager(self, obj: Json, path: fields.Path) -> bool:
+        return fields.text_at(obj, path) in ("", self.own_manager)
+
+    def validate(self, obj: Json, old: Json | None, context: Context) -> list[FieldError]:
+        """All that is wrong with the object, or with the change from ``old``."""
+        if not self.is_managed(obj, context) and not (old is not None and self.is_managed(old, context)):
+            return []
+        facts = validation.Facts(
+            obj=obj,
+            old=old,
+            running=not self.is_suspended(obj),
+            was_running=old is not None and not self.is_suspended(old),
+            may_be_prebuilt=self.may_be_prebuilt,
+            may_be_elastic=self.may_be_elastic,
+            has_default_queue=context.has_default_queue,
+        )
+        slots = [validation.Template(slot.template, self.template(obj, slot), slot.count) for slot in self.slots(obj)]
+        return [*validation.metadata_errors(facts), *validation.topology_errors(slots), *self.own_errors(obj, old)]
+
+    def own_errors(self, obj: Json, old: Json | None) -> list[FieldError]:
+        """The rules of this kind alone."""
+        return []
+
+    # Embedded mode: what its operator would do
+
+    def pods_of(self, obj: Json, address: pods.Address = pods.dns_address) -> list[pods.Blueprint]:
+        """The pods that it wants while it is not suspended; none for kinds whose pods come from another object."""
+        return []
+
+    def children_of(self, obj: Json) -> list[Json]:
+        """The objects that it wants to exist while it is not suspended, for kinds that run through others."""
+        return []
+
+    def status_from_pods(self, obj: Json, its_pods: Sequence[Json], now: datetime) -> Json:
+        """The status, computed from its pods, as a merge patch of the status alone."""
+        return {}
+
+    def status_from_children(self, obj: Json, children: Sequence[Json], now: datetime) -> Json:
+        """The status, computed from its children, as a merge patch of the status alone."""
+        return {}
+
+    def surplus_pods(self, obj: Json, its_pods: Sequence[Json]) -> list[str]:
+        """Names of the pods that must go: all while suspended, those still running when it is over."""
+        if self.is_suspended(obj):
+            return [metadata.name_of(pod) for pod in its_pods]
+        if self.finished(obj) is not None:
+            return [metadata.name_of(pod) for pod in its_pods if not pods.is_terminal(pod)]
+        wanted = {plan.name for plan in self.pods_of(obj)}
+        return [metadata.name_of(pod) for pod in its_pods if metadata.name_of(pod) not in wanted]
+
+
+def finished_by(obj: Json, succeeded: str, failed: str) -> Finished | None:
+    """Most kinds tell their end by one of two conditions."""
+    if conditions.is_true(obj, succeeded):
+        return Finished(success=True, message=conditions.message(obj, succeeded) or "Job finished successfully")
+    if conditions.is_true(obj, failed):
+        return Finished(success=False, message=conditions.message(obj, failed) or "Job failed")
+    return None
+
+
+def container(template: Json, position: int = 0) -> dict[str, Any]:
+    """A container of a template; empty where there is none."""
+    listed = fields.list_at(template, ("spec", "containers"))
+    return listed[position] if position < len(listed) else {}

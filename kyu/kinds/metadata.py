@@ -1,0 +1,95 @@
+"""
+The labels, annotations, gates and names that Kueue's users and Kueue itself put on jobs and pods.
+
+Keys are data shared by all kinds; the few functions read them off a JSON object and never fail on a missing part.
+
+Used by: every file of kinds, workflows and plans.
+Kueue: pkg/controller/constants, pkg/controller/jobframework/workload_names.go
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from kyu.api.meta import Json, Kind
+
+PREFIX = "kueue.x-k8s.io/"
+
+# Labels and annotations that users write.
+QUEUE_NAME = PREFIX + "queue-name"
+PRIORITY_CLASS = PREFIX + "priority-class"
+MAX_EXEC_TIME_SECONDS = PREFIX + "max-exec-time-seconds"
+PREBUILT_WORKLOAD = PREFIX + "prebuilt-workload-name"
+ADMISSION_GATED_BY = PREFIX + "admission-gated-by"
+ELASTIC_JOB = PREFIX + "elastic-job"
+JOB_MIN_PARALLELISM = PREFIX + "job-min-parallelism"
+JOB_COMPLETIONS_EQUAL_PARALLELISM = PREFIX + "job-completions-equal-parallelism"
+POD_GROUP_NAME = PREFIX + "pod-group-name"
+POD_GROUP_TOTAL_COUNT = PREFIX + "pod-group-total-count"
+POD_GROUP_FAST_ADMISSION = PREFIX + "pod-group-fast-admission"
+POD_GROUP_SERVING = PREFIX + "pod-group-serving"
+POD_GROUP_POD_INDEX = PREFIX + "pod-group-pod-index"
+POD_GROUP_POD_INDEX_LABEL = PREFIX + "pod-group-pod-index-label"
+RETRIABLE_IN_GROUP = PREFIX + "retriable-in-group"
+REQUIRED_TOPOLOGY = PREFIX + "podset-required-topology"
+PREFERRED_TOPOLOGY = PREFIX + "podset-preferred-topology"
+UNCONSTRAINED_TOPOLOGY = PREFIX + "podset-unconstrained-topology"
+SLICE_REQUIRED_TOPOLOGY = PREFIX + "podset-slice-required-topology"
+SLICE_SIZE = PREFIX + "podset-slice-size"
+SLICE_CONSTRAINTS = PREFIX + "podset-slice-required-topology-constraints"
+POD_SET_GROUP_NAME = PREFIX + "podset-group-name"
+
+# What Kueue writes.
+MANAGED = PREFIX + "managed"
+ROLE_HASH = PREFIX + "role-hash"
+POD_SUSPENDING_PARENT = PREFIX + "pod-suspending-parent"
+STOPPING = PREFIX + "stopping"
+JOB_UID = PREFIX + "job-uid"
+WORKLOAD = PREFIX + "workload"
+POD_SET = PREFIX + "podset"
+POD_INDEX_OFFSET = PREFIX + "pod-index-offset"
+IS_GROUP_WORKLOAD = PREFIX + "is-group-workload"
+
+# Scheduling gates.
+ADMISSION_GATE = PREFIX + "admission"
+TOPOLOGY_GATE = PREFIX + "topology"
+ELASTIC_JOB_GATE = PREFIX + "elastic-job"
+
+MULTI_KUEUE = PREFIX + "multikueue"
+DEFAULT_NAME = "default"
+
+MAX_WORKLOAD_NAME = 253
+HASH_LENGTH = 5
+
+
+def labels_of(obj: Json) -> dict[str, str]:
+    return (obj.get("metadata") or {}).get("labels") or {}
+
+
+def annotations_of(obj: Json) -> dict[str, str]:
+    return (obj.get("metadata") or {}).get("annotations") or {}
+
+
+def name_of(obj: Json) -> str:
+    return str((obj.get("metadata") or {}).get("name") or "")
+
+
+def queue_name(obj: Json) -> str:
+    return labels_of(obj).get(QUEUE_NAME, "")
+
+
+def identifier(obj: Json, key: str) -> str:
+    """A name that may stand in an annotation (preferred, since it may be longer than 63) or in a label."""
+    return annotations_of(obj).get(key) or labels_of(obj).get(key, "")
+
+
+def is_elastic(obj: Json) -> bool:
+    return annotations_of(obj).get(ELASTIC_JOB) == "true"
+
+
+def workload_name(kind: Kind, name: str, uid: str, extra: str = "") -> str:
+    """The name of the Workload of an object: readable first, unique by a hash of all that identifies the owner."""
+    identity = [kind.kind, kind.group, name, uid, *([extra] if extra else [])]
+    digest = hashlib.sha1("\n".join(identity).encode(), usedforsecurity=False).hexdigest()[:HASH_LENGTH]
+    readable = f"{kind.kind.lower()}-{name}"[: MAX_WORKLOAD_NAME - HASH_LENGTH - 1]
+    return f"{readable}-{digest}"

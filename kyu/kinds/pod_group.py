@@ -1,0 +1,172 @@
+"""
+Pod groups: plain pods that carry one group name are one job.
+
+All is computed from the members that exist. The group has a Workload of its own name once enough members are there, one
+pod set per role (pods of one shape). A member that failed may be replaced by a new one of its role; the group is over
+when enough members succeeded, or when one says that the group is not to be retried and none runs any more.
+
+Called by: plans/podgroup.py. Kueue: pkg/controller/jobs/pod (group mode), keps/976-plain-pods
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kyu.api.meta import Json
+from kyu.kinds import fields, metadata, pods, templates
+from kyu.kinds import pod as plain
+from kyu.kinds.kind import Finished
+from kyu.kinds.templates import PodSet
+from kyu.kinds.validation import positive
+
+
+@dataclass(frozen=True, slots=True)
+class Incomplete:
+    """The group cannot be queued yet, or not as it is."""
+
+    message: str
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def name(pod: Json) -> str:
+    return metadata.identifier(pod, metadata.POD_GROUP_NAME)
+
+
+def total_count(pod: Json) -> int:
+    return positive(metadata.annotations_of(pod).get(metadata.POD_GROUP_TOTAL_COUNT, "")) or 1
+
+
+def role(pod: Json) -> str:
+    return metadata.annotations_of(pod).get(metadata.ROLE_HASH) or plain.role_hash(pod)
+
+
+def is_fast(members: Sequence[Json]) -> bool:
+    return any(metadata.annotations_of(pod).get(metadata.POD_GROUP_FAST_ADMISSION) == "true" for pod in members)
+
+
+def is_serving(members: Sequence[Json]) -> bool:
+    return any(metadata.annotations_of(pod).get(metadata.POD_GROUP_SERVING) == "true" for pod in members)
+
+
+def is_retriable(members: Sequence[Json]) -> bool:
+    return all(metadata.annotations_of(pod).get(metadata.RETRIABLE_IN_GROUP) != "false" for pod in members)
+
+
+def is_deleted(pod: Json) -> bool:
+    return fields.value_at(pod, ("metadata", "deletionTimestamp")) is not None
+
+
+def is_gated(pod: Json) -> bool:
+    return templates.has_gate(pod, metadata.ADMISSION_GATE)
+
+
+def runnable(members: Sequence[Json]) -> list[Json]:
+    """Members that may still do the work of the group, or have done it."""
+    return [
+        pod
+        for pod in members
+        if pods.phase(pod) == "Succeeded" or (not is_deleted(pod) and pods.phase(pod) != "Failed")
+    ]
+
+
+def pod_sets(members: Sequence[Json]) -> list[PodSet] | Incomplete:
+    """The pod sets of the group's Workload, ordered by role; or why there can be none."""
+    if not members:
+        return Incomplete("the group has no pods")
+    candidates = runnable(members)
+    first = min(candidates or members, key=age)
+    total = total_count(first)
+    if problem := disagreement(members, first):
+        return problem
+    if is_fast(members) and candidates:
+        return [pod_set(first, total)]
+    if len(candidates) < total:
+        return Incomplete(f"group {name(first)!r} has {len(candidates)} runnable pods of the {total} that it needs")
+    kept = sorted(candidates, key=keep_order)[:total]
+    count_by_role = Counter(role(pod) for pod in kept)
+    example_by_role = {role(pod): pod for pod in sorted(kept, key=age, reverse=True)}
+    return [pod_set(example_by_role[r], count_by_role[r]) for r in sorted(count_by_role)]
+
+
+def pod_set(pod: Json, count: int) -> PodSet:
+    template = plain.template(pod)
+    return PodSet(role(pod), template, count, None, templates.topology_request(template, plain.ranks(pod)))
+
+
+def disagreement(members: Sequence[Json], first: Json) -> Incomplete | None:
+    for pod in members:
+        if metadata.queue_name(pod) != metadata.queue_name(first):
+            return Incomplete(
+                f"pods {metadata.name_of(first)!r} and {metadata.name_of(pod)!r} of one group have different queue names:"
+                f" {metadata.queue_name(first)!r} and {metadata.queue_name(pod)!r}"
+            )
+        if total_count(pod) != total_count(first):
+            return Incomplete(
+                f"pods {metadata.name_of(first)!r} and {metadata.name_of(pod)!r} of one group have different"
+                f" {metadata.POD_GROUP_TOTAL_COUNT}: {total_count(first)} and {total_count(pod)}"
+            )
+    return None
+
+
+def age(pod: Json) -> tuple[str, str]:
+    """Oldest first; the name decides between pods of one second."""
+    return fields.text_at(pod, ("metadata", "creationTimestamp")), metadata.name_of(pod)
+
+
+def keep_order(pod: Json) -> tuple[bool, tuple[str, str]]:
+    """Running pods before waiting ones, older before newer: the end of this order is what a group can spare."""
+    return is_gated(pod), age(pod)
+
+
+def excess_pods(members: Sequence[Json], wanted: dict[str, int]) -> list[str]:
+    """Members beyond what the Workload counts for their role, to be deleted."""
+    doomed = []
+    for one_role, count in wanted.items():
+        same = sorted((pod for pod in runnable(members) if role(pod) == one_role), key=keep_order)
+        doomed += [metadata.name_of(pod) for pod in same[count:]]
+    return doomed
+
+
+def is_suspended(members: Sequence[Json]) -> bool:
+    return any(is_gated(pod) for pod in members if not pods.is_terminal(pod))
+
+
+def is_active(members: Sequence[Json]) -> bool:
+    return any(not pods.is_terminal(pod) and not is_gated(pod) for pod in members)
+
+
+def pods_ready(members: Sequence[Json]) -> bool:
+    if not members:
+        return False
+    good = [pod for pod in members if pods.is_ready(pod) or pods.phase(pod) == "Succeeded"]
+    return len(good) >= total_count(members[0])
+
+
+def reclaimable_pods(members: Sequence[Json]) -> dict[str, int]:
+    """Succeeded members; a serving group gives nothing back, its members come again."""
+    if is_serving(members):
+        return {}
+    return dict(Counter(role(pod) for pod in members if pods.phase(pod) == "Succeeded"))
+
+
+def missing_pods(members: Sequence[Json], wanted: dict[str, int]) -> dict[str, int]:
+    """How many members of each role the group is short of: it waits for their replacements."""
+    present = Counter(role(pod) for pod in runnable(members))
+    return {one_role: count - present[one_role] for one_role, count in wanted.items() if present[one_role] < count}
+
+
+def finished(members: Sequence[Json]) -> Finished | None:
+    if not members or is_serving(members):
+        return None
+    total = total_count(members[0])
+    succeeded = sum(pods.phase(pod) == "Succeeded" for pod in members)
+    message = f"Pods succeeded: {succeeded}/{total}."
+    if succeeded >= total:
+        return Finished(success=True, message=message)
+    if not is_retriable(members) and not is_active(members) and not is_suspended(members):
+        return Finished(success=False, message=message)
+    return None

@@ -1,0 +1,189 @@
+"""
+Pods made from a job in embedded mode, and what they say about it.
+
+Where no operator runs, Kyu makes the pods of a job itself: each is a ``Blueprint`` with a fixed name, so that the same
+pod is never made twice and a pod tells by its name which part of the job it is. What the pods do then decides the job
+by one of three rules: all succeed, one role decides, or it never finishes.
+
+Used by: the kinds that have an operator elsewhere; plans/pods.py makes the pods and writes the status.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from kyu.api.meta import Json
+from kyu.kinds import fields, metadata
+
+# How a pod of a job is reached by the others, from its host name and its subdomain.
+Address: TypeAlias = Callable[[str, str], str]
+
+MAX_NAME = 63
+
+
+def dns_address(hostname: str, subdomain: str) -> str:
+    """In a cluster a pod with a subdomain has a name of its own."""
+    return f"{hostname}.{subdomain}" if subdomain else hostname
+
+
+def loopback_address(hostname: str, subdomain: str) -> str:
+    """On one machine all pods share the network."""
+    return "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Blueprint:
+    """One pod of a job: which role it plays, and what is added to the template of that role."""
+
+    name: str
+    role: str
+    index: int
+    template: Json
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+    hostname: str = ""
+    subdomain: str = ""
+
+    def to_pod(self, owner: Json) -> Json:
+        """The Pod, owned by the object it was made from. Env that the user has set stays."""
+        meta = self.template.get("metadata") or {}
+        spec = dict(self.template.get("spec") or {})
+        for key in ("initContainers", "containers"):
+            if key in spec:
+                spec[key] = [with_env(container, self.env) for container in spec[key]]
+        if self.hostname:
+            spec.setdefault("hostname", self.hostname)
+        if self.subdomain:
+            spec.setdefault("subdomain", self.subdomain)
+        body: Json = {
+            "name": self.name,
+            "namespace": fields.text_at(owner, ("metadata", "namespace")),
+            "labels": {**(meta.get("labels") or {}), **self.labels},
+            "annotations": {**(meta.get("annotations") or {}), **self.annotations},
+            "ownerReferences": [owner_reference(owner)],
+        }
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": body, "spec": spec}
+
+
+def with_env(container: Json, env: Mapping[str, str]) -> Json:
+    present = container.get("env") or []
+    names = {item.get("name") for item in present}
+    # Ours first: a user's variable may then refer to them as $(NAME).
+    added = [{"name": name, "value": value} for name, value in env.items() if name not in names]
+    return {**container, "env": added + present} if added else container
+
+
+def owner_reference(owner: Json) -> Json:
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": metadata.name_of(owner),
+        "uid": fields.text_at(owner, ("metadata", "uid")),
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def phase(pod: Json) -> str:
+    return fields.text_at(pod, ("status", "phase"))
+
+
+def is_terminal(pod: Json) -> bool:
+    return phase(pod) in ("Succeeded", "Failed")
+
+
+def is_ready(pod: Json) -> bool:
+    conditions = fields.list_at(pod, ("status", "conditions"))
+    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+
+
+def exit_code(pod: Json) -> int | None:
+    """The exit code of the first container that failed."""
+    for status in fields.list_at(pod, ("status", "containerStatuses")):
+        code = fields.int_at(status, ("state", "terminated", "exitCode"))
+        if code:
+            return code
+    return None
+
+
+def restarts(pods: Iterable[Json]) -> int:
+    return sum(
+        fields.int_at(status, ("restartCount",))
+        for pod in pods
+        for status in fields.list_at(pod, ("status", "containerStatuses"))
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """
+    When a job is over. With roles, the first of them that the job has decides; otherwise all pods must succeed.
+
+    A failed pod of another role fails the job too, unless ``others_may_fail`` (an operator would replace it).
+    """
+
+    rule: Literal["AllPodsSucceed", "OneRoleDecides", "NeverFinishes"]
+    roles: tuple[str, ...] = ()
+    others_may_fail: bool = False
+
+
+ALL_PODS_SUCCEED = Completion("AllPodsSucceed")
+NEVER_FINISHES = Completion("NeverFinishes")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the pods of a job say about it."""
+
+    state: Literal["Pending", "Running", "Succeeded", "Failed"]
+    message: str = ""
+
+
+def verdict(completion: Completion, blueprints: Sequence[Blueprint], pods: Sequence[Json]) -> Verdict:
+    """Judge a job by its pods. A pod that is not in the plan of the job says nothing."""
+    pod_by_name = {metadata.name_of(pod): pod for pod in pods}
+    present = {plan.role for plan in blueprints}
+    decisive = next((role for role in completion.roles if role in present), None)
+    if completion.rule != "NeverFinishes":
+        failed = find_failure(completion, decisive, blueprints, pod_by_name)
+        if failed is not None:
+            code = exit_code(failed)
+            why = f" with exit code {code}" if code is not None else ""
+            return Verdict("Failed", f"Pod {metadata.name_of(failed)} failed{why}")
+        deciding = [plan for plan in blueprints if decisive is None or plan.role == decisive]
+        if deciding and all(phase(pod_by_name.get(plan.name, {})) == "Succeeded" for plan in deciding):
+            who = "All pods" if decisive is None else f"All pods of role {decisive}"
+            return Verdict("Succeeded", f"{who} succeeded")
+    # Readiness of all, not of one: a gang that is half there does no work.
+    planned = [pod_by_name.get(plan.name, {}) for plan in blueprints]
+    if planned and all(is_ready(pod) or phase(pod) == "Succeeded" for pod in planned):
+        return Verdict("Running", f"All {len(planned)} pods are ready")
+    return Verdict("Pending")
+
+
+def find_failure(
+    completion: Completion, decisive: str | None, blueprints: Sequence[Blueprint], pod_by_name: Mapping[str, Json]
+) -> Json | None:
+    for plan in blueprints:
+        counts = decisive is None or plan.role == decisive or not completion.others_may_fail
+        if counts and phase(pod := pod_by_name.get(plan.name, {})) == "Failed":
+            return pod
+    return None
+
+
+def role_counts(blueprints: Sequence[Blueprint], pods: Sequence[Json]) -> dict[str, Counter[str]]:
+    """How many pods of each role are in each phase, and how many are ready (under the key ``Ready``)."""
+    role_by_name = {plan.name: plan.role for plan in blueprints}
+    counts: dict[str, Counter[str]] = {plan.role: Counter() for plan in blueprints}
+    for pod in pods:
+        role = role_by_name.get(metadata.name_of(pod))
+        if role is None:
+            continue
+        counts[role][phase(pod) or "Pending"] += 1
+        if is_ready(pod):
+            counts[role]["Ready"] += 1
+    return counts

@@ -1,0 +1,35 @@
+"""
+The table of job kinds. START HERE to find which kinds Kyu queues.
+
+Used by: plans (one controller for all rows), server (defaults, validation), workflows (pod sets), config (frameworks).
+"""
+
+from __future__ import annotations
+
+from kyu.api.meta import Json, Kind
+from kyu.kinds.job import Job
+from kyu.kinds.kind import JobKind
+from kyu.kinds.pod import Pod
+
+KINDS: tuple[JobKind, ...] = (
+    Job(),
+    Pod(),
+)
+
+_BY_API = {(kind.api_version, kind.kind): job_kind for job_kind in KINDS for kind in job_kind.kinds}
+_BY_FRAMEWORK = {job_kind.framework: job_kind for job_kind in KINDS if job_kind.framework}
+FRAMEWORKS = tuple(_BY_FRAMEWORK)
+
+
+def find(obj: Json) -> JobKind | None:
+    """The kind of an object, if it is a job."""
+    return _BY_API.get((str(obj.get("apiVersion")), str(obj.get("kind"))))
+
+
+def find_kind(kind: Kind) -> JobKind | None:
+    return _BY_API.get((kind.api_version, kind.kind))
+
+
+def find_framework(framework: str) -> JobKind | None:
+    """The kind that integrations.frameworks of Kueue's configuration means by this name."""
+    return _BY_FRAMEWORK.get(framework)

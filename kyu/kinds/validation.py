@@ -1,0 +1,277 @@
+"""
+The rules that Kueue's webhooks hold every job to, whatever its kind.
+
+Two tables: one of rules on the labels and annotations of the object (what may be written, and what may change while it
+runs), one on the topology annotations of its pod templates. A rule gives errors as Kubernetes words them.
+
+Called by: kind.py. Kueue: pkg/controller/jobframework/validation.go, tas_validation.go
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from kyu.api.errors import FieldError, forbidden, invalid, required, too_many
+from kyu.api.meta import Json
+from kyu.kinds import fields, metadata, templates
+
+_DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_GATE_PATH = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
+
+DNS_HELP = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.',"
+    " and must start and end with an alphanumeric character"
+)
+MAX_SUBDOMAIN = 253
+MAX_LABEL = 63
+MAX_LAYERS = 3
+GROUP_SIZE = 2
+IMMUTABLE = "field is immutable"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """An object, what it was before, and what its kind permits."""
+
+    obj: Json
+    old: Json | None
+    running: bool
+    was_running: bool
+    may_be_prebuilt: bool
+    may_be_elastic: bool
+    has_default_queue: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A pod template and where it stands."""
+
+    path: fields.Path
+    body: Json
+    count: int
+
+
+def metadata_errors(facts: Facts) -> list[FieldError]:
+    rules = (queue_errors, prebuilt_errors, time_errors, priority_errors, elastic_errors, gate_errors)
+    return [error for rule in rules for error in rule(facts)]
+
+
+def label_field(key: str) -> str:
+    return f"metadata.labels[{key}]"
+
+
+def annotation_field(key: str) -> str:
+    return f"metadata.annotations[{key}]"
+
+
+def queue_errors(facts: Facts) -> Iterator[FieldError]:
+    queue = metadata.queue_name(facts.obj)
+    field = label_field(metadata.QUEUE_NAME)
+    if queue and not is_subdomain(queue):
+        yield invalid(field, queue, DNS_HELP)
+    if facts.old is None:
+        return
+    before = metadata.queue_name(facts.old)
+    if before and not queue and facts.has_default_queue:
+        yield invalid(field, queue, "queue-name must not be empty where a default LocalQueue exists")
+    elif before != queue and facts.was_running and facts.running:
+        yield invalid(field, queue, IMMUTABLE)
+
+
+def prebuilt_errors(facts: Facts) -> Iterator[FieldError]:
+    name = metadata.identifier(facts.obj, metadata.PREBUILT_WORKLOAD)
+    field = label_field(metadata.PREBUILT_WORKLOAD)
+    if name and not is_subdomain(name):
+        yield invalid(field, name, DNS_HELP)
+    if name and not facts.may_be_prebuilt:
+        yield forbidden(field, f"{facts.obj.get('kind')} does not support prebuilt workloads")
+    if facts.old is None or not (facts.was_running and facts.running):
+        return
+    if metadata.identifier(facts.old, metadata.PREBUILT_WORKLOAD) != name:
+        yield invalid(field, name, IMMUTABLE)
+
+
+def time_errors(facts: Facts) -> Iterator[FieldError]:
+    text = metadata.labels_of(facts.obj).get(metadata.MAX_EXEC_TIME_SECONDS)
+    field = label_field(metadata.MAX_EXEC_TIME_SECONDS)
+    if text is not None and positive(text) is None:
+        yield invalid(field, text, "should be a positive integer")
+    if facts.old is None or not (facts.was_running or facts.running):
+        return
+    if metadata.labels_of(facts.old).get(metadata.MAX_EXEC_TIME_SECONDS) != text:
+        yield invalid(field, text, IMMUTABLE)
+
+
+def priority_errors(facts: Facts) -> Iterator[FieldError]:
+    if facts.old is None:
+        return
+    before = metadata.labels_of(facts.old).get(metadata.PRIORITY_CLASS, "")
+    after = metadata.labels_of(facts.obj).get(metadata.PRIORITY_CLASS, "")
+    field = label_field(metadata.PRIORITY_CLASS)
+    if before and not after:
+        yield invalid(field, after, "WorkloadPriorityClass cannot be removed")
+    elif after and not before and facts.running:
+        yield invalid(field, after, "WorkloadPriorityClass cannot be added to a running workload")
+
+
+def elastic_errors(facts: Facts) -> Iterator[FieldError]:
+    field = annotation_field(metadata.ELASTIC_JOB)
+    value = metadata.annotations_of(facts.obj).get(metadata.ELASTIC_JOB)
+    if metadata.is_elastic(facts.obj) and not facts.may_be_elastic:
+        yield forbidden(field, f"{facts.obj.get('kind')} cannot be elastic")
+    if facts.old is not None and metadata.is_elastic(facts.old) != metadata.is_elastic(facts.obj):
+        yield invalid(field, value, IMMUTABLE)
+
+
+def gate_errors(facts: Facts) -> Iterator[FieldError]:
+    """Names of outside gates, separated by commas: each a domain and a path, given at creation, then only removed."""
+    field = annotation_field(metadata.ADMISSION_GATED_BY)
+    text = metadata.annotations_of(facts.obj).get(metadata.ADMISSION_GATED_BY)
+    names = gate_names(text)
+    for name in names:
+        if not is_gate(name):
+            yield invalid(field, name, "must be a domain-prefixed path of at most 63 characters")
+    if len(set(names)) != len(names):
+        yield invalid(field, text, "must not name a gate twice")
+    if facts.old is not None:
+        before = gate_names(metadata.annotations_of(facts.old).get(metadata.ADMISSION_GATED_BY))
+        for name in names:
+            if name not in before:
+                yield forbidden(field, "a gate cannot be added after creation")
+
+
+def gate_names(text: str | None) -> list[str]:
+    return text.split(",") if text else []
+
+
+def is_gate(name: str) -> bool:
+    domain, slash, path = name.partition("/")
+    return bool(slash and len(name) <= MAX_LABEL and is_subdomain(domain) and _GATE_PATH.fullmatch(path))
+
+
+def topology_errors(pod_templates: Sequence[Template]) -> list[FieldError]:
+    errors = [error for template in pod_templates for error in template_topology_errors(template)]
+    return errors + list(group_errors(pod_templates))
+
+
+def template_topology_errors(template: Template) -> Iterator[FieldError]:
+    asked = metadata.annotations_of(template.body)
+    field = fields.show((*template.path, "metadata", "annotations"))
+    kinds = (metadata.REQUIRED_TOPOLOGY, metadata.PREFERRED_TOPOLOGY, metadata.UNCONSTRAINED_TOPOLOGY)
+    present = [key for key in kinds if key in asked]
+    if len(present) > 1:
+        yield invalid(field, None, f"must not contain more than one of {', '.join(kinds)}")
+    for key in (metadata.REQUIRED_TOPOLOGY, metadata.PREFERRED_TOPOLOGY, metadata.SLICE_REQUIRED_TOPOLOGY):
+        if key in asked and not is_label_key(asked[key]):
+            yield invalid(f"{field}[{key}]", asked[key], "must be a valid label name")
+    unconstrained = asked.get(metadata.UNCONSTRAINED_TOPOLOGY)
+    if unconstrained is not None and unconstrained not in ("true", "false"):
+        yield invalid(f"{field}[{metadata.UNCONSTRAINED_TOPOLOGY}]", unconstrained, "must be true or false")
+    yield from slice_errors(template, asked, field)
+    yield from group_name_errors(asked, field)
+
+
+def slice_errors(template: Template, asked: dict[str, str], field: str) -> Iterator[FieldError]:
+    topology, size_text = asked.get(metadata.SLICE_REQUIRED_TOPOLOGY), asked.get(metadata.SLICE_SIZE)
+    layers = asked.get(metadata.SLICE_CONSTRAINTS)
+    if layers is not None:
+        if topology is not None or size_text is not None:
+            yield forbidden(field, f"{metadata.SLICE_CONSTRAINTS} stands alone")
+        yield from layer_errors(layers, template.count, f"{field}[{metadata.SLICE_CONSTRAINTS}]")
+        return
+    if topology is not None and size_text is None:
+        yield required(f"{field}[{metadata.SLICE_SIZE}]", "slice size is required with a slice topology")
+    if size_text is None:
+        return
+    size_field = f"{field}[{metadata.SLICE_SIZE}]"
+    size = positive(size_text)
+    if topology is None:
+        yield forbidden(size_field, "may not be set without a slice topology")
+    if size is None:
+        yield invalid(size_field, size_text, "must be greater than or equal to 1")
+    elif size > template.count:
+        yield invalid(size_field, size_text, f"must not be greater than pod set count {template.count}")
+
+
+def layer_errors(text: str, count: int, field: str) -> Iterator[FieldError]:
+    layers = templates.parse_layers(text)
+    if not layers:
+        yield invalid(field, text, "must be a JSON list of {topology, size}")
+        return
+    if len(layers) > MAX_LAYERS:
+        yield too_many(field, len(layers), MAX_LAYERS)
+    names = [layer["topology"] for layer in layers]
+    if len(set(names)) != len(names):
+        yield invalid(field, text, "must not name a topology twice")
+    if any(not is_label_key(name) for name in names):
+        yield invalid(field, text, "every topology must be a valid label name")
+    outer = count
+    for position, layer in enumerate(layers):
+        size, size_field = layer["size"], f"{field}[{position}].size"
+        if size < 1:
+            yield invalid(size_field, size, "must be greater than or equal to 1")
+            return
+        if position == 0 and size > count:
+            yield invalid(size_field, size, f"must not be greater than pod set count {count}")
+        elif position > 0 and outer % size:
+            yield invalid(size_field, size, f"must divide the outer size {outer}")
+        outer = size
+
+
+def group_name_errors(asked: dict[str, str], field: str) -> Iterator[FieldError]:
+    name = asked.get(metadata.POD_SET_GROUP_NAME)
+    if name is None:
+        return
+    at = f"{field}[{metadata.POD_SET_GROUP_NAME}]"
+    if name.isdigit():
+        yield invalid(at, name, "must not be a number")
+    if metadata.REQUIRED_TOPOLOGY not in asked and metadata.PREFERRED_TOPOLOGY not in asked:
+        yield forbidden(at, "needs a required or preferred topology")
+    if metadata.SLICE_REQUIRED_TOPOLOGY in asked or metadata.SLICE_CONSTRAINTS in asked:
+        yield forbidden(at, "may not be combined with slices")
+
+
+def group_errors(pod_templates: Sequence[Template]) -> Iterator[FieldError]:
+    """Two pod sets that are placed together: a leader and its workers, with one request."""
+    members_by_group: dict[str, list[Template]] = {}
+    for template in pod_templates:
+        name = metadata.annotations_of(template.body).get(metadata.POD_SET_GROUP_NAME)
+        if name is not None:
+            members_by_group.setdefault(name, []).append(template)
+    for name, members in members_by_group.items():
+        field = fields.show((*members[0].path, "metadata", "annotations")) + f"[{metadata.POD_SET_GROUP_NAME}]"
+        if len(members) != GROUP_SIZE:
+            yield invalid(field, name, f"a group has {GROUP_SIZE} pod sets, not {len(members)}")
+            continue
+        if all(member.count != 1 for member in members):
+            yield invalid(field, name, "one pod set of a group must have a single pod")
+        wishes = [
+            tuple(
+                metadata.annotations_of(m.body).get(k)
+                for k in (metadata.REQUIRED_TOPOLOGY, metadata.PREFERRED_TOPOLOGY)
+            )
+            for m in members
+        ]
+        if wishes[0] != wishes[1]:
+            yield invalid(field, name, "both pod sets of a group must ask for the same topology")
+
+
+def is_subdomain(text: str) -> bool:
+    return len(text) <= MAX_SUBDOMAIN and _DNS_SUBDOMAIN.fullmatch(text) is not None
+
+
+def is_label_key(text: str) -> bool:
+    prefix, slash, name = text.rpartition("/")
+    if slash and not is_subdomain(prefix):
+        return False
+    return len(name) <= MAX_LABEL and _LABEL_NAME.fullmatch(name) is not None
+
+
+def positive(text: str) -> int | None:
+    """The number that the text says, if it is a whole number above zero."""
+    if not (text.isascii() and text.isdigit()):
+        return None
+    return int(text) or None
