@@ -1,9 +1,9 @@
 """
 The answers of an API server that says no: one exception, and a constructor for each reason.
 
-Every refusal is an ``ApiError``; its ``status()`` is the Status object that goes over the wire. What a reason has in its
-details (an empty object, none at all, name and kind) is fixed by what the clients of Kubernetes have come to expect, so
-it is decided here and nowhere else.
+Every refusal is an ``ApiError``; its ``status()`` is the Status object that goes over the wire. What a reason has in
+its details (an empty object, none at all, name and kind) is fixed by what the clients of Kubernetes expect, so it is
+decided here and nowhere else.
 
 Raised by: every module of the server; rendered by: server/routes.py.
 Kubernetes: apimachinery/pkg/api/errors.
@@ -12,18 +12,9 @@ Kubernetes: apimachinery/pkg/api/errors.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 
+from kyu.api.errors import FieldError
 from kyu.api.meta import Json, Kind
-
-
-class FieldError(Protocol):
-    @property
-    def reason(self) -> str: ...
-    @property
-    def message(self) -> str: ...
-    @property
-    def field(self) -> str: ...
 
 
 class ApiError(Exception):
@@ -178,6 +169,14 @@ def invalid(kind: Kind, name: str, errors: Sequence[FieldError]) -> ApiError:
     message = f'{described} "{name}" is invalid: {listed}'
     named = Kind(kind.group, kind.version, kind.kind, kind.kind)
     return ApiError(422, "Invalid", message, details_of(named, name, causes=map(cause_of, errors)))
+
+
+class Unshown(FieldError, frozen=True):
+    """An invalid value that is too large, or too secret, to be repeated in the message."""
+
+    @property
+    def message(self) -> str:
+        return f"Invalid value: {self.detail}"
 
 
 def cause_of(error: FieldError) -> Json:

@@ -2,8 +2,8 @@
 Strategic merge patch: a merge that knows by which key the items of a list are the same.
 
 The schema says of each list whether it is merged (``x-kubernetes-patch-strategy``) and by which key; all other lists
-are replaced. A patch may carry directives: ``$patch`` on a map or an item of a list, ``$deleteFromPrimitiveList/FIELD``,
-``$setElementOrder/FIELD`` and ``$retainKeys``.
+are replaced. A patch may carry directives: ``$patch`` on a map or an item of a list, ``$deleteFromPrimitiveList/X``,
+``$setElementOrder/X`` and ``$retainKeys``.
 
 Called by: server/resources.py, for built-in kinds only (custom kinds refuse this patch type).
 Kubernetes: apimachinery/pkg/util/strategicpatch.

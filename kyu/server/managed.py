@@ -1,0 +1,298 @@
+"""
+Who owns which field: server-side apply, and the tracking of all other writes.
+
+Every writer has an entry in ``metadata.managedFields`` with the set of fields it owns. An apply says "these fields,
+with these values, are mine": what it no longer names goes, unless another owner is left; what another owner has with a
+different value is a conflict. Any other write simply takes what it changed from everybody else.
+
+Called by: server/resources.py on every write. Calls managed_objects.py (merge, compare) and managed_sets.py (sets).
+Kubernetes: apimachinery/pkg/util/managedfields, structured-merge-diff/merge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from kyu.api.meta import Json
+from kyu.server import errors, managed_objects, managed_shape
+from kyu.server import managed_sets as sets
+from kyu.server.managed_objects import Changes
+from kyu.server.managed_sets import FieldSet
+from kyu.server.schema_node import Schema
+
+MAX_UPDATE_ENTRIES: Final = 10
+BEFORE_FIRST_APPLY: Final = "before-first-apply"
+ANCIENT_CHANGES: Final = "ancient-changes"
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+# Nobody owns what says which object it is, or what the server alone writes.
+UNOWNED: Final = frozenset({"apiVersion", "kind"})
+UNOWNED_METADATA: Final = frozenset({
+    "name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation", "managedFields",
+    "resourceVersion",
+})  # fmt: skip
+MAIN_RESETS: Final = frozenset({"status"})
+
+
+@dataclass(slots=True)
+class Entry:
+    """One writer. For an applier the version is no part of who it is: its entry moves with the version it uses."""
+
+    manager: str
+    operation: Literal["Apply", "Update"]
+    api_version: str
+    subresource: str
+    time: str
+    fields: FieldSet
+
+    @property
+    def identity(self) -> tuple[str, str, str, str]:
+        version = "" if self.operation == "Apply" else self.api_version
+        return self.operation, self.manager, version, self.subresource
+
+    @property
+    def order(self) -> tuple[str, str, str, str, str]:
+        return self.operation, self.time, self.manager, self.api_version, self.subresource
+
+    def __str__(self) -> str:
+        text = f'"{self.manager}"'
+        if self.subresource:
+            text += f' with subresource "{self.subresource}"'
+        return f"{text} using {self.api_version}" if self.operation == "Update" else text
+
+
+def apply(
+    schema: Schema, live: Json | None, config: Json, *, manager: str, force: bool, api_version: str,
+    subresource: str = "", now: datetime, resets: frozenset[str] | None = None,
+) -> Json:  # fmt: skip
+    """The object after an apply, with its new managedFields; a 409 names every field that another manager holds.
+
+    ``resets`` are the top-level fields that this path never writes; see ``resets_of``. The result shares parts with
+    ``live``, but neither its top level nor its metadata.
+    """
+    if resets is None:
+        resets = resets_of(schema, subresource)
+    config = {name: value for name, value in config.items() if name not in resets}
+    refuse_unfit(schema, config, api_version)
+    identity = {name: config.pop(name) for name in UNOWNED if name in config}
+    entries = decode(live)
+    old = without_managed(live or {})
+    if live is not None and not entries:
+        entries = [_first_entry(schema, old, api_version, resets, now)]
+    mine = Entry(manager, "Apply", api_version, subresource, "", _owned(managed_objects.applied_set(schema, config)))
+    last = next((entry for entry in entries if entry.identity == mine.identity), None)
+    mine.time = last.time if last else ""
+    others = [entry for entry in entries if entry is not last]
+    new: Json = managed_objects.merge(schema, old, config)
+    if last is not None:
+        new = managed_objects.remove(schema, new, last.fields, [mine.fields, *(other.fields for other in others)])
+    changes = compare(schema, old, new, resets)
+    _take(others, changes, force=force)
+    if new != old:
+        mine.time = render_time(now)
+    return {**identity, **with_managed(new, [*others, mine])}
+
+
+def track_update(
+    schema: Schema, old: Json | None, new: Json, *, manager: str, api_version: str,
+    subresource: str = "", now: datetime, resets: frozenset[str] | None = None,
+) -> Json:  # fmt: skip
+    """The new object with its managedFields: the writer owns what it changed, everybody else loses it.
+
+    A client may write managedFields itself: one empty entry, or an empty list, ends the tracking until the next apply;
+    a valid list replaces the stored one; anything else is ignored.
+    """
+    if resets is None:
+        resets = resets_of(schema, subresource)
+    entries = _given_entries(old, new) if not subresource else decode(old)
+    plain = without_managed(new)
+    if old is not None and not entries:
+        return plain
+    changes = compare(schema, without_managed(old or {}), plain, resets)
+    _take(entries, changes, force=True)
+    if owned := _owned(changes.touched):
+        mine = Entry(manager, "Update", api_version, subresource, render_time(now), owned)
+        previous = next((entry for entry in entries if entry.identity == mine.identity), None)
+        if previous is not None:
+            entries.remove(previous)
+            mine.fields = sets.union(owned, previous.fields)
+        entries.append(mine)
+    return with_managed(plain, capped(entries))
+
+
+def settled(old: Json, new: Json) -> Json:
+    """The old object if nothing but the times of managedFields differs: then there is nothing to write."""
+    if without_managed(old) != without_managed(new):
+        return new
+    before = [{**entry, "time": None} for entry in old.get("metadata", {}).get("managedFields", ())]
+    after = [{**entry, "time": None} for entry in new.get("metadata", {}).get("managedFields", ())]
+    return old if len(before) == len(after) and all(entry in before for entry in after) else new
+
+
+def with_last_applied(config: Json, live: Json, rendered: str) -> Json:
+    """What ``kubectl apply --server-side`` leaves for clients that still read the annotation of the other apply.
+
+    Where a stored object has the annotation, it is kept up to date with what was applied.
+    """
+    if LAST_APPLIED not in (live.get("metadata", {}).get("annotations") or {}):
+        return config
+    metadata = config.get("metadata", {})
+    annotations = {**(metadata.get("annotations") or {}), LAST_APPLIED: rendered}
+    return {**config, "metadata": {**metadata, "annotations": annotations}}
+
+
+def resets_of(schema: Schema, subresource: str) -> frozenset[str]:
+    """The top-level fields that a path ignores: status on the main path, all but status on that of the status."""
+    if not subresource:
+        return MAIN_RESETS
+    return frozenset(schema.properties) - MAIN_RESETS if subresource == "status" else frozenset()
+
+
+def refuse_unfit(schema: Schema, config: Json, api_version: str) -> None:
+    """500, as Kubernetes has it: an apply cannot even be read where the schema does not fit."""
+    if found := managed_shape.problems(schema, config):
+        metadata = config.get("metadata") or {}
+        group_version = api_version if "/" in api_version else f"/{api_version}"
+        where = (
+            f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {group_version}, Kind={config.get('kind')}"
+        )
+        raise errors.internal(f"failed to create typed patch object ({where}): {managed_shape.render(found)}")
+
+
+def compare(schema: Schema, old: Json, new: Json, resets: Iterable[str]) -> Changes:
+    changes = Changes()
+    ignored = {"metadata", *UNOWNED, *resets}
+    managed_objects.compare_fields(schema, old, new, (), changes, ignored)
+    if "metadata" not in resets:
+        metadata = managed_objects.child_schema(schema, "metadata")
+        before, after = old.get("metadata") or {}, new.get("metadata") or {}
+        managed_objects.compare_fields(metadata, before, after, ("f:metadata",), changes, UNOWNED_METADATA)
+    return changes
+
+
+def _owned(fields: FieldSet) -> FieldSet:
+    """A set without what nobody can own."""
+    result = {element: node for element, node in fields.items() if element[2:] not in UNOWNED}
+    metadata = result.pop("f:metadata", None)
+    if metadata:
+        kept = {e: node for e, node in metadata.items() if e != sets.SELF and e[2:] not in UNOWNED_METADATA}
+        if kept:
+            result["f:metadata"] = kept
+    return result
+
+
+def _first_entry(schema: Schema, old: Json, api_version: str, resets: Iterable[str], now: datetime) -> Entry:
+    """All that is there when an object is applied to for the first time belongs to whoever wrote it before."""
+    touched = _owned(compare(schema, {}, old, resets).touched)
+    return Entry(BEFORE_FIRST_APPLY, "Update", api_version, "", render_time(now), touched)
+
+
+def _take(others: list[Entry], changes: Changes, *, force: bool) -> None:
+    """Everybody else loses what was changed; without force, losing a value is a conflict."""
+    if changes.touched:
+        lost = [(entry, sets.intersection(entry.fields, changes.touched)) for entry in others]
+        if conflicts := [(entry, fields) for entry, fields in lost if fields]:
+            if not force:
+                raise _conflict(conflicts)
+            for entry, fields in conflicts:
+                entry.fields = sets.difference(entry.fields, fields)
+    if changes.removed:
+        for entry in others:
+            entry.fields = sets.difference(entry.fields, changes.removed)
+    others[:] = [entry for entry in others if entry.fields]
+
+
+def _conflict(conflicts: Sequence[tuple[Entry, FieldSet]]) -> errors.ApiError:
+    listed = [(str(entry), path) for entry, fields in conflicts for path in sets.paths(fields)]
+    causes = [errors.cause("FieldManagerConflict", f"conflict with {entry}", path) for entry, path in listed]
+    if len(listed) == 1:
+        entry, path = listed[0]
+        return errors.apply_conflict(f"Apply failed with 1 conflict: conflict with {entry}: {path}", causes)
+    lines = []
+    for entry in sorted({entry for entry, _ in listed}):
+        lines.append(f"conflicts with {entry}:")
+        lines += [f"- {path}" for owner, path in listed if owner == entry]
+    return errors.apply_conflict(f"Apply failed with {len(listed)} conflicts: " + "\n".join(lines), causes)
+
+
+def capped(entries: list[Entry]) -> list[Entry]:
+    """At most ten entries of plain writers: the oldest are folded into one per version."""
+    updates = sorted((entry for entry in entries if entry.operation == "Update"), key=lambda entry: entry.order)
+    excess = len(updates) - MAX_UPDATE_ENTRIES
+    buckets: dict[str, Entry] = {}
+    for entry in updates:
+        if excess <= 0:
+            break
+        bucket = buckets.get(entry.api_version)
+        if bucket is None:
+            buckets[entry.api_version] = entry
+            continue
+        bucket.manager, bucket.subresource, bucket.time = ANCIENT_CHANGES, "", entry.time
+        bucket.fields = sets.union(bucket.fields, entry.fields)
+        entries.remove(entry)
+        excess -= 1
+    return entries
+
+
+def _given_entries(old: Json | None, new: Json) -> list[Entry]:
+    """The entries that a write starts from: its own if it brings valid ones, else the stored ones."""
+    given = new.get("metadata", {}).get("managedFields")
+    if given is None:
+        return decode(old)
+    if given in ([], [{}]):
+        return []
+    return decode(new) if isinstance(given, list) and all(map(_is_valid, given)) else decode(old)
+
+
+def decode(obj: Json | None) -> list[Entry]:
+    """The entries of a stored object."""
+    stored = obj["metadata"].get("managedFields") if obj and obj.get("metadata") else None
+    return [
+        Entry(
+            raw.get("manager", ""), raw["operation"], raw["apiVersion"], raw.get("subresource", ""),
+            raw.get("time") or "", raw.get("fieldsV1") or {},
+        )
+        for raw in stored or ()
+    ]  # fmt: skip
+
+
+def _is_valid(raw: Any) -> bool:
+    """Whether a client's entry can be stored."""
+    return (
+        isinstance(raw, dict)
+        and raw.get("fieldsType") == "FieldsV1"
+        and bool(raw.get("apiVersion"))
+        and raw.get("operation") in ("Apply", "Update")
+        and sets.is_valid(raw.get("fieldsV1") or {})
+    )
+
+
+def without_managed(obj: Json) -> Json:
+    """A copy of the top level and the metadata, without managedFields."""
+    metadata = {name: value for name, value in (obj.get("metadata") or {}).items() if name != "managedFields"}
+    return {**obj, "metadata": metadata} if obj else {}
+
+
+def with_managed(obj: Json, entries: Iterable[Entry]) -> Json:
+    encoded = [_encoded(entry) for entry in sorted(entries, key=lambda entry: entry.order) if entry.fields]
+    metadata = {**(obj.get("metadata") or {})}
+    if encoded:
+        metadata["managedFields"] = encoded
+    return {**obj, "metadata": metadata}
+
+
+def _encoded(entry: Entry) -> Json:
+    raw: Json = {"manager": entry.manager, "operation": entry.operation, "apiVersion": entry.api_version}
+    if entry.time:
+        raw["time"] = entry.time
+    raw["fieldsType"] = "FieldsV1"
+    raw["fieldsV1"] = entry.fields
+    if entry.subresource:
+        raw["subresource"] = entry.subresource
+    return raw
+
+
+def render_time(now: datetime) -> str:
+    return now.strftime("%Y-%m-%dT%H:%M:%SZ")

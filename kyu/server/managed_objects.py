@@ -1,0 +1,246 @@
+"""
+Objects seen as sets of fields: which fields an applied configuration sets, how it is merged, and what a write changed.
+
+The schema decides how deep a field can be shared: a scalar, and a list or map that is *atomic*, is one field; a list
+of type map or set is shared item by item; all other maps are shared field by field. So is what the schema does not
+describe, with its lists atomic.
+
+All functions return new containers along the changed paths and share the rest with their arguments.
+
+Called by: managed.py. Kubernetes: structured-merge-diff/typed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from kyu.server import managed_sets as sets
+from kyu.server.managed_sets import LEAF, SELF, FieldSet
+from kyu.server.schema_node import MISSING, Schema
+
+ANY: Final = Schema({"x-kubernetes-preserve-unknown-fields": True})
+
+
+class ShapeError(Exception):
+    """A value that the schema cannot hold; the message is for the user."""
+
+
+def is_whole(schema: Schema, value: Any) -> bool:
+    """Whether such a value has one owner: a scalar, or atomic."""
+    if isinstance(value, dict):
+        return schema.is_atomic_map
+    return not isinstance(value, list) or schema.list_type not in ("map", "set")
+
+
+def child_schema(schema: Schema, name: str) -> Schema:
+    return schema.properties.get(name) or schema.additional or ANY
+
+
+def element_of(schema: Schema, item: Any) -> str:
+    """Which item of a shared list this is; keys that it leaves out count with their defaults."""
+    if schema.list_type == "set":
+        return sets.value_element(item) if not isinstance(item, dict | list) else f"v:{sets.encoded(item)}"
+    if not isinstance(item, dict):
+        raise ShapeError(f"associative list with keys may not have non-map elements: {item!r}")
+    names = schema.list_map_keys
+    if len(names) > 1:
+        names = tuple(sorted(names))
+    values = tuple(item[name] if name in item else _default_key(schema, name) for name in names)
+    try:
+        return sets.keys_element(names, values)
+    except TypeError:
+        raise ShapeError(f"the keys of a list item must be scalars: {item!r}") from None
+
+
+def _default_key(schema: Schema, name: str) -> Any:
+    field = schema.items.properties.get(name) if schema.items is not None else None
+    if field is None or field.default is MISSING:
+        message = f'associative list with keys has an element that omits key field "{name}"'
+        raise ShapeError(f"{message} (and doesn't have default value)")
+    return field.default
+
+
+def applied_set(schema: Schema, value: dict[str, Any]) -> FieldSet:
+    """The fields that a configuration sets: its leaves, its list items, its empty maps, and every key of a map."""
+    result: FieldSet = {}
+    for name, item in value.items():
+        field = schema.properties.get(name)
+        node = _applied_node(field or schema.additional or ANY, item)
+        if field is None or item is None or item == {}:
+            node = {**node, SELF: LEAF} if node else LEAF
+        if node is not None:
+            result[f"f:{name}"] = node
+    return result
+
+
+def _applied_node(schema: Schema, value: Any) -> FieldSet | None:
+    """What is set below a field: an empty set for a leaf, None if there is nothing to own."""
+    if is_whole(schema, value):
+        return LEAF
+    if isinstance(value, dict):
+        return applied_set(schema, value) or None
+    result: FieldSet = {}
+    for item in value:
+        node = _applied_node(schema.items or ANY, item)
+        result[element_of(schema, item)] = {**node, SELF: LEAF} if node else LEAF
+    return result or None
+
+
+def merge(schema: Schema, live: Any, config: Any) -> Any:
+    """The live value with the configuration laid over it. Nothing is removed: null leaves a shared value alone."""
+    if not live or is_whole(schema, live):
+        return config
+    if config is None:
+        return live
+    if isinstance(live, dict) and isinstance(config, dict):
+        result = dict(live)
+        for name, item in config.items():
+            result[name] = merge(child_schema(schema, name), live.get(name), item)
+        return result
+    if isinstance(live, list) and isinstance(config, list):
+        return _merge_lists(schema, live, config)
+    return config
+
+
+def _merge_lists(schema: Schema, live: list[Any], config: list[Any]) -> list[Any]:
+    items = schema.items or ANY
+    live_by_element = {element_of(schema, item): item for item in live}
+    config_by_element = {element_of(schema, item): item for item in config}
+    return [
+        merge(items, live_by_element.get(element), config_by_element[element])
+        if element in config_by_element
+        else live_by_element[element]
+        for element in merged_order(list(live_by_element), list(config_by_element))
+    ]
+
+
+def merged_order(live: Sequence[str], applied: Sequence[str]) -> list[str]:
+    """Items that only one side has keep the order of that side; for those that both have, the applied order counts.
+
+    The stored list is walked. An item that is not applied stays where it is. One that is applied is a mark if it is the
+    next that both have: all that is applied up to it goes there. If it is not, it comes later, in its applied place.
+    """
+    stored, wanted = set(live), set(applied)
+    shared = [element for element in applied if element in stored]
+    waiting = list(applied)
+    result: list[str] = []
+    for element in live:
+        if element not in wanted:
+            result.append(element)
+        elif element == shared[0]:
+            end = waiting.index(element) + 1
+            result += waiting[:end]
+            del waiting[:end], shared[0]
+    return result + waiting
+
+
+def remove(schema: Schema, value: Any, last: FieldSet, owners: Sequence[FieldSet]) -> Any:
+    """Take away what the applier set the last time and nobody owns now.
+
+    A field of a struct counts as owned if anything below it is: a struct goes when its last owner has let go of it.
+    """
+    if isinstance(value, dict) and not schema.is_atomic_map:
+        result = dict(value)
+        for element, before in last.items():
+            name = element[2:]
+            if element == SELF or name not in value:
+                continue
+            declared = name in schema.properties
+            nodes = [owner[element] for owner in owners if element in owner]
+            if _holds(before, declared) and not any(_holds(node, declared) for node in nodes):
+                del result[name]
+            elif before:
+                result[name] = remove(child_schema(schema, name), value[name], before, nodes)
+                if result[name] is None:
+                    del result[name]
+        return result
+    if not isinstance(value, list) or is_whole(schema, value):
+        return value
+    return _remove_items(schema, value, last, owners)
+
+
+def _holds(node: FieldSet, declared: bool) -> bool:
+    return declared or sets.is_member(node)
+
+
+def _remove_items(schema: Schema, value: list[Any], last: FieldSet, owners: Sequence[FieldSet]) -> list[Any] | None:
+    kept = []
+    for item in value:
+        element = element_of(schema, item)
+        before = last.get(element)
+        if before is not None:
+            nodes = [owner[element] for owner in owners if element in owner]
+            if sets.is_member(before) and not any(map(sets.is_member, nodes)):
+                continue
+            if before:
+                item = remove(schema.items or ANY, item, before, nodes)
+        kept.append(item)
+    return kept or None
+
+
+class Changes:
+    """What a write did: paths that are new or have another value, and paths that are gone."""
+
+    __slots__ = ("removed", "touched")
+
+    def __init__(self) -> None:
+        self.touched: FieldSet = {}
+        self.removed: FieldSet = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.touched or self.removed)
+
+
+def compare_fields(
+    schema: Schema, old: dict[str, Any], new: dict[str, Any], path: tuple[str, ...], changes: Changes,
+    ignored: Iterable[str] = (),
+) -> None:  # fmt: skip
+    """Note the differences between two structs or maps. Parts that are the same object are not looked at."""
+    for name, item in new.items():
+        if name in ignored:
+            continue
+        here = (*path, f"f:{name}")
+        if name not in old:
+            sets.insert(changes.touched, here, all_below(child_schema(schema, name), item))
+        elif old[name] is not item:
+            _compare(child_schema(schema, name), old[name], item, here, changes)
+    for name, item in old.items():
+        if name not in new and name not in ignored:
+            here = (*path, f"f:{name}")
+            sets.insert(changes.removed, here, all_below(child_schema(schema, name), item))
+
+
+def _compare(schema: Schema, old: Any, new: Any, path: tuple[str, ...], changes: Changes) -> None:
+    if isinstance(old, dict) and isinstance(new, dict) and not schema.is_atomic_map:
+        compare_fields(schema, old, new, path, changes)
+    elif isinstance(old, list) and isinstance(new, list) and not is_whole(schema, new):
+        _compare_items(schema, old, new, path, changes)
+    elif old != new or isinstance(old, bool) is not isinstance(new, bool):
+        sets.insert(changes.touched, path)
+
+
+def _compare_items(schema: Schema, old: list[Any], new: list[Any], path: tuple[str, ...], changes: Changes) -> None:
+    items = schema.items or ANY
+    before = {element_of(schema, item): item for item in old}
+    after = {element_of(schema, item): item for item in new}
+    for element, item in after.items():
+        if element not in before:
+            sets.insert(changes.touched, (*path, element), all_below(items, item))
+        elif before[element] is not item:
+            _compare(items, before[element], item, (*path, element), changes)
+    for element, item in before.items():
+        if element not in after:
+            sets.insert(changes.removed, (*path, element), all_below(items, item))
+
+
+def all_below(schema: Schema, value: Any) -> FieldSet:
+    """The node of a value that came or went as a whole: it and every path below it."""
+    if not value or is_whole(schema, value):
+        return LEAF
+    if isinstance(value, dict):
+        node = {f"f:{name}": all_below(child_schema(schema, name), item) for name, item in value.items()}
+    else:
+        node = {element_of(schema, item): all_below(schema.items or ANY, item) for item in value}
+    node[SELF] = LEAF
+    return node

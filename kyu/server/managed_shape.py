@@ -1,0 +1,90 @@
+"""
+Whether an applied configuration fits its schema at all: known fields, right types, no item twice.
+
+An apply is refused for this before anything is merged, whatever ``fieldValidation`` says, because a field that the
+schema does not know cannot be owned. The texts are those of Kubernetes.
+
+Called by: managed.py. Kubernetes: structured-merge-diff/typed/validate.go
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kyu.server import managed_sets as sets
+from kyu.server.managed_objects import ShapeError, element_of
+from kyu.server.schema_node import Schema
+
+SCALARS: dict[str, tuple[tuple[type, ...], str]] = {
+    "string": ((str,), "string"),
+    "boolean": ((bool,), "boolean"),
+    "integer": ((int, float), "numeric (int or float)"),
+    "number": ((int, float), "numeric (int or float)"),
+}
+
+
+def problems(schema: Schema, value: dict[str, Any]) -> list[str]:
+    """One line per fault: ``.spec.bogus: field not declared in schema``."""
+    found: list[str] = []
+    _check(schema, value, "", found)
+    return found
+
+
+def render(found: list[str]) -> str:
+    lines = sorted(set(found))
+    return lines[0] if len(lines) == 1 else "errors:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def _check(schema: Schema, value: Any, path: str, found: list[str]) -> None:
+    if value is None:
+        return
+    if (scalar := SCALARS.get(schema.type)) is not None:
+        types, name = scalar
+        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+            found.append(f"{path}: expected {name}, got {shown(value)}")
+    elif isinstance(value, dict):
+        _check_fields(schema, value, path, found)
+    elif isinstance(value, list):
+        _check_items(schema, value, path, found)
+    elif schema.type in ("object", "array"):
+        found.append(f"{path}: expected {'map' if schema.type == 'object' else 'list'}, got {shown(value)}")
+
+
+def _check_fields(schema: Schema, value: dict[str, Any], path: str, found: list[str]) -> None:
+    if schema.type == "array":
+        found.append(f"{path}: expected list, got {shown(value)}")
+        return
+    # A struct is closed; a map, and what the schema says nothing about, is open.
+    is_closed = bool(schema.properties) and schema.additional is None and not schema.preserves_unknown
+    for name, item in value.items():
+        child = schema.child(name)
+        if child is not None:
+            _check(child, item, f"{path}.{name}", found)
+        elif is_closed:
+            found.append(f"{path}.{name}: field not declared in schema")
+
+
+def _check_items(schema: Schema, value: list[Any], path: str, found: list[str]) -> None:
+    if schema.type == "object":
+        found.append(f"{path}: expected map, got {shown(value)}")
+        return
+    is_shared = schema.list_type in ("map", "set")
+    seen: set[str] = set()
+    for index, item in enumerate(value):
+        here = f"[{index}]"
+        if is_shared:
+            try:
+                element = element_of(schema, item)
+            except ShapeError as error:
+                found.append(f"{path}: element {index}: {error}")
+                continue
+            here = sets.shown(element)
+            if element in seen:
+                found.append(f"{path}: duplicate entries for key {here}")
+            seen.add(element)
+        if schema.items is not None:
+            _check(schema.items, item, path + here, found)
+
+
+def shown(value: Any) -> str:
+    return f"&value.valueUnstructured{{Value:{sets.encoded(value)}}}"
