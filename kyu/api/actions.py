@@ -15,6 +15,7 @@ from typing import Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
+from kyu.api.config import Configuration
 from kyu.api.meta import Json, Key, Kind, Object, Ref
 
 T = TypeVar("T", bound=Object)
@@ -74,7 +75,10 @@ Action: TypeAlias = Create | Apply | Patch | Delete | Event | WakeAt
 
 
 class View(Protocol):
-    """The objects as last seen. Typed projections for kinds that Kyu knows, JSON for all."""
+    """The objects as last seen. Typed projections for kinds that Kyu knows, JSON for all; and the settings in force."""
+
+    @property
+    def configuration(self) -> Configuration: ...
 
     def get(self, type_: type[T], key: Key) -> T | None: ...
 

@@ -1,0 +1,94 @@
+"""
+What is wrong with a field of an object, said as Kubernetes says it.
+
+A rule that refuses returns these; the API server turns them to the causes of a Status, the CLI to lines.
+
+Used by: structure.py and rules/ (make them), server, cli. Kubernetes: apimachinery util/validation/field
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+ErrorType: TypeAlias = Literal[
+    "Required", "Invalid", "NotSupported", "Forbidden", "Duplicate", "TooLong", "TooMany", "TypeInvalid", "NotFound"
+]
+
+_TITLES: dict[ErrorType, str] = {
+    "Required": "Required value",
+    "Invalid": "Invalid value",
+    "NotSupported": "Unsupported value",
+    "Forbidden": "Forbidden",
+    "Duplicate": "Duplicate value",
+    "TooLong": "Too long",
+    "TooMany": "Too many",
+    "TypeInvalid": "Invalid value",
+    "NotFound": "Not found",
+}
+# These say all that is to say without the value.
+_WITHOUT_VALUE = {"Required", "Forbidden", "TooLong", "TooMany"}
+
+
+class FieldError(msgspec.Struct, frozen=True):
+    """One fault. ``reason`` is the word for it in the causes of a Status."""
+
+    type: ErrorType
+    field: str
+    value: Any = None
+    detail: str = ""
+
+    @property
+    def reason(self) -> str:
+        return f"FieldValue{self.type}"
+
+    @property
+    def message(self) -> str:
+        """The fault without the field, as in the causes of a Status."""
+        text = _TITLES[self.type]
+        if self.type not in _WITHOUT_VALUE:
+            text += f": {render_value(self.value)}"
+        return f"{text}: {self.detail}" if self.detail else text
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}"
+
+
+def render_value(value: object) -> str:
+    """A text in quotes, all else as JSON."""
+    return msgspec.json.encode(value).decode()
+
+
+def required(field: str, detail: str = "") -> FieldError:
+    return FieldError("Required", field, None, detail)
+
+
+def invalid(field: str, value: object, detail: str) -> FieldError:
+    return FieldError("Invalid", field, value, detail)
+
+
+def type_invalid(field: str, value: object, detail: str) -> FieldError:
+    return FieldError("TypeInvalid", field, value, detail)
+
+
+def forbidden(field: str, detail: str) -> FieldError:
+    return FieldError("Forbidden", field, None, detail)
+
+
+def duplicate(field: str, value: object) -> FieldError:
+    return FieldError("Duplicate", field, value)
+
+
+def not_supported(field: str, value: object, supported: Iterable[str]) -> FieldError:
+    choices = ", ".join(f'"{choice}"' for choice in supported)
+    return FieldError("NotSupported", field, value, f"supported values: {choices}")
+
+
+def too_long(field: str, value: object, limit: int) -> FieldError:
+    return FieldError("TooLong", field, value, f"may not be more than {limit} bytes")
+
+
+def too_many(field: str, count: int, limit: int) -> FieldError:
+    return FieldError("TooMany", field, count, f"{count}: must have at most {limit} items")
