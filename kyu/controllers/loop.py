@@ -1,9 +1,10 @@
 """
-The one loop of all controllers: a change → the keys it concerns → plan → actions → write; again with back-off if it fails.
+The one loop of all controllers: a change → the keys it concerns → plan → actions → write; again with back-off if it
+fails.
 
-A controller is a row: what it watches, and a pure plan. The loop runs each (controller, key) alone: while its actions are
-being written, further changes only mark it to be planned once more. Writes go through the cache (the answer of a write is
-visible to the next plan at once), so a plan never repeats what it has just asked for.
+A controller is a row: what it watches, and a pure plan. The loop runs each (controller, key) alone: while its actions
+are being written, further changes only mark it to be planned once more. Writes go through the cache (the answer of a
+write is visible to the next plan at once), so a plan never repeats what it has just asked for.
 
 Called by: app.py. Calls: plans (through the rows), the writer of kube/apply.py.
 """
@@ -137,7 +138,7 @@ class Loop:
             log.error("plan failed", controller=name, key=key, error=repr(error), trace=traceback.format_exc())
             self._retry_later(item)
             return
-        writes = [action for action in actions if not isinstance(action, WakeAt)]
+        writes: list[Action] = [action for action in actions if not isinstance(action, WakeAt)]
         wakes = [action.at for action in actions if isinstance(action, WakeAt)]
         if wakes:
             self._wake_at(item, min(wakes))

@@ -27,9 +27,7 @@ class Stop:
     drains: bool = False
 
 
-def why_stopped(
-    local_queue: LocalQueue | None, cluster_queue: ClusterQueue | None, workload: Workload
-) -> Stop | None:
+def why_stopped(local_queue: LocalQueue | None, cluster_queue: ClusterQueue | None, workload: Workload) -> Stop | None:
     """The LocalQueue is asked first. An inactive ClusterQueue (a missing flavor, say) keeps what already runs."""
     name = workload.spec.queue_name
     if local_queue is None or local_queue.metadata.deletion_timestamp:

@@ -1,8 +1,9 @@
 """
-A Workload's own life, apart from the scheduler's decisions: checks, stops, deadlines, deactivation, requeueing, the end.
+A Workload's own life, apart from the scheduler's decisions: checks, stops, deadlines, deactivation, requeueing, the
+end.
 
-Rules are asked in order; the first that has something to say writes, and the change it makes brings the plan back for the
-next. So each rule sees a settled state and none has to know the others.
+Rules are asked in order; the first that has something to say writes, and the change it makes brings the plan back for
+the next. So each rule sees a settled state and none has to know the others.
 
 Called by: the row `workload` of controllers/table.py. Kueue: pkg/controller/core/workload_controller.go
 """
@@ -19,7 +20,6 @@ from kyu.api.kueue import ClusterQueue, LocalQueue, Workload
 from kyu.api.meta import Condition, Key, Ref, find_condition
 from kyu.plans import checks, queue
 from kyu.plans.eviction import clear_reservation, evict, release
-from kyu.plans.settings import configuration
 from kyu.plans.status import StatusEdit, parse_time, timestamp
 
 FINALIZER = "kueue.x-k8s.io/resource-in-use"
@@ -70,7 +70,7 @@ def plan(view: View, key: Key, now: datetime) -> list[Action]:
     workload, raw = view.get(Workload, key), view.find_json(Workload.KIND, key)
     if workload is None or raw is None:
         return []
-    settings = configuration(view)
+    settings = view.configuration
     if workload.metadata.deletion_timestamp:
         return let_go(workload)
     if (finished := find_condition(workload.status.conditions, "Finished")) and finished.status == "True":
@@ -108,7 +108,8 @@ def let_go(workload: Workload) -> list[Action]:
 
 
 def retire(workload: Workload, finished: Condition, settings: Configuration, now: datetime) -> list[Action]:
-    keep = settings.object_retention_policies.workloads.after_finished
+    policies = settings.object_retention_policies
+    keep = policies.workloads.after_finished if policies and policies.workloads else None
     ended = parse_time(finished.last_transition_time)
     if keep is None or ended is None:
         return []
@@ -235,8 +236,9 @@ def time_out_pods(life: Life) -> list[Action]:
         return []
     ready, admitted = life.condition("PodsReady"), life.condition("Admitted")
     recovering = ready is not None and ready.reason == "WaitForRecovery"
-    limit = settings.recovery_timeout if recovering else settings.timeout
-    since = parse_time((ready if recovering else admitted).last_transition_time)  # type: ignore[union-attr]
+    limit = settings.effective_recovery_timeout if recovering else settings.timeout
+    start = ready if recovering else admitted
+    since = parse_time(start.last_transition_time) if start else None
     if not limit or since is None:
         return []
     if life.now < since + limit:
@@ -249,7 +251,7 @@ def give_up_on_pods(life: Life, cause: str) -> list[Action]:
     assert settings is not None
     strategy = settings.requeuing_strategy
     state = life.workload.status.requeue_state
-    attempt = (state.count if state else 0) + 1
+    attempt = ((state.count or 0) if state else 0) + 1
     message = f"Exceeded the PodsReady timeout {life.workload.key}"
     if strategy.backoff_limit_count is not None and attempt > strategy.backoff_limit_count:
         limit = "exceeding the maximum number of re-queuing retries"

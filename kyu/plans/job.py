@@ -1,0 +1,323 @@
+"""
+A job and its Workload, for every kind: create, start, stop, finish.
+
+The job stays suspended until its Workload is admitted; then it gets the node selectors and tolerations of its flavors
+and starts. When the Workload is evicted, the job is stopped, and the quota is released once no pod of it is active.
+Rules are asked in order; one whose turn it is answers with actions, or with none to wait, and ends the round. The
+change that it makes, or waits for, brings the plan back.
+
+Called by: the rows `job/…` and `pod-group` of controllers/table.py. Kueue: pkg/controller/jobframework/reconciler.go
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from kyu.api.actions import Action, Create, Delete, Patch, View
+from kyu.api.config import Configuration
+from kyu.api.kueue import Workload
+from kyu.api.meta import Json, Key, Ref, find_condition, is_true
+from kyu.kinds import metadata, pod_group
+from kyu.kinds import pod as plain_pod
+from kyu.kinds.kind import JobKind, Missing
+from kyu.kinds.pod_group import Incomplete
+from kyu.kinds.templates import Conflict, Mismatch, PodSet
+from kyu.plans import injection, priority
+from kyu.plans.eviction import release
+from kyu.plans.managed import context_of
+from kyu.plans.status import StatusEdit
+from kyu.plans.unit import PodGroupUnit, Unit, resolve
+from kyu.plans.workload import FINALIZER
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What the rules look at: the job, its Workload (or none yet), the settings."""
+
+    unit: Unit
+    workload: Workload | None
+    raw: Json | None
+    namespace: str
+    configuration: Configuration
+    view: View
+    now: datetime
+
+    @property
+    def is_admitted(self) -> bool:
+        return self.workload is not None and is_true(self.workload.status.conditions, "Admitted")
+
+    @property
+    def is_evicted(self) -> bool:
+        """Evicted, with the quota not yet given back."""
+        if self.workload is None:
+            return False
+        conditions = self.workload.status.conditions
+        return is_true(conditions, "Evicted") and is_true(conditions, "QuotaReserved")
+
+    def edit(self) -> StatusEdit:
+        assert self.raw is not None
+        return StatusEdit(self.raw, self.now)
+
+
+def plan(kind: JobKind, view: View, key: Key, now: datetime) -> list[Action]:
+    """For a job object."""
+    settings = view.configuration
+    obj = view.find_json(kind.kind, key)
+    if obj is None or kind.framework not in settings.integrations.frameworks:
+        return []
+    around = context_of(view, kind, obj)
+    if around is None or not kind.is_managed(obj, around):
+        return []
+    unit = resolve(view, kind, obj)
+    if isinstance(unit, Missing):
+        return []
+    return plan_unit(unit, key.namespace, settings, view, now)
+
+
+def plan_group(view: View, key: Key, now: datetime) -> list[Action]:
+    """For the pods of one group name."""
+    settings = view.configuration
+    members = view.list_json(plain_pod.POD, key.namespace)
+    mine = tuple(pod for pod in members if pod_group.name(pod) == key.name and is_queued(pod))
+    if not mine or "pod" not in settings.integrations.frameworks:
+        return []
+    return plan_unit(PodGroupUnit(key.name, key.namespace, mine), key.namespace, settings, view, now)
+
+
+def is_queued(pod: Json) -> bool:
+    return metadata.labels_of(pod).get(metadata.MANAGED) == "true" or plain_pod.has_queued_parent(pod)
+
+
+def plan_unit(unit: Unit, namespace: str, settings: Configuration, view: View, now: datetime) -> list[Action]:
+    keys = unit.workloads(view)
+    wanted = next((key for key in keys if key.name == unit.workload_name()), keys[0] if keys else None)
+    surplus: list[Action] = [Delete(Ref(Workload.KIND, key)) for key in keys if key != wanted]
+    this = Round(
+        unit,
+        view.get(Workload, wanted) if wanted else None,
+        view.find_json(Workload.KIND, wanted) if wanted else None,
+        namespace,
+        settings,
+        view,
+        now,
+    )
+    actions = [*surplus, *unit.upkeep(this.workload)]
+    if actions:
+        return actions
+    for rule in RULES:
+        answer = rule(this)
+        if answer is not None:
+            return answer
+    return []
+
+
+def finish(this: Round) -> list[Action] | None:
+    done = this.unit.finished()
+    if done is None:
+        return None
+    workload = this.workload
+    if workload is None or is_true(workload.status.conditions, "Finished"):
+        return release_finalizer(workload)
+    edit = this.edit()
+    edit.set_condition("Finished", "True", "Succeeded" if done.success else "Failed", done.message)
+    event = this.unit.event("FinishedWorkload", f"Workload '{workload.key}' is declared finished")
+    return [*written(edit), event]
+
+
+def release_finalizer(workload: Workload | None) -> list[Action]:
+    """A finished Workload holds nothing: it may be deleted at any time."""
+    if workload is None or FINALIZER not in workload.metadata.finalizers:
+        return []
+    kept = [name for name in workload.metadata.finalizers if name != FINALIZER]
+    return [Patch(Ref(Workload.KIND, workload.key), {"metadata": {"finalizers": kept}})]
+
+
+def leave_deleted(this: Round) -> list[Action] | None:
+    """A job that is being deleted is not queued any more; its Workload goes with it."""
+    if not this.unit.is_deleted():
+        return None
+    if this.workload is None or this.workload.metadata.deletion_timestamp:
+        return []
+    return [Delete(Ref(Workload.KIND, this.workload.key))]
+
+
+def create(this: Round) -> list[Action] | None:
+    if this.workload is not None:
+        return None
+    if metadata.identifier(this.unit.head, metadata.PREBUILT_WORKLOAD) and this.unit.workloads(this.view):
+        return this.unit.stop("The prebuilt workload is not there")
+    if stopping := this.unit.stop("Missing Workload; unable to restore pod templates"):
+        return [*stopping, this.unit.event("Stopped", "Stopped: it has no Workload yet")]
+    if this.unit.is_active():
+        return []
+    pod_sets = this.unit.pod_sets()
+    if isinstance(pod_sets, Incomplete):
+        return [this.unit.event("ErrWorkloadCompose", str(pod_sets), warning=True)]
+    found = priority.of(this.view, this.unit, pod_sets)
+    if isinstance(found, priority.NotFound):
+        return [this.unit.event("WorkloadPriorityClassNotFound", str(found), warning=True)]
+    body = workload_body(this, pod_sets, found)
+    created = this.unit.event("CreatedWorkload", f"Created Workload: {this.namespace}/{body['metadata']['name']}")
+    return [Create(Workload.KIND, body), created]
+
+
+def workload_body(this: Round, pod_sets: Sequence[PodSet], found: priority.Priority) -> Json:
+    unit, head = this.unit, this.unit.head
+    labels = metadata.labels_of(head)
+    copied = {key: labels[key] for key in this.configuration.integrations.label_keys_to_copy if key in labels}
+    annotations = {
+        key: value
+        for key, value in metadata.annotations_of(head).items()
+        if key.startswith("provreq.kueue.x-k8s.io/") or key == metadata.ADMISSION_GATED_BY
+    }
+    if isinstance(unit, PodGroupUnit):
+        annotations[metadata.IS_GROUP_WORKLOAD] = "true"
+    spec: Json = {
+        "active": True,
+        "podSets": [pod_set.to_json() for pod_set in pod_sets],
+        "queueName": unit.queue_name,
+        **found.fields(),
+    }
+    if limit := labels.get(metadata.MAX_EXEC_TIME_SECONDS):
+        spec["maximumExecutionTimeSeconds"] = int(limit)
+    meta: Json = {
+        "name": unit.workload_name(),
+        "namespace": this.namespace,
+        "labels": {**copied, metadata.JOB_UID: unit.uid},
+        "finalizers": [FINALIZER],
+        "ownerReferences": unit.owners(),
+    }
+    if annotations:
+        meta["annotations"] = annotations
+    return {"apiVersion": Workload.KIND.api_version, "kind": "Workload", "metadata": meta, "spec": spec}
+
+
+def leave_with_workload(this: Round) -> list[Action] | None:
+    """Somebody deletes the Workload: the job stops, and a fresh Workload follows when the old one is gone."""
+    assert this.workload is not None
+    if not this.workload.metadata.deletion_timestamp:
+        return None
+    return this.unit.stop("The workload is deleted")
+
+
+def finished_without_job(this: Round) -> list[Action] | None:
+    """The Workload ended for a reason of its own (it could not start, it was replaced): the job does not run."""
+    assert this.workload is not None
+    if not is_true(this.workload.status.conditions, "Finished"):
+        return None
+    return this.unit.stop("The workload is finished")
+
+
+def follow_changes(this: Round) -> list[Action] | None:
+    """The job was edited: its queue, its priority, its size."""
+    workload = this.workload
+    assert workload is not None
+    pod_sets = this.unit.pod_sets()
+    if isinstance(pod_sets, Incomplete):
+        return None
+    spec: Json = {}
+    reserved = is_true(workload.status.conditions, "QuotaReserved")
+    if not injection.same_pods(this.unit, pod_sets, this.raw or {}, admitted=this.is_admitted):
+        if reserved:
+            stopping = this.unit.stop("The job changed; it does not match its Workload any more")
+            return [*stopping, Delete(Ref(Workload.KIND, workload.key))]
+        spec["podSets"] = [pod_set.to_json() for pod_set in pod_sets]
+    if not reserved and workload.spec.queue_name != this.unit.queue_name:
+        spec["queueName"] = this.unit.queue_name
+    found = priority.of(this.view, this.unit, pod_sets)
+    if isinstance(found, priority.Priority) and found.differs_from(workload):
+        spec |= found.fields()
+    if not spec:
+        return None
+    patch = Patch(Ref(Workload.KIND, workload.key), {"spec": spec})
+    return [patch, this.unit.event("UpdatedWorkload", f"Updated Workload: {workload.key}")]
+
+
+def stop_evicted(this: Round) -> list[Action] | None:
+    workload = this.workload
+    assert workload is not None
+    if not this.is_evicted:
+        return None
+    evicted = find_condition(workload.status.conditions, "Evicted")
+    reason = evicted.message if evicted else ""
+    if stopping := this.unit.stop(reason):
+        return [*stopping, this.unit.event("Stopped", reason)]
+    if this.unit.is_active():
+        return []
+    edit = this.edit()
+    release(edit, workload)
+    return [*this.unit.restore(injection.originals(this.raw or {})), *written(edit)]
+
+
+def hold_back(this: Round) -> list[Action] | None:
+    """Not admitted: it must not run, whoever unsuspended it."""
+    if this.is_admitted:
+        return None
+    if stopping := this.unit.stop("Not admitted by cluster queue"):
+        return [*stopping, this.unit.event("Stopped", "Not admitted by cluster queue")]
+    if this.unit.is_suspended() and not this.unit.is_active() and this.raw is not None:
+        return this.unit.restore(injection.originals(this.raw))
+    return []
+
+
+def start(this: Round) -> list[Action] | None:
+    workload = this.workload
+    assert workload is not None
+    if not this.unit.is_suspended():
+        return None
+    infos = injection.pod_set_infos(this.view, this.configuration, workload, this.unit.queue_name)
+    starting = this.unit.start(infos)
+    if isinstance(starting, Conflict | Mismatch):
+        edit = this.edit()
+        edit.set_condition("Finished", "True", "FailedToStart", str(starting))
+        return [*written(edit), this.unit.event("FailedToStart", str(starting), warning=True)]
+    admission = workload.status.admission
+    name = admission.cluster_queue if admission else ""
+    return [*starting, this.unit.event("Started", f"Admitted by clusterQueue {name}")]
+
+
+def report(this: Round) -> list[Action] | None:
+    """While it runs: whether its pods are ready, and which of them will not run again."""
+    edit = this.edit()
+    note_pods_ready(edit, ready=this.unit.pods_ready())
+    known = {item["name"]: item["count"] for item in edit.status.get("reclaimablePods") or ()}
+    reclaimable = {
+        name: max(count, known.get(name, 0)) for name, count in sorted(this.unit.reclaimable_pods().items()) if count
+    }
+    if reclaimable and reclaimable != known:
+        edit.status["reclaimablePods"] = [{"name": name, "count": count} for name, count in reclaimable.items()]
+    return written(edit)
+
+
+def note_pods_ready(edit: StatusEdit, *, ready: bool) -> None:
+    """That it waits for its first start was written when it was admitted."""
+    condition = edit.condition("PodsReady")
+    was_ready = condition is not None and condition.get("status") == "True"
+    reason = condition.get("reason") if condition is not None else ""
+    if ready:
+        recovered = (was_ready and reason == "Recovered") or reason == "WaitForRecovery"
+        words = "All pods reached readiness and the workload is running"
+        edit.set_condition("PodsReady", "True", "Recovered" if recovered else "Started", words)
+    elif was_ready or reason == "WaitForRecovery":
+        edit.set_condition("PodsReady", "False", "WaitForRecovery", "At least one pod has failed, waiting for recovery")
+
+
+def written(edit: StatusEdit) -> list[Action]:
+    patch = edit.patch(Workload.KIND)
+    return [] if patch is None else [patch]
+
+
+RULES: tuple[Callable[[Round], list[Action] | None], ...] = (
+    finish,
+    leave_deleted,
+    create,
+    leave_with_workload,
+    finished_without_job,
+    follow_changes,
+    stop_evicted,
+    hold_back,
+    start,
+    report,
+)
