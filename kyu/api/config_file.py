@@ -12,12 +12,13 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
 from kyu.api import config, config_rules
 from kyu.api.config import BOTH_STRATEGIES, GROUP, Configuration
-from kyu.api.errors import FieldError, forbidden, invalid, not_supported, required
+from kyu.api.errors import FieldError, forbidden, invalid, not_supported, required, type_invalid
 from kyu.api.meta import Json
 
 VERSIONS = (f"{GROUP}/v1beta1", f"{GROUP}/v1beta2")
@@ -74,39 +75,38 @@ def _without_nulls(value: Json) -> Json:
 
 
 def _decode(settings: Json) -> Configuration:
-    errors = []
+    """msgspec stops at the first fault; an unknown field is set aside to look for others."""
+    errors: list[FieldError] = []
     settings = copy.deepcopy(settings)
     while True:
         try:
             configuration = msgspec.convert(settings, Configuration, dec_hook=config.decode_extra)
         except msgspec.ValidationError as error:
-            fault, unknown = _fault(str(error))
-            errors.append(fault)
-            if not unknown:
-                raise InvalidConfiguration(errors) from None
-            _remove(settings, fault.field)
+            what, path = _split(str(error))
+            unknown = _UNKNOWN.fullmatch(what)
+            if unknown is None:
+                fault = type_invalid(path, _at(settings, path), what[:1].lower() + what[1:])
+                raise InvalidConfiguration([*errors, fault]) from None
+            errors.append(forbidden(f"{path}.{unknown[1]}".removeprefix("."), "there is no such setting"))
+            del _at(settings, path)[unknown[1]]
             continue
         if errors:
             raise InvalidConfiguration(errors)
         return configuration
 
 
-def _fault(message: str) -> tuple[FieldError, bool]:
-    """msgspec stops at the first fault; the flag says that it was an unknown field, which can be set aside to go on."""
+def _split(message: str) -> tuple[str, str]:
+    """What msgspec says, and where: "… - at `$.a.b[0]`" has the path a.b[0]."""
     match = _AT.fullmatch(message)
     assert match is not None
-    what, path = match["what"], (match["path"] or "$").removeprefix("$").removeprefix(".")
-    if unknown := _UNKNOWN.fullmatch(what):
-        return forbidden(f"{path}.{unknown[1]}" if path else unknown[1], "there is no such setting"), True
-    return FieldError("TypeInvalid", path or "$", msgspec.UNSET, what[:1].lower() + what[1:]), False
+    return match["what"], (match["path"] or "").removeprefix("$").removeprefix(".")
 
 
-def _remove(settings: Json, path: str) -> None:
-    parent, _, name = path.rpartition(".")
-    node = settings
-    for step in re.findall(r"[^.\[\]]+", parent):
+def _at(settings: Json, path: str) -> Any:
+    node: Any = settings
+    for step in re.findall(r"[^.\[\]]+", path):
         node = node[int(step)] if isinstance(node, list) else node[step]
-    del node[name]
+    return node
 
 
 def _from_v1beta1(settings: Json, warnings: list[str]) -> Json:
@@ -115,7 +115,7 @@ def _from_v1beta1(settings: Json, warnings: list[str]) -> Json:
     for block, defaults in _SWITCHED_BLOCKS.items():
         section = settings.get(block)
         if isinstance(section, dict):
-            enabled = section.get("enable", False)
+            enabled = bool(section.get("enable"))
             rest = {name: value for name, value in section.items() if name != "enable"}
             settings[block] = {**defaults, **rest} if enabled else None
     if "queueVisibility" in settings:
