@@ -1,0 +1,94 @@
+"""
+How commands print: tables, ages, and objects as JSON, YAML or names.
+
+One look for all commands. Numbers to the right, empty cells as `-`, no borders; nothing is coloured unless the output
+is a terminal. `-o json` and `-o yaml` print what the server said, so that scripts need nothing from the tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Literal
+
+from kyu.api import codec
+from kyu.api.meta import Json
+
+Colour = Literal["red", "green", "yellow", "blue", "dim", "bold"]
+CODES: dict[Colour, str] = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "dim": "2", "bold": "1"}
+
+
+def add_format(parser: argparse.ArgumentParser, *, wide: bool = True) -> None:
+    choices = ["table", "json", "yaml", "name"] + (["wide"] if wide else [])
+    parser.add_argument("-o", "--output", choices=choices, default="table", help="how to print (default: table)")
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Columns as wide as their longest cell; a column of numbers is aligned to the right."""
+    cells = [["-" if cell in (None, "") else str(cell) for cell in row] for row in rows]
+    widths = [max(len(line[i]) for line in [list(header), *cells]) for i in range(len(header))]
+    numeric = [bool(cells) and all(is_number(row[i]) for row in cells) for i in range(len(header))]
+    lines = []
+    for line in [list(header), *cells]:
+        padded = [
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(line, widths, numeric, strict=True)
+        ]
+        lines.append("   ".join(padded).rstrip())
+    return "\n".join(lines)
+
+
+def is_number(text: str) -> bool:
+    return text == "-" or text.replace(".", "", 1).isdigit()
+
+
+def objects(items: Sequence[Json], form: str) -> str:
+    """Objects in a machine's form; several become a List, as kubectl does."""
+    if form == "name":
+        return "\n".join(full_name(item) for item in items)
+    body = items[0] if len(items) == 1 else {"apiVersion": "v1", "kind": "List", "items": list(items)}
+    return json.dumps(body, indent=2) if form == "json" else codec.dump_yaml(body).rstrip()
+
+
+def full_name(item: Json) -> str:
+    """`job.batch/name`: what every command accepts as an argument."""
+    group = str(item.get("apiVersion", "")).rpartition("/")[0]
+    kind = str(item.get("kind", "")).lower()
+    return f"{kind}.{group}/{item['metadata']['name']}" if group else f"{kind}/{item['metadata']['name']}"
+
+
+def age(since: str | None, now: datetime | None = None) -> str:
+    """How long ago, in at most two units: 45s, 3m20s, 5h, 12d."""
+    if not since:
+        return "-"
+    moment = datetime.fromisoformat(since.replace("Z", "+00:00"))
+    return duration(((now or datetime.now(UTC)) - moment).total_seconds())
+
+
+def duration(seconds: float) -> str:
+    whole = max(0, int(seconds))
+    if whole < 120:
+        return f"{whole}s"
+    if whole < 600:
+        return f"{whole // 60}m{whole % 60}s" if whole % 60 else f"{whole // 60}m"
+    if whole < 3 * 3600:
+        return f"{whole // 60}m"
+    return f"{whole // 3600}h" if whole < 48 * 3600 else f"{whole // 86400}d"
+
+
+def colour(text: str, name: Colour) -> str:
+    return f"\033[{CODES[name]}m{text}\033[0m" if sys.stdout.isatty() else text
+
+
+def bar(share: float, width: int = 20) -> str:
+    """How full: ██████░░░░. More than full is shown as full with a mark."""
+    filled = max(0, min(width, round(share * width)))
+    return "█" * filled + "░" * (width - filled) + ("▸" if share > 1 else " ")
+
+
+def note(text: str) -> None:
+    """For people, beside the answer: never on standard output, so that pipes stay clean."""
+    print(text, file=sys.stderr)

@@ -1,0 +1,157 @@
+"""
+The same verbs without asyncio: for commands that ask a server a few things and print the answer.
+
+It shares what is sent and how answers are read with the other client (kube/requests.py), and needs only the standard
+library, so that a command starts in a fraction of the time that an asynchronous HTTP client takes to import.
+
+Called by: the commands. Kubernetes: the API conventions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import ssl
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from kyu.api.meta import Json, Key, Kind
+from kyu.kube import errors, requests
+from kyu.kube.kubeconfig import Credentials
+from kyu.kube.requests import MERGE_PATCH, Answer, Call, PatchType, Propagation
+
+PAGE = 500
+
+
+class Unreachable(Exception):
+    """Nobody answers at the address."""
+
+
+class BlockingClient:
+    """One connection, one request at a time; watches and logs open a connection of their own."""
+
+    def __init__(self, credentials: Credentials, manager: str = "kyu") -> None:
+        self.credentials = credentials
+        self.manager = manager
+        self._address = urlsplit(credentials.server)
+        self._connection: http.client.HTTPConnection | None = None
+
+    def get(self, kind: Kind, key: Key) -> Json:
+        return self._ask(requests.get(kind, key))
+
+    def find(self, kind: Kind, key: Key) -> Json | None:
+        """Like ``get``, but None if it is not there."""
+        try:
+            return self.get(kind, key)
+        except errors.NotFound:
+            return None
+
+    def list_versioned(
+        self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = ""
+    ) -> tuple[list[Json], str]:
+        """All objects, read page by page, and the version of the list."""
+        items: list[Json] = []
+        options = {"labelSelector": labels, "fieldSelector": fields, "limit": str(PAGE)}
+        query = {name: value for name, value in options.items() if value}
+        while True:
+            page = self._ask(requests.list_page(kind, namespace, query))
+            items += page["items"]
+            token = page["metadata"].get("continue", "")
+            if not token:
+                return items, page["metadata"]["resourceVersion"]
+            query["continue"] = token
+
+    def list(self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = "") -> Sequence[Json]:
+        return self.list_versioned(kind, namespace, labels=labels, fields=fields)[0]
+
+    def create(self, kind: Kind, body: Json) -> Json:
+        return self._ask(requests.create(kind, body, self.manager))
+
+    def patch(
+        self, kind: Kind, key: Key, body: Any, *, type_: PatchType = MERGE_PATCH, subresource: str = ""
+    ) -> Json:
+        return self._ask(requests.patch(kind, key, body, self.manager, type_, subresource))
+
+    def apply(self, kind: Kind, body: Json, *, force: bool = False) -> Json:
+        return self._ask(requests.apply(kind, body, self.manager, force=force))
+
+    def delete(
+        self, kind: Kind, key: Key, *, propagation: Propagation = "Background", grace_seconds: int | None = None
+    ) -> Json:
+        return self._ask(requests.delete(kind, key, uid="", propagation=propagation, grace_seconds=grace_seconds))
+
+    def watch(
+        self, kind: Kind, namespace: str | None, *, version: str, labels: str = "", fields: str = ""
+    ) -> Iterator[tuple[str, Json]]:
+        options = {"resourceVersion": version, "labelSelector": labels, "fieldSelector": fields}
+        call = requests.watch(kind, namespace, {name: value for name, value in options.items() if value})
+        for line in self._lines(call):
+            yield requests.parse_event(line)
+
+    def logs(self, key: Key, options: Mapping[str, str]) -> Iterator[bytes]:
+        path = f"/api/v1/namespaces/{key.namespace}/pods/{key.name}/log"
+        yield from self._lines(Call("GET", path, query=dict(options)))
+
+    def raw(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
+        answer = self._send(Call("GET", path, query=dict(query or {})))
+        if answer.status >= 400:
+            raise errors.from_answer(answer.status, answer.body, answer.headers)
+        return answer.body
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _ask(self, call: Call) -> Json:
+        return requests.parse(self._send(call))
+
+    def _send(self, call: Call) -> Answer:
+        fresh = self._connection is None
+        try:
+            return self._exchange(call)
+        except (http.client.HTTPException, ConnectionError):
+            # A kept connection may have been closed by the server meanwhile; a read may be asked again.
+            self.close()
+            if fresh or call.method != "GET":
+                raise
+            return self._exchange(call)
+
+    def _exchange(self, call: Call) -> Answer:
+        if self._connection is None:
+            self._connection = self._connect()
+        response = self._request(self._connection, call)
+        return Answer(response.status, response.read(), {name.lower(): value for name, value in response.getheaders()})
+
+    def _lines(self, call: Call) -> Iterator[bytes]:
+        connection = self._connect()
+        try:
+            response = self._request(connection, call)
+            if response.status >= 400:
+                headers = {name.lower(): value for name, value in response.getheaders()}
+                raise errors.from_answer(response.status, response.read(), headers)
+            while line := response.readline():
+                yield line
+        finally:
+            connection.close()
+
+    def _request(self, connection: http.client.HTTPConnection, call: Call) -> http.client.HTTPResponse:
+        headers = {"user-agent": f"{self.manager}/cli", **call.headers, **self._authorization()}
+        try:
+            connection.request(call.method, self._address.path.rstrip("/") + call.target, call.body or None, headers)
+            return connection.getresponse()
+        except (ConnectionRefusedError, TimeoutError, ssl.SSLError) as error:
+            raise Unreachable(f"{self.credentials.server} does not answer: {error}") from error
+
+    def _connect(self) -> http.client.HTTPConnection:
+        host, context = self._address.hostname or "", self.credentials.ssl_context()
+        if isinstance(context, ssl.SSLContext):
+            return http.client.HTTPSConnection(host, self._address.port, context=context)
+        return http.client.HTTPConnection(host, self._address.port)
+
+    def _authorization(self) -> dict[str, str]:
+        if self.credentials.plugin is None and self.credentials.token_file is None:
+            token = self.credentials.token
+            return {"authorization": f"Bearer {token}"} if token else {}
+        return asyncio.run(self.credentials.headers())
