@@ -1,0 +1,60 @@
+"""
+Placing the larger or smaller slice of an elastic workload: what runs stays where it is.
+
+Called by: engine/topology.py. Kueue: tas_elastic_workloads.go, KEP-77.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from kyu.engine.topology_failures import ElasticNotUnconstrained
+from kyu.engine.topology_group import Answer, Group, Placed, Scene, merge, place_group
+from kyu.engine.topology_tree import Tree
+from kyu.engine.topology_types import DomainPods, Placement
+
+
+def grow(scene: Scene, group: Group, previous: Mapping[str, Placement]) -> Answer:
+    """Keep the old placement, search for the additional pods only, and assume both for the pod sets to come."""
+    if group.workers.topology.required is not None or group.workers.topology.preferred is not None:
+        return ElasticNotUnconstrained(group.workers.name)
+    tree = scene.forest.find_tree(group.workers.flavor)
+    old = _previous(tree, group, previous) if tree is not None else None
+    if tree is None or old is None:
+        return place_group(scene, group)
+    kept = truncate(old.workers, group.workers.count)
+    scene.assume(group.workers, kept)
+    more = group.workers.count - kept.count
+    if group.leader is not None and old.leader is not None:
+        scene.assume(group.leader, old.leader)
+    wanted = Group(replace(group.workers, count=more), group.leader if old.leader is None else None)
+    if not more and wanted.leader is None:
+        return Placed(kept, old.leader)
+    added = place_group(scene, wanted)
+    if not isinstance(added, Placed):
+        return added
+    return Placed(merge(tree, kept, added.workers), old.leader or added.leader)
+
+
+def truncate(placed: Placement, count: int) -> Placement:
+    """At most ``count`` pods: those at the end of the list of domains go."""
+    domains: list[DomainPods] = []
+    for domain in placed.domains:
+        taken = min(count, domain.count)
+        if taken:
+            domains.append(DomainPods(domain.values, taken))
+        count -= taken
+    return Placement(placed.levels, tuple(domains))
+
+
+def _previous(tree: Tree, group: Group, previous: Mapping[str, Placement]) -> Placed | None:
+    """The placement to keep; None without one, or if a domain of it is not in the tree any more."""
+    workers = previous.get(group.workers.name)
+    leader = previous.get(group.leader.name) if group.leader is not None else None
+    if workers is None:
+        return None
+    domains = (*workers.domains, *(leader.domains if leader is not None else ()))
+    if any(domain.values not in tree.leaf_by_values for domain in domains):
+        return None
+    return Placed(workers, leader)

@@ -1,0 +1,179 @@
+"""
+Why a pod set has no place: values with the numbers, and the one function that makes words of them.
+
+Called by: engine/reasons.py and engine/explain.py (words); built by engine/topology_placement.py.
+Kueue: pkg/cache/scheduler/tas_flavor_snapshot.go, notFitMessage and its neighbours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias, assert_never
+
+from kyu.engine.topology_types import Values
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusions:
+    """How many of the ``total`` leaves can host no pod, by what stands against it; each leaf is counted once."""
+
+    total: int
+    counts: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DoesNotFit:
+    """Only ``fitting`` of ``wanted`` slices find a place; a slice of size 1 is a pod."""
+
+    topology: str
+    fitting: int
+    wanted: int
+    slice_size: int
+    exclusions: Exclusions
+
+
+@dataclass(frozen=True, slots=True)
+class LayerFit:
+    level: str
+    fitting: int
+    wanted: int
+
+
+@dataclass(frozen=True, slots=True)
+class LayersDoNotFit:
+    """As DoesNotFit for a request with two or more slice layers: what fits on each of them, in the best domain."""
+
+    topology: str
+    layers: tuple[LayerFit, ...]
+    exclusions: Exclusions
+
+
+@dataclass(frozen=True, slots=True)
+class FlavorUnknown:
+    flavor: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoDomains:
+    """The flavor has no usable node."""
+
+    level: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoLevel:
+    level: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoSliceLevel:
+    level: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoSliceSize:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class SliceAboveLevel:
+    slice_level: str
+    level: str
+
+
+@dataclass(frozen=True, slots=True)
+class LayerNotFiner:
+    level: str
+    previous: str
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSizeNotDivisor:
+    size: int
+    previous: int
+
+
+@dataclass(frozen=True, slots=True)
+class BadGroup:
+    """Placed together are a leader of one pod and its workers, nothing else."""
+
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class DomainGone:
+    """A domain that holds pods of the workload is no longer in the tree, so the rest cannot be kept."""
+
+    values: Values
+
+
+@dataclass(frozen=True, slots=True)
+class ElasticNotUnconstrained:
+    """A slice that grows cannot promise to stay in one domain."""
+
+    pod_set: str
+
+
+Failure: TypeAlias = (
+    DoesNotFit
+    | LayersDoNotFit
+    | FlavorUnknown
+    | NoDomains
+    | NoLevel
+    | NoSliceLevel
+    | NoSliceSize
+    | SliceAboveLevel
+    | LayerNotFiner
+    | LayerSizeNotDivisor
+    | BadGroup
+    | DomainGone
+    | ElasticNotUnconstrained
+)
+
+
+def render_failure(failure: Failure) -> str:
+    """The words of a failure, as they stand in conditions and events."""
+    match failure:
+        case DoesNotFit():
+            return _shortage(failure) + _excluded(failure.exclusions)
+        case LayersDoNotFit():
+            fits = "".join(f"; {f.fitting}/{f.wanted} slice(s) fit on level {f.level}" for f in failure.layers)
+            return f'topology "{failure.topology}" doesn\'t allow to fit{fits}' + _excluded(failure.exclusions)
+        case FlavorUnknown():
+            return f'Flavor "{failure.flavor}" information missing in TAS cache'
+        case NoDomains():
+            return f"no topology domains at level: {failure.level}"
+        case NoLevel():
+            return f"no requested topology level: {failure.level}"
+        case NoSliceLevel():
+            return f"no requested topology level for slices: {failure.level}"
+        case NoSliceSize():
+            return "slice topology requested, but slice size not provided"
+        case SliceAboveLevel():
+            return f"podset slice topology {failure.slice_level} is above the podset topology {failure.level}"
+        case LayerNotFiner():
+            return f"slice layer {failure.level} is not below the layer {failure.previous}"
+        case LayerSizeNotDivisor():
+            return f"slice size {failure.size} does not divide the size {failure.previous} of the layer above"
+        case BadGroup():
+            return f'pod set group "{failure.group}" is not a leader of one pod with its workers'
+        case DomainGone():
+            return f"domain {'/'.join(failure.values)} of the current assignment is not in the topology any more"
+        case ElasticNotUnconstrained():
+            return f"pod set {failure.pod_set} of an elastic workload cannot require or prefer a topology level"
+        case _:
+            assert_never(failure)
+
+
+def _shortage(failure: DoesNotFit) -> str:
+    unit = "pod" if failure.slice_size == 1 else "slice"
+    if failure.fitting == 0:
+        return f'topology "{failure.topology}" doesn\'t allow to fit any of {failure.wanted} {unit}(s)'
+    return f'topology "{failure.topology}" allows to fit only {failure.fitting} out of {failure.wanted} {unit}(s)'
+
+
+def _excluded(exclusions: Exclusions) -> str:
+    if not exclusions.counts:
+        return ""
+    entries = sorted(f"{what}: {count}" for what, count in exclusions.counts)
+    return f". Total nodes: {exclusions.total}; excluded: {', '.join(entries)}"

@@ -1,0 +1,102 @@
+"""
+What a topology request means on the levels of one flavor.
+
+Called by: engine/topology.py; ``lacks_levels`` by engine/flavors.py, before a flavor is considered at all.
+Kueue: tas_flavor_snapshot.go, findTopologyAssignment (its first part), flavorassigner/tas_flavorassigner.go.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from itertools import pairwise
+
+from kyu.engine import topology_failures as failures
+from kyu.engine.topology_types import Gates, SliceLayer, TopologyRequest
+
+
+class Reach(Enum):
+    """How far the pods may spread."""
+
+    REQUIRED = auto()  # one domain of the level
+    PREFERRED = auto()  # one domain of the level, else of a coarser one, else several at the top
+    UNCONSTRAINED = auto()  # several domains of the level
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A topology request resolved to level numbers, for some count of pods."""
+
+    reach: Reach
+    level: int
+    layers: tuple[SliceLayer, ...]  # outermost first, as asked; none if nothing was said of slices
+    slice_level: int
+    slice_size: int
+    units: tuple[int, ...]  # by level: the inner slice size
+    slices: int
+    best_fit: bool
+
+
+def lacks_levels(levels: tuple[str, ...], request: TopologyRequest) -> bool:
+    """Whether the flavor must be refused: a level that is asked for is missing, or none is asked for at all."""
+    wanted = {request.required, request.preferred, request.slice_level, *(layer.level for layer in request.layers)}
+    wanted.discard(None)
+    if not wanted:
+        return not request.unconstrained
+    return not wanted.issubset(levels)
+
+
+def resolve(levels: tuple[str, ...], request: TopologyRequest, count: int, gates: Gates) -> Ask | failures.Failure:
+    layers = _layers(levels, request)
+    if isinstance(layers, failures.NoSliceSize):
+        return layers
+    reach, key = _level(levels, request)
+    if key not in levels:
+        return failures.NoLevel(key)
+    level = levels.index(key)
+    for layer in layers:
+        if layer.level not in levels:
+            return failures.NoSliceLevel(layer.level)
+    slice_level = levels.index(layers[0].level) if layers else len(levels) - 1
+    slice_size = layers[0].size if layers else 1
+    if slice_level < level:
+        return failures.SliceAboveLevel(levels[slice_level], key)
+    units = _units(levels, layers)
+    if not isinstance(units, tuple):
+        return units
+    best_fit = reach is not Reach.UNCONSTRAINED or not gates.mixed_profile
+    return Ask(reach, level, layers, slice_level, slice_size, units, count // slice_size, best_fit)
+
+
+def _layers(levels: tuple[str, ...], request: TopologyRequest) -> tuple[SliceLayer, ...] | failures.NoSliceSize:
+    if request.layers:
+        return request.layers
+    if request.slice_size is None:
+        return () if request.slice_level is None else failures.NoSliceSize()
+    return (SliceLayer(request.slice_level or levels[-1], request.slice_size),)
+
+
+def _level(levels: tuple[str, ...], request: TopologyRequest) -> tuple[Reach, str]:
+    """Slices alone start at the top, so that they may spread; without slices the lowest level spreads most."""
+    if request.required is not None:
+        return Reach.REQUIRED, request.required
+    if request.preferred is not None:
+        return Reach.PREFERRED, request.preferred
+    if request.slice_level is not None or request.layers:
+        return Reach.UNCONSTRAINED, levels[0]
+    return Reach.UNCONSTRAINED, levels[-1]
+
+
+def _units(
+    levels: tuple[str, ...], layers: tuple[SliceLayer, ...]
+) -> tuple[int, ...] | failures.LayerNotFiner | failures.LayerSizeNotDivisor:
+    """An inner layer rules its own level and those between it and the layer above."""
+    units = [1] * len(levels)
+    for outer, inner in pairwise(layers):
+        if levels.index(inner.level) <= levels.index(outer.level):
+            return failures.LayerNotFiner(inner.level, outer.level)
+        if outer.size % inner.size:
+            return failures.LayerSizeNotDivisor(inner.size, outer.size)
+        for level in range(levels.index(outer.level) + 1, levels.index(inner.level) + 1):
+            units[level] = inner.size
+    return tuple(units)
