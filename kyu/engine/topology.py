@@ -5,7 +5,8 @@ Think of a tree per topology flavor: its leaves (hosts, or the finest level that
 pod set asks to stay within one domain of some level, or to prefer that, or just for room somewhere. ``topology_forest``
 keeps the trees and who holds what; this file places the pod sets of one workload on them.
 
-The engine uses it like this (all names below are values of ``topology_types`` unless another module is given)::
+The engine uses it like this (names without a module are of ``topology_types``; taints, tolerations, selector terms and
+domains are those of ``kyu.api``)::
 
     forest = topology_forest.Forest(Gates())
     forest.put_flavor(FlavorInfo("gpu", topology="racks", levels=("rack", HOSTNAME), node_labels={"pool": "gpu"}))

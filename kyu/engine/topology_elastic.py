@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from kyu.api.placement import Domain
 from kyu.engine.topology_failures import ElasticNotUnconstrained
 from kyu.engine.topology_group import Answer, Group, Placed, Scene, merge, place_group
 from kyu.engine.topology_tree import Tree
-from kyu.engine.topology_types import DomainPods, Placement
+from kyu.engine.topology_types import Placement
 
 
 def grow(scene: Scene, group: Group, previous: Mapping[str, Placement]) -> Answer:
@@ -39,11 +40,11 @@ def grow(scene: Scene, group: Group, previous: Mapping[str, Placement]) -> Answe
 
 def truncate(placed: Placement, count: int) -> Placement:
     """At most ``count`` pods: those at the end of the list of domains go."""
-    domains: list[DomainPods] = []
+    domains: list[Domain] = []
     for domain in placed.domains:
         taken = min(count, domain.count)
         if taken:
-            domains.append(DomainPods(domain.values, taken))
+            domains.append(Domain(domain.values, taken))
         count -= taken
     return Placement(placed.levels, tuple(domains))
 

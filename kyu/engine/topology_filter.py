@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kyu.engine.topology_types import NodeInfo, NodeTaint, PodFilter, Requirement, SelectorTerm, TaintToleration
+from kyu.api.core import NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration
+from kyu.engine.topology_types import NodeInfo, PodFilter
 
 REPELLING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
 
-def find_miss(node: NodeInfo, pod_filter: PodFilter, flavor_tolerations: Sequence[TaintToleration]) -> str | None:
+def find_miss(node: NodeInfo, pod_filter: PodFilter, flavor_tolerations: Sequence[Toleration]) -> str | None:
     """What keeps the pod off the node, first taints, then selector, then required affinity; None if nothing does."""
     for taint in node.taints:
         if taint.effect not in REPELLING_EFFECTS:
@@ -33,10 +34,10 @@ def find_miss(node: NodeInfo, pod_filter: PodFilter, flavor_tolerations: Sequenc
 
 def preference(node: NodeInfo, pod_filter: PodFilter) -> int:
     """The sum of the weights of the preferred terms that the node matches."""
-    return sum(preferred.weight for preferred in pod_filter.preferred_terms if matches(node, preferred.term))
+    return sum(preferred.weight for preferred in pod_filter.preferred_terms if matches(node, preferred.preference))
 
 
-def is_tolerated(taint: NodeTaint, toleration: TaintToleration) -> bool:
+def is_tolerated(taint: Taint, toleration: Toleration) -> bool:
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
@@ -46,12 +47,12 @@ def is_tolerated(taint: NodeTaint, toleration: TaintToleration) -> bool:
     return toleration.operator in ("", "Equal") and toleration.key != "" and toleration.value == taint.value
 
 
-def render_taint(taint: NodeTaint) -> str:
+def render_taint(taint: Taint) -> str:
     value = f"={taint.value}" if taint.value else ""
     return f"{taint.key}{value}:{taint.effect}"
 
 
-def matches(node: NodeInfo, term: SelectorTerm) -> bool:
+def matches(node: NodeInfo, term: NodeSelectorTerm) -> bool:
     if not term.match_expressions and not term.match_fields:
         return False
     fields = {"metadata.name": node.name}
@@ -60,7 +61,7 @@ def matches(node: NodeInfo, term: SelectorTerm) -> bool:
     )
 
 
-def _holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+def _holds(requirement: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
     value = labels.get(requirement.key)
     match requirement.operator:
         case "In":
@@ -73,9 +74,11 @@ def _holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
             return value is None
         case "Gt" | "Lt":
             return _compares(requirement, value)
+        case _:
+            return False  # an operator that does not exist matches nothing, as in kube-scheduler
 
 
-def _compares(requirement: Requirement, value: str | None) -> bool:
+def _compares(requirement: NodeSelectorRequirement, value: str | None) -> bool:
     """Gt and Lt compare whole numbers; anything else on either side does not match."""
     if value is None or len(requirement.values) != 1:
         return False

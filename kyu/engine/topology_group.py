@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from kyu.api.placement import Domain
 from kyu.engine import topology_balanced as balanced
 from kyu.engine import topology_failures as failures
 from kyu.engine import topology_placement as placement
@@ -19,7 +20,7 @@ from kyu.engine.topology_counts import Counts, Eligibility, Shape, Shelf, shape_
 from kyu.engine.topology_forest import Forest
 from kyu.engine.topology_request import Ask, Reach, resolve
 from kyu.engine.topology_tree import Tree
-from kyu.engine.topology_types import PODS, DomainPods, Placement, PodSetRequest, Values
+from kyu.engine.topology_types import PODS, Placement, PodSetRequest, Values
 from kyu.engine.topology_walk import Share
 
 
@@ -106,7 +107,7 @@ def merge(tree: Tree, *placements: Placement) -> Placement:
         for domain in placed.domains:
             pods[domain.values] += domain.count
     ordered = sorted(pods, key=lambda values: tree.leaf_by_values[values])
-    return Placement(tree.placement_levels, tuple(DomainPods(values, pods[values]) for values in ordered))
+    return Placement(tree.placement_levels, tuple(Domain(values, pods[values]) for values in ordered))
 
 
 def _search(scene: Scene, shelf: Shelf, group: Group, ask: Ask, confined_to: range | None) -> Answer:
@@ -139,5 +140,5 @@ def _counts(scene: Scene, shelf: Shelf, group: Group, ask: Ask, confined_to: ran
 
 
 def _placement(tree: Tree, pods_by_leaf: Iterable[tuple[int, int]]) -> Placement:
-    domains = tuple(DomainPods(tree.leaf_values[leaf], pods) for leaf, pods in pods_by_leaf if pods)
+    domains = tuple(Domain(tree.leaf_values[leaf], pods) for leaf, pods in pods_by_leaf if pods)
     return Placement(tree.placement_levels, domains)

@@ -1,9 +1,10 @@
 """
 What placement is asked and what it answers: values, no behaviour.
 
-The engine turns objects of the API to these once; placement never sees an API object. Amounts are integers in the
-units of the engine (milli-CPU, else whole units) and per pod. Everything that is part of a request is hashable,
-because equal requests share their counts.
+The engine turns objects of the API to these once; of the API only small parts that are values themselves (taints,
+tolerations, selector terms, domains) are taken as they are. Amounts are integers in the units of the engine (milli-CPU,
+else whole units) and per pod. Everything that is part of a request is hashable, because equal requests share their
+counts.
 
 Used by: every ``topology_*.py``, and whoever calls ``topology.py``.
 Kueue: pkg/cache/scheduler/tas_flavor_snapshot.go (the requests), apis/kueue/v1beta2 (the words).
@@ -13,7 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import TypeAlias
+
+from kyu.api.core import NodeSelectorTerm, PreferredSchedulingTerm, Taint, Toleration
+from kyu.api.placement import Domain
 
 # The values of a domain, coarse to fine; only the hostname where the lowest level is the hostname.
 Values: TypeAlias = tuple[str, ...]
@@ -35,55 +39,15 @@ class Gates:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeTaint:
-    key: str
-    value: str = ""
-    effect: str = "NoSchedule"
-
-
-@dataclass(frozen=True, slots=True)
-class TaintToleration:
-    """As in a pod: an empty key (with Exists) tolerates every key, an empty effect every effect."""
-
-    key: str = ""
-    operator: str = "Equal"
-    value: str = ""
-    effect: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Requirement:
-    """One expression of a node selector term."""
-
-    key: str
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
-    values: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class SelectorTerm:
-    """All of it must hold. A term with nothing in it holds for no node."""
-
-    match_expressions: tuple[Requirement, ...] = ()
-    match_fields: tuple[Requirement, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class WeightedTerm:
-    weight: int
-    term: SelectorTerm
-
-
-@dataclass(frozen=True, slots=True)
 class PodFilter:
     """Which nodes a pod may go to. ``required_terms`` are alternatives; ``None`` means no required affinity."""
 
     node_selector: tuple[tuple[str, str], ...] = ()
-    required_terms: tuple[SelectorTerm, ...] | None = None
-    preferred_terms: tuple[WeightedTerm, ...] = ()
-    tolerations: tuple[TaintToleration, ...] = ()
+    required_terms: tuple[NodeSelectorTerm, ...] | None = None
+    preferred_terms: tuple[PreferredSchedulingTerm, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
 
-    def merged(self, node_selector: Mapping[str, str], tolerations: tuple[TaintToleration, ...]) -> PodFilter:
+    def merged(self, node_selector: Mapping[str, str], tolerations: tuple[Toleration, ...]) -> PodFilter:
         """With the podSetUpdates of the admission checks, whose values win."""
         selector = {**dict(self.node_selector), **node_selector}
         return replace(
@@ -98,7 +62,7 @@ class NodeInfo:
     name: str
     labels: Mapping[str, str]
     allocatable: Mapping[str, int]
-    taints: tuple[NodeTaint, ...] = ()
+    taints: tuple[Taint, ...] = ()
     ready: bool = True
     unschedulable: bool = False
 
@@ -111,7 +75,7 @@ class FlavorInfo:
     topology: str
     levels: tuple[str, ...]
     node_labels: Mapping[str, str] = field(default_factory=dict)
-    tolerations: tuple[TaintToleration, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
 
     @property
     def by_host(self) -> bool:
@@ -156,17 +120,11 @@ class PodSetRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class DomainPods:
-    values: Values
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
 class Placement:
     """Where the pods of one pod set go: the topologyAssignment, domains in the order of the tree."""
 
     levels: tuple[str, ...]
-    domains: tuple[DomainPods, ...]
+    domains: tuple[Domain, ...]
 
     @property
     def count(self) -> int:
