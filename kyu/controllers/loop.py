@@ -31,12 +31,17 @@ LONGEST_DELAY_SECONDS = 60.0
 PLANS_PER_TURN = 64
 
 
+def always(old: Json | None, new: Json | None) -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """A change of an object of this kind concerns these keys of the controller."""
+    """A change of an object of this kind, if it is one that matters, concerns these keys of the controller."""
 
     kind: Kind
     keys: Callable[[View, Json], Iterable[Key]]
+    matters: Callable[[Json | None, Json | None], bool] = always
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,8 @@ class Loop:
     def changed(self, kind: Kind, old: Json | None, new: Json | None) -> None:
         """An object was created (no old), changed or deleted (no new)."""
         for name, watch in self._watches.get(kind, ()):
+            if not watch.matters(old, new):
+                continue
             for state in (old, new):
                 if state is not None:
                     for key in watch.keys(self._view, state):

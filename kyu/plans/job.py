@@ -65,7 +65,7 @@ def plan(kind: JobKind, view: View, key: Key, now: datetime) -> list[Action]:
     """For a job object."""
     settings = view.configuration
     obj = view.find_json(kind.kind, key)
-    if obj is None or kind.framework not in settings.integrations.frameworks:
+    if obj is None or (kind.kind == plain_pod.POD and pod_group.name(obj)):
         return []
     around = context_of(view, kind, obj)
     if around is None or not kind.is_managed(obj, around):

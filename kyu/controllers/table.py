@@ -1,0 +1,171 @@
+"""
+CONTROLLERS: the table of all controllers. START HERE to find what reacts to what.
+
+A row has a name, a pure plan, and what it watches: a kind, which keys of the row a change concerns, and whether the
+change matters at all (the status of a queue changes all the time; most rows care about its spec only).
+
+Used by: app.py, which gives the rows to the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from kyu.api.actions import View
+from kyu.api.kueue import (
+    AdmissionCheck,
+    ClusterQueue,
+    LocalQueue,
+    ProvisioningRequestConfig,
+    Workload,
+    WorkloadPriorityClass,
+)
+from kyu.api.meta import Json, Key, Kind
+from kyu.controllers.loop import Controller, Watch
+from kyu.kinds import metadata, pod_group, table
+from kyu.kinds.kind import JobKind
+from kyu.kinds.pod import POD
+from kyu.plans import job, provisioning, workload
+
+
+def itself(view: View, obj: Json) -> Iterable[Key]:
+    meta = obj["metadata"]
+    yield Key(meta.get("namespace", ""), meta["name"])
+
+
+def controllers() -> tuple[Controller, ...]:
+    """The rows that every mode has."""
+    return (
+        Controller(
+            "workload",
+            workload.plan,
+            (
+                Watch(Workload.KIND, itself),
+                Watch(LocalQueue.KIND, workloads_of_local_queue, spec_changed),
+                Watch(ClusterQueue.KIND, workloads_of_cluster_queue, spec_or_activity_changed),
+            ),
+        ),
+        Controller(
+            "provisioning",
+            provisioning.plan,
+            (
+                Watch(Workload.KIND, if_checked),
+                Watch(provisioning.REQUEST, owner_of(Workload.KIND)),
+                Watch(ProvisioningRequestConfig.KIND, checked_workloads),
+            ),
+        ),
+        Controller(
+            "admission-check",
+            provisioning.plan_check,
+            (
+                Watch(AdmissionCheck.KIND, itself),
+                Watch(ProvisioningRequestConfig.KIND, every(AdmissionCheck.KIND)),
+            ),
+        ),
+        Controller(
+            "pod-group",
+            job.plan_group,
+            (Watch(POD, group_of_pod), Watch(Workload.KIND, group_of_workload)),
+        ),
+        *(job_row(kind) for kind in table.KINDS if kind.framework),
+    )
+
+
+def job_row(kind: JobKind) -> Controller:
+    return Controller(
+        f"job/{kind.framework}",
+        partial(job.plan, kind),
+        (
+            Watch(kind.kind, itself),
+            Watch(Workload.KIND, owner_of(kind.kind)),
+            Watch(WorkloadPriorityClass.KIND, partial(jobs_of_class, kind)),
+        ),
+    )
+
+
+# Which keys a change concerns.
+
+
+def owner_of(kind: Kind) -> Callable[[View, Json], Iterable[Key]]:
+    """The owner of this kind, if the object has one."""
+
+    def keys(view: View, obj: Json) -> Iterable[Key]:
+        meta = obj["metadata"]
+        for owner in meta.get("ownerReferences") or ():
+            if owner["kind"] == kind.kind and owner["apiVersion"].rpartition("/")[0] == kind.group:
+                yield Key(meta.get("namespace", "") if kind.namespaced else "", owner["name"])
+
+    return keys
+
+
+def every(kind: Kind) -> Callable[[View, Json], Iterable[Key]]:
+    def keys(view: View, obj: Json) -> Iterable[Key]:
+        for one in view.list_json(kind):
+            yield from itself(view, one)
+
+    return keys
+
+
+def workloads_of_local_queue(view: View, obj: Json) -> Iterable[Key]:
+    name = obj["metadata"]["name"]
+    for one in view.list_json(Workload.KIND, obj["metadata"]["namespace"]):
+        if (one.get("spec") or {}).get("queueName") == name:
+            yield from itself(view, one)
+
+
+def workloads_of_cluster_queue(view: View, obj: Json) -> Iterable[Key]:
+    name = obj["metadata"]["name"]
+    for queue in view.list_json(LocalQueue.KIND):
+        if (queue.get("spec") or {}).get("clusterQueue") == name:
+            yield from workloads_of_local_queue(view, queue)
+
+
+def if_checked(view: View, obj: Json) -> Iterable[Key]:
+    """Only Workloads that have checks, or had requests: all others cost nothing."""
+    if (obj.get("status") or {}).get("admissionChecks"):
+        yield from itself(view, obj)
+
+
+def checked_workloads(view: View, obj: Json) -> Iterable[Key]:
+    for one in view.list_json(Workload.KIND):
+        yield from if_checked(view, one)
+
+
+def group_of_pod(view: View, obj: Json) -> Iterable[Key]:
+    if name := pod_group.name(obj):
+        yield Key(obj["metadata"]["namespace"], name)
+
+
+def group_of_workload(view: View, obj: Json) -> Iterable[Key]:
+    if metadata.annotations_of(obj).get(metadata.IS_GROUP_WORKLOAD) == "true":
+        yield from itself(view, obj)
+
+
+def jobs_of_class(kind: JobKind, view: View, obj: Json) -> Iterable[Key]:
+    for one in view.list_json(kind.kind):
+        if metadata.labels_of(one).get(metadata.PRIORITY_CLASS) == obj["metadata"]["name"]:
+            yield from itself(view, one)
+
+
+# Which changes matter.
+
+
+def spec_changed(old: Json | None, new: Json | None) -> bool:
+    """Created, deleted, being deleted, or another spec; not what controllers write in the status."""
+    if old is None or new is None:
+        return True
+    return old.get("spec") != new.get("spec") or is_deleting(old) != is_deleting(new)
+
+
+def spec_or_activity_changed(old: Json | None, new: Json | None) -> bool:
+    return spec_changed(old, new) or activity(old or {}) != activity(new or {})
+
+
+def is_deleting(obj: Json) -> bool:
+    return "deletionTimestamp" in obj["metadata"]
+
+
+def activity(obj: Json) -> object:
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    return next((c.get("status") for c in conditions if c.get("type") == "Active"), None)
