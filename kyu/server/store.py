@@ -133,6 +133,11 @@ class Store:
         shelf = self._shelves.get(resource)
         return len(shelf.records) if shelf else 0
 
+    def count_after(self, resource: str, namespace: str | None, after: tuple[str, str]) -> int:
+        """How many present objects come after a key."""
+        shelf = self._shelves.get(resource)
+        return len(_range(shelf.order, namespace, after)) if shelf else 0
+
     def resources(self) -> list[str]:
         """The resources of which an object exists."""
         return sorted(name for name, shelf in self._shelves.items() if shelf.records)

@@ -1,0 +1,100 @@
+"""
+Which server a command talks to, decided in one place.
+
+In this order: ``--kubeconfig FILE``, ``--data DIR`` (the local server of that folder), the environment variable
+KUBECONFIG, the running local server of the default folder, the user's default kubeconfig. Commands that change
+something print what was chosen.
+
+Called by: every command that talks to a server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from kyu.cli.main import BadInput, Failed
+from kyu.kube import kubeconfig
+from kyu.kube.kubeconfig import Credentials
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    credentials: Credentials
+    # Where it was found, for people.
+    origin: str
+
+    def announce(self) -> None:
+        """Tell on which server something is about to be changed."""
+        print(f"on {self.credentials.server} ({self.origin})", file=sys.stderr)
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options that every command with a target has."""
+    parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="talk to the server of this kubeconfig")
+    parser.add_argument("--context", default="", metavar="NAME", help="the context in the kubeconfig")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="talk to the local server of this folder")
+
+
+def choose(args: argparse.Namespace) -> Target:
+    """The target of a command; BadInput says what to do when there is none."""
+    try:
+        return _choose(args, dict(os.environ))
+    except kubeconfig.BadKubeconfig as error:
+        raise BadInput(str(error)) from error
+
+
+def _choose(args: argparse.Namespace, environment: dict[str, str]) -> Target:
+    if args.kubeconfig is not None:
+        return Target(kubeconfig.load(args.kubeconfig, args.context), f"--kubeconfig {args.kubeconfig}")
+    if args.data is not None:
+        return Target(_local(args.data), f"--data {args.data}")
+    if named := environment.get("KUBECONFIG"):
+        path = _first_existing(named)
+        return Target(kubeconfig.load(path, args.context), f"KUBECONFIG={path}")
+    default = default_data(environment)
+    if is_running(default):
+        return Target(_local(default), "the local server")
+    if (inside := kubeconfig.in_cluster()) is not None:
+        return Target(inside, "the service account of this pod")
+    home = Path(environment.get("HOME", "~")).expanduser() / ".kube" / "config"
+    if home.exists():
+        return Target(kubeconfig.load(home, args.context), str(home))
+    raise BadInput("no server to talk to: start one with `kyu up -d`, or name one with --kubeconfig")
+
+
+def default_data(environment: dict[str, str] | None = None) -> Path:
+    """The data folder of the user: $KYU_DATA, or the place that the system has for such data."""
+    values = dict(os.environ) if environment is None else environment
+    if chosen := values.get("KYU_DATA"):
+        return Path(chosen)
+    base = values.get("XDG_DATA_HOME") or str(Path(values.get("HOME", "~")).expanduser() / ".local" / "share")
+    return Path(base) / "kyu"
+
+
+def is_running(data: Path) -> bool:
+    """Whether a server holds the lock of the folder."""
+    from kyu.lock import is_locked
+
+    return is_locked(data / "lock")
+
+
+def _local(data: Path) -> Credentials:
+    path = data / "kubeconfig"
+    if not path.exists():
+        raise BadInput(f"{data} is no data folder of Kyu: it has no kubeconfig. `kyu up --data {data}` makes one")
+    if not is_running(data):
+        raise Failed(f"the server of {data} does not run. Start it with `kyu up -d --data {data}`")
+    return kubeconfig.load(path)
+
+
+def _first_existing(paths: str) -> Path:
+    """KUBECONFIG may name several files; the first that exists counts."""
+    named = [Path(path) for path in paths.split(os.pathsep) if path]
+    for path in named:
+        if path.exists():
+            return path
+    raise BadInput(f"KUBECONFIG={paths}: no such file")

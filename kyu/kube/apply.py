@@ -1,0 +1,151 @@
+"""
+Carries out what plans ask for: the only place that writes to a cluster.
+
+Actions run in their order. What is already as wanted (created before, gone before) is success. The answer of each write
+goes into the cache, so that the next plan sees it at once. Events are gathered: the same event about the same object
+raises the count of the first instead of making another one.
+
+Called by: controllers/loop.py, controllers/scheduler.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import assert_never
+
+from kyu import log
+from kyu.api.actions import Action, Apply, Create, Delete, Event, Patch, WakeAt
+from kyu.api.meta import Json, Key, Kind, Ref
+from kyu.kube import errors
+from kyu.kube.cache import Cache
+from kyu.kube.client import Client
+
+EVENT = Kind("", "v1", "Event", "events")
+# Equal events within this time are one with a count.
+SAME_EVENT = timedelta(minutes=10)
+REMEMBERED_EVENTS = 4096
+
+
+class Writer:
+    def __init__(self, client: Client, cache: Cache, clock: Callable[[], datetime], component: str = "kyu") -> None:
+        self._client = client
+        self._cache = cache
+        self._clock = clock
+        self._component = component
+        self._events: OrderedDict[Event, tuple[str, int, datetime]] = OrderedDict()
+
+    async def __call__(self, actions: Iterable[Action]) -> None:
+        for action in actions:
+            await self._carry_out(action)
+
+    async def _carry_out(self, action: Action) -> None:
+        match action:
+            case Create():
+                await self._create(action)
+            case Apply():
+                answer = await self._client.apply(
+                    action.kind, action.body, manager=action.manager, subresource=action.subresource
+                )
+                self._cache.observe(action.kind, answer)
+            case Patch():
+                await self._patch(action)
+            case Delete():
+                await self._delete(action)
+            case Event():
+                await self._tell(action)
+            case WakeAt():
+                pass
+            case _:
+                assert_never(action)
+
+    async def _create(self, action: Create) -> None:
+        try:
+            answer = await self._client.create(action.kind, action.body)
+        except errors.AlreadyExists:
+            return
+        self._cache.observe(action.kind, answer)
+
+    async def _patch(self, action: Patch) -> None:
+        body = action.patch
+        if action.resource_version:
+            metadata = {**body.get("metadata", {}), "resourceVersion": action.resource_version}
+            body = {**body, "metadata": metadata}
+        answer = await self._client.patch(action.ref.kind, action.ref.key, body, subresource=action.subresource)
+        self._cache.observe(action.ref.kind, answer)
+
+    async def _delete(self, action: Delete) -> None:
+        kind, key = action.ref.kind, action.ref.key
+        try:
+            answer = await self._client.delete(
+                kind, key, uid=action.uid, propagation=action.propagation, grace_seconds=action.grace_seconds
+            )
+        except errors.NotFound:
+            return
+        # A Status says that it is gone; the object itself, that it waits for its finalizers.
+        if answer.get("kind") != "Status" and answer.get("metadata", {}).get("deletionTimestamp"):
+            self._cache.observe(kind, answer)
+
+    # Events.
+
+    async def _tell(self, event: Event) -> None:
+        """Never fails: an event that cannot be written must not undo what it tells about."""
+        now = self._clock()
+        known = self._events.pop(event, None)
+        try:
+            if known is not None and now - known[2] < SAME_EVENT:
+                name, count = known[0], known[1] + 1
+                await self._count(event, name, count, now)
+            else:
+                name, count = _event_name(event, now), 1
+                await self._client.create(EVENT, self._event_body(event, name, now))
+            self._events[event] = (name, count, now)
+        except errors.ApiError as error:
+            log.warning("event not written", reason=event.reason, object=event.regarding, error=error)
+        while len(self._events) > REMEMBERED_EVENTS:
+            self._events.popitem(last=False)
+
+    async def _count(self, event: Event, name: str, count: int, now: datetime) -> None:
+        key = Key(_event_namespace(event.regarding), name)
+        try:
+            await self._client.patch(EVENT, key, {"count": count, "lastTimestamp": _time(now)})
+        except errors.NotFound:
+            await self._client.create(EVENT, {**self._event_body(event, name, now), "count": count})
+
+    def _event_body(self, event: Event, name: str, now: datetime) -> Json:
+        kind, key = event.regarding.kind, event.regarding.key
+        involved: Json = {"apiVersion": kind.api_version, "kind": kind.kind, "name": key.name}
+        if key.namespace:
+            involved["namespace"] = key.namespace
+        if event.uid:
+            involved["uid"] = event.uid
+        return {
+            "metadata": {"name": name, "namespace": _event_namespace(event.regarding)},
+            "involvedObject": involved,
+            "type": event.type,
+            "reason": event.reason,
+            # The API takes no more.
+            "message": event.message[:1024],
+            "source": {"component": self._component},
+            "reportingComponent": self._component,
+            "firstTimestamp": _time(now),
+            "lastTimestamp": _time(now),
+            "count": 1,
+        }
+
+
+def _event_namespace(ref: Ref) -> str:
+    return ref.key.namespace or "default"
+
+
+def _event_name(event: Event, now: datetime) -> str:
+    """Different for each event and time, the same on a retry."""
+    parts = (str(event.regarding), event.uid, event.type, event.reason, event.message, now.isoformat())
+    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    return f"{event.regarding.key.name[:200]}.{digest}"
+
+
+def _time(now: datetime) -> str:
+    return now.strftime("%Y-%m-%dT%H:%M:%SZ")

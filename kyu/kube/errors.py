@@ -1,0 +1,104 @@
+"""
+What an API server says when it says no, as types: a caller catches what it can act on.
+
+Raised by: kube/client.py. Caught by: kube/apply.py, kube/cache.py, controllers/loop.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+RETRYABLE_CODES = frozenset({408, 429, 500, 502, 503, 504})
+
+
+class ApiError(Exception):
+    """A Status of failure, with what it says about trying again."""
+
+    def __init__(
+        self, code: int, reason: str, message: str, details: Mapping[str, Any] | None = None, retry_after: float = 0.0
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.details = details or {}
+        self.retry_after_seconds = retry_after
+
+    @property
+    def is_retryable(self) -> bool:
+        """The same request may succeed a little later."""
+        return self.code in RETRYABLE_CODES
+
+    def __str__(self) -> str:
+        return self.message or f"{self.code} {self.reason}"
+
+
+class NotFound(ApiError):
+    """There is no such object, or no such kind."""
+
+
+class AlreadyExists(ApiError):
+    """An object of this name is there."""
+
+
+class Conflict(ApiError):
+    """Someone else changed the object since it was read, or owns a field that is applied."""
+
+
+class Gone(ApiError):
+    """The version is forgotten: list again."""
+
+
+class Forbidden(ApiError):
+    """The user may not do this."""
+
+
+class Invalid(ApiError):
+    """The object breaks a rule of its kind; ``details`` has a cause per field."""
+
+
+class Unreachable(ApiError):
+    """No answer: the connection could not be made, or broke."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(0, "Unreachable", message)
+
+    @property
+    def is_retryable(self) -> bool:
+        return True
+
+
+class _Status(msgspec.Struct):
+    message: str = ""
+    reason: str = ""
+    details: dict[str, Any] | None = None
+
+
+def from_answer(code: int, body: bytes, headers: Mapping[str, str]) -> ApiError:
+    """The error that the answer means; a body that is no Status is taken as its message."""
+    try:
+        status = msgspec.json.decode(body, type=_Status)
+    except msgspec.DecodeError:
+        status = _Status(message=body.decode(errors="replace").strip()[:500])
+    return from_status(code, status.reason, status.message, status.details, _seconds(headers.get("retry-after", "")))
+
+
+def from_status(
+    code: int, reason: str, message: str, details: Mapping[str, Any] | None = None, retry_after: float = 0.0
+) -> ApiError:
+    if not retry_after and details and isinstance(details.get("retryAfterSeconds"), int):
+        retry_after = float(details["retryAfterSeconds"])
+    return _type(code, reason)(code, reason, message, details, retry_after)
+
+
+def _type(code: int, reason: str) -> type[ApiError]:
+    if code == 409:
+        return AlreadyExists if reason == "AlreadyExists" else Conflict
+    return {403: Forbidden, 404: NotFound, 410: Gone, 422: Invalid}.get(code, ApiError)
+
+
+def _seconds(text: str) -> float:
+    return float(text) if text.isdigit() else 0.0

@@ -1,0 +1,243 @@
+"""
+Where a server is and how to prove who one is: kubeconfig files, exec plugins, and the files in a pod.
+
+Called by: kube/http.py, kyu/cli/target.py, app.py. Kubernetes: client-go tools/clientcmd, plugin/pkg/client/auth/exec.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import ssl
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kyu.api import documents
+from kyu.api.meta import Json
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+EXEC_SECONDS = 60.0
+
+
+class BadKubeconfig(Exception):
+    """The file cannot be used; the message names it and the place in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """A program that prints credentials."""
+
+    command: str
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str]
+    api_version: str
+
+
+@dataclass(slots=True)
+class Credentials:
+    """Everything that a connection needs. Tokens in files and from plugins are read again when they have changed."""
+
+    server: str
+    namespace: str = "default"
+    user: str = ""
+    authority: bytes = b""
+    verifies: bool = True
+    server_name: str = ""
+    certificate: bytes = b""
+    key: bytes = b""
+    token: str = field(default="", repr=False)
+    token_file: Path | None = None
+    plugin: Plugin | None = None
+    _expires: datetime | None = None
+    _is_fresh: bool = False
+
+    async def headers(self) -> dict[str, str]:
+        """The Authorization header, if a token is known."""
+        if self.plugin is not None and self._needs_plugin():
+            await self._run_plugin(self.plugin)
+        token = self.token_file.read_text().strip() if self.token_file else self.token
+        return {"authorization": f"Bearer {token}"} if token else {}
+
+    async def refresh(self) -> bool:
+        """The server did not accept the token; True if there may be another one now."""
+        if self.plugin is None or self._is_fresh:
+            return self.token_file is not None
+        await self._run_plugin(self.plugin)
+        return True
+
+    def ssl_context(self) -> ssl.SSLContext | bool:
+        if not self.server.startswith("https"):
+            return False
+        context = ssl.create_default_context()
+        if self.authority:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.load_verify_locations(cadata=self.authority.decode())
+        if not self.verifies:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if self.certificate:
+            _load_pair(context, self.certificate, self.key)
+        return context
+
+    def _needs_plugin(self) -> bool:
+        if not self.token and not self.certificate:
+            return True
+        return self._expires is not None and datetime.now(UTC) >= self._expires
+
+    async def _run_plugin(self, plugin: Plugin) -> None:
+        spec = {"interactive": False}
+        request = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
+        environment = {
+            **os.environ,
+            **plugin.environment,
+            "KUBERNETES_EXEC_INFO": msgspec.json.encode(request).decode(),
+        }
+        try:
+            process = await asyncio.create_subprocess_exec(
+                plugin.command,
+                *plugin.arguments,
+                env=environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+            )
+            output, _ = await asyncio.wait_for(process.communicate(), EXEC_SECONDS)
+        except (OSError, TimeoutError) as error:
+            raise BadKubeconfig(f"credential plugin {plugin.command}: {str(error) or 'timed out'}") from error
+        if process.returncode != 0:
+            raise BadKubeconfig(f"credential plugin {plugin.command} failed with exit code {process.returncode}")
+        self._take(plugin, output)
+
+    def _take(self, plugin: Plugin, output: bytes) -> None:
+        try:
+            status = msgspec.json.decode(output)["status"]
+        except (msgspec.DecodeError, KeyError, TypeError) as error:
+            raise BadKubeconfig(f"credential plugin {plugin.command} printed no ExecCredential") from error
+        self.token = status.get("token", "")
+        self.certificate = status.get("clientCertificateData", "").encode()
+        self.key = status.get("clientKeyData", "").encode()
+        expires = status.get("expirationTimestamp")
+        self._expires = datetime.fromisoformat(expires) if expires else None
+        self._is_fresh = True
+
+
+def load(path: Path, context: str = "") -> Credentials:
+    """The credentials of a context of the file, of its current one by default."""
+    try:
+        found = documents.parse(path.read_text())
+    except (OSError, ValueError) as error:
+        raise BadKubeconfig(f"{path}: {error}") from error
+    if len(found) != 1 or not isinstance(found[0].value, dict):
+        raise BadKubeconfig(f"{path}: not a kubeconfig")
+    document: Json = found[0].value
+    name = context or document.get("current-context") or ""
+    chosen = _named(path, document, "contexts", name, "context")
+    cluster = _named(path, document, "clusters", chosen.get("cluster", ""), "cluster")
+    user = _named(path, document, "users", chosen.get("user", ""), "user") if chosen.get("user") else {}
+    credentials = _from_cluster(path, cluster)
+    credentials.namespace = chosen.get("namespace") or "default"
+    credentials.user = chosen.get("user", "")
+    _add_user(path, user, credentials)
+    return credentials
+
+
+def in_cluster(folder: Path = SERVICE_ACCOUNT, environment: Mapping[str, str] = os.environ) -> Credentials | None:
+    """The credentials of the pod that this process runs in, or None outside of one."""
+    host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT")
+    token = folder / "token"
+    if not host or not port or not token.exists():
+        return None
+    address = f"[{host}]" if ":" in host else host
+    namespace = folder / "namespace"
+    return Credentials(
+        server=f"https://{address}:{port}",
+        namespace=namespace.read_text().strip() if namespace.exists() else "default",
+        authority=(folder / "ca.crt").read_bytes(),
+        token_file=token,
+    )
+
+
+def render(server: str, authority: bytes, user: str, token: str, namespace: str = "default") -> str:
+    """A kubeconfig with one context, as JSON, which every reader of YAML reads."""
+    document: Json = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [
+            {
+                "name": "kyu",
+                "cluster": {"server": server, "certificate-authority-data": base64.b64encode(authority).decode()},
+            }
+        ],
+        "users": [{"name": user, "user": {"token": token}}],
+        "contexts": [{"name": "kyu", "context": {"cluster": "kyu", "user": user, "namespace": namespace}}],
+        "current-context": "kyu",
+    }
+    return msgspec.json.format(msgspec.json.encode(document)).decode() + "\n"
+
+
+def _named(path: Path, document: Json, section: str, name: str, inner: str) -> Json:
+    for entry in document.get(section) or []:
+        if entry.get("name") == name:
+            found: Json = entry.get(inner) or {}
+            return found
+    raise BadKubeconfig(f"{path}: {section} has no entry {name!r}")
+
+
+def _from_cluster(path: Path, cluster: Json) -> Credentials:
+    if not cluster.get("server"):
+        raise BadKubeconfig(f"{path}: the cluster has no server")
+    return Credentials(
+        server=cluster["server"],
+        authority=_data_or_file(path, cluster, "certificate-authority"),
+        verifies=not cluster.get("insecure-skip-tls-verify", False),
+        server_name=cluster.get("tls-server-name", ""),
+    )
+
+
+def _add_user(path: Path, user: Json, credentials: Credentials) -> None:
+    if "auth-provider" in user or "username" in user:
+        raise BadKubeconfig(f"{path}: auth providers and passwords are not supported; use a token or an exec plugin")
+    credentials.certificate = _data_or_file(path, user, "client-certificate")
+    credentials.key = _data_or_file(path, user, "client-key")
+    credentials.token = user.get("token", "")
+    if user.get("tokenFile"):
+        credentials.token_file = path.parent / user["tokenFile"]
+    if plugin := user.get("exec"):
+        credentials.plugin = _plugin(path, plugin)
+
+
+def _plugin(path: Path, plugin: Json) -> Plugin:
+    if not plugin.get("command"):
+        raise BadKubeconfig(f"{path}: the exec plugin has no command")
+    command = plugin["command"]
+    if "/" in command and not command.startswith("/"):
+        command = str(path.parent / command)
+    environment = {entry["name"]: entry["value"] for entry in plugin.get("env") or []}
+    version = plugin.get("apiVersion", "client.authentication.k8s.io/v1")
+    return Plugin(command, tuple(plugin.get("args") or ()), environment, version)
+
+
+def _data_or_file(path: Path, section: Mapping[str, Any], name: str) -> bytes:
+    if data := section.get(f"{name}-data"):
+        return base64.b64decode(str(data))
+    if file := section.get(name):
+        try:
+            return Path(path.parent, str(file)).read_bytes()
+        except OSError as error:
+            raise BadKubeconfig(f"{path}: {name}: {error}") from error
+    return b""
+
+
+def _load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    # The ssl module reads pairs from files only; the folder is private and gone at once.
+    with tempfile.TemporaryDirectory() as folder:
+        pair = Path(folder, "certificate"), Path(folder, "key")
+        pair[0].write_bytes(certificate)
+        pair[1].write_bytes(key)
+        context.load_cert_chain(*pair)

@@ -1,0 +1,148 @@
+"""
+What to send for each verb: pure functions from kind, key and body to a Call, and from an Answer to JSON.
+
+Called by: kube/client.py. Kubernetes: the URL scheme of the API, the patch types, the options in the query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final, Literal, Protocol
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from kyu.api.meta import Json, Key, Kind
+from kyu.kube import errors
+
+MERGE_PATCH: Final = "application/merge-patch+json"
+JSON_PATCH: Final = "application/json-patch+json"
+STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
+APPLY_PATCH: Final = "application/apply-patch+yaml"
+PatchType = Literal[
+    "application/merge-patch+json",
+    "application/json-patch+json",
+    "application/strategic-merge-patch+json",
+    "application/apply-patch+yaml",
+]
+Propagation = Literal["Background", "Foreground", "Orphan"]
+
+encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class Call(msgspec.Struct, frozen=True):
+    """One request, before any transport has touched it."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = {}
+    headers: Mapping[str, str] = {}
+    body: bytes = b""
+
+    @property
+    def target(self) -> str:
+        return f"{quote(self.path)}?{urlencode(self.query)}" if self.query else quote(self.path)
+
+
+class Answer(msgspec.Struct, frozen=True):
+    status: int
+    body: bytes
+    headers: Mapping[str, str] = {}
+
+
+class Transport(Protocol):
+    """How calls reach a server: over a socket, or by a plain call in the same process."""
+
+    async def send(self, call: Call) -> Answer: ...
+
+    def lines(self, call: Call) -> AsyncIterator[bytes]:
+        """The lines of an answer without end; an answer of failure is raised."""
+
+    async def close(self) -> None: ...
+
+
+def collection_path(kind: Kind, namespace: str | None) -> str:
+    root = f"/apis/{kind.group}/{kind.version}" if kind.group else f"/api/{kind.version}"
+    return f"{root}/namespaces/{namespace}/{kind.plural}" if kind.namespaced and namespace else f"{root}/{kind.plural}"
+
+
+def object_path(kind: Kind, key: Key, subresource: str = "") -> str:
+    path = f"{collection_path(kind, key.namespace)}/{key.name}"
+    return f"{path}/{subresource}" if subresource else path
+
+
+def get(kind: Kind, key: Key, subresource: str = "") -> Call:
+    return Call("GET", object_path(kind, key, subresource), headers=_headers())
+
+
+def list_page(kind: Kind, namespace: str | None, options: Mapping[str, str]) -> Call:
+    return Call("GET", collection_path(kind, namespace), query=dict(options), headers=_headers())
+
+
+def watch(kind: Kind, namespace: str | None, options: Mapping[str, str]) -> Call:
+    query = {"watch": "true", "allowWatchBookmarks": "true", **options}
+    return Call("GET", collection_path(kind, namespace), query=query, headers=_headers())
+
+
+def create(kind: Kind, body: Json, manager: str, subresource: str = "") -> Call:
+    metadata = body.get("metadata", {})
+    namespace = metadata.get("namespace", "")
+    if subresource:
+        path = object_path(kind, Key(namespace, metadata["name"]), subresource)
+    else:
+        path = collection_path(kind, namespace)
+        body = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
+    return Call("POST", path, {"fieldManager": manager}, _headers("application/json"), encode(body))
+
+
+def update(kind: Kind, body: Json, manager: str, subresource: str = "") -> Call:
+    metadata = body["metadata"]
+    path = object_path(kind, Key(metadata.get("namespace", ""), metadata["name"]), subresource)
+    typed = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
+    return Call("PUT", path, {"fieldManager": manager}, _headers("application/json"), encode(typed))
+
+
+def patch(kind: Kind, key: Key, body: Any, manager: str, type_: PatchType, subresource: str = "") -> Call:
+    path = object_path(kind, key, subresource)
+    return Call("PATCH", path, {"fieldManager": manager}, _headers(type_), encode(body))
+
+
+def apply(kind: Kind, body: Json, manager: str, *, subresource: str = "", force: bool = True) -> Call:
+    metadata = body["metadata"]
+    path = object_path(kind, Key(metadata.get("namespace", ""), metadata["name"]), subresource)
+    typed = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
+    query = {"fieldManager": manager, "force": "true" if force else "false"}
+    return Call("PATCH", path, query, _headers(APPLY_PATCH), encode(typed))
+
+
+def delete(kind: Kind, key: Key, *, uid: str, propagation: Propagation, grace_seconds: int | None) -> Call:
+    options: Json = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": propagation}
+    if uid:
+        options["preconditions"] = {"uid": uid}
+    if grace_seconds is not None:
+        options["gracePeriodSeconds"] = grace_seconds
+    return Call("DELETE", object_path(kind, key), {}, _headers("application/json"), encode(options))
+
+
+def parse(answer: Answer) -> Json:
+    """The object of a good answer; a bad one is raised as what it means."""
+    if answer.status >= 400:
+        raise errors.from_answer(answer.status, answer.body, answer.headers)
+    return _decode(answer.body)
+
+
+def parse_event(line: bytes) -> tuple[str, Json]:
+    """Type and object of a line of a watch; an ERROR is raised."""
+    event = _decode(line)
+    type_, body = event.get("type", ""), event.get("object", {})
+    if type_ == "ERROR":
+        raise errors.from_status(
+            body.get("code", 500), body.get("reason", ""), body.get("message", ""), body.get("details")
+        )
+    return type_, body
+
+
+def _headers(content_type: str = "") -> dict[str, str]:
+    accept = {"accept": "application/json"}
+    return {**accept, "content-type": content_type} if content_type else accept

@@ -1,0 +1,218 @@
+"""
+The options of a request, from its query or its body, with the refusals of wrong ones.
+
+Called by: server/reads.py, server/writes.py, server/deletion.py. Kubernetes: meta/v1 ListOptions, CreateOptions,
+UpdateOptions, PatchOptions, DeleteOptions and their validation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from kyu.api import errors as fields
+from kyu.api.errors import FieldError
+from kyu.api.meta import Json, Kind
+from kyu.server import errors
+from kyu.server.exchange import Request
+
+FieldValidation = Literal["Ignore", "Warn", "Strict"]
+Propagation = Literal["Background", "Foreground", "Orphan"]
+PROPAGATIONS = ("Foreground", "Background", "Orphan")
+MAXIMAL_MANAGER_BYTES = 128
+
+
+@dataclass(frozen=True, slots=True)
+class ListOptions:
+    label_selector: str = ""
+    field_selector: str = ""
+    limit: int = 0
+    token: str = ""
+    version: str = ""
+    version_match: str = ""
+    is_watch: bool = False
+    bookmarks: bool = False
+    timeout_seconds: float | None = None
+    initial_events: bool | None = None
+
+
+def list_options(query: Mapping[str, str]) -> ListOptions:
+    options = ListOptions(
+        label_selector=query.get("labelSelector", ""),
+        field_selector=query.get("fieldSelector", ""),
+        limit=_integer(query, "limit"),
+        token=query.get("continue", ""),
+        version=query.get("resourceVersion", ""),
+        version_match=query.get("resourceVersionMatch", ""),
+        is_watch=is_watch(query),
+        bookmarks=_is_true(query.get("allowWatchBookmarks", "")),
+        timeout_seconds=float(_integer(query, "timeoutSeconds")) if query.get("timeoutSeconds") else None,
+        initial_events=_is_true(query["sendInitialEvents"]) if query.get("sendInitialEvents") else None,
+    )
+    if found := _list_problems(options):
+        raise errors.invalid(Kind("meta.k8s.io", "v1", "ListOptions", ""), "", found)
+    return options
+
+
+def is_watch(query: Mapping[str, str]) -> bool:
+    """Any text but 0 and false watches, even an empty one."""
+    return "watch" in query and query["watch"].lower() not in ("0", "false")
+
+
+def _list_problems(options: ListOptions) -> list[FieldError]:
+    if options.initial_events is not None:
+        return _initial_events_problems(options)
+    match options.version_match:
+        case "":
+            return []
+        case _ if options.is_watch:
+            return [fields.forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden for watch")]
+        case _ if options.token:
+            return [
+                fields.forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided")
+            ]
+        case "Exact" | "NotOlderThan" if not options.version:
+            text = "resourceVersionMatch is forbidden unless resourceVersion is provided"
+            return [fields.forbidden("resourceVersionMatch", text)]
+        case "Exact" if options.version == "0":
+            text = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+            return [fields.forbidden("resourceVersionMatch", text)]
+        case "Exact" | "NotOlderThan":
+            return []
+        case other:
+            return [fields.not_supported("resourceVersionMatch", other, ("Exact", "NotOlderThan", ""))]
+
+
+def _initial_events_problems(options: ListOptions) -> list[FieldError]:
+    if not options.is_watch:
+        return [fields.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list")]
+    if options.initial_events and options.version_match != "NotOlderThan":
+        text = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        return [fields.forbidden("resourceVersionMatch", text)]
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """The options of create, update and patch."""
+
+    manager: str
+    dry_run: bool = False
+    validation: FieldValidation = "Warn"
+    force: bool | None = None
+
+
+def write_options(request: Request, name: Literal["CreateOptions", "UpdateOptions", "PatchOptions"]) -> WriteOptions:
+    query = request.query
+    found: list[FieldError] = []
+    manager = query.get("fieldManager", "")
+    if len(manager.encode()) > MAXIMAL_MANAGER_BYTES:
+        found.append(fields.too_long("fieldManager", manager, MAXIMAL_MANAGER_BYTES))
+    if not manager.isprintable():
+        found.append(fields.invalid("fieldManager", manager, "should only contain printable characters"))
+    found += _dry_run_problems(query)
+    validation = query.get("fieldValidation", "") or "Warn"
+    if validation not in ("Ignore", "Warn", "Strict"):
+        found.append(fields.not_supported("fieldValidation", validation, ("", "Ignore", "Strict", "Warn")))
+    is_apply = name == "PatchOptions" and request.content_type == "application/apply-patch+yaml"
+    force = _is_true(query["force"]) if query.get("force") else None
+    if is_apply and not manager:
+        found.append(fields.required("fieldManager", "is required for apply patch"))
+    if name == "PatchOptions" and not is_apply and force is not None:
+        found.append(fields.forbidden("force", "may not be specified for non-apply patch"))
+    if found:
+        raise errors.invalid(Kind("meta.k8s.io", "v1", name, ""), "", found)
+    return WriteOptions(
+        manager=manager or default_manager(request.headers.get("user-agent", "")),
+        dry_run="dryRun" in query,
+        # Checked above: it is one of the three.
+        validation=validation,  # type: ignore[arg-type]
+        force=force,
+    )
+
+
+def default_manager(user_agent: str) -> str:
+    """The program's name in the User-Agent."""
+    return user_agent.partition("/")[0][:MAXIMAL_MANAGER_BYTES] or "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    grace_seconds: int | None = None
+    propagation: Propagation | None = None
+    uid: str | None = None
+    version: str | None = None
+    dry_run: bool = False
+
+
+class _Preconditions(msgspec.Struct, rename="camel"):
+    uid: str | None = None
+    resource_version: str | None = None
+
+
+class _DeleteBody(msgspec.Struct, rename="camel"):
+    kind: str = ""
+    api_version: str = ""
+    grace_period_seconds: int | None = None
+    propagation_policy: str | None = None
+    orphan_dependents: bool | None = None
+    preconditions: _Preconditions | None = None
+    dry_run: list[str] | None = None
+
+
+def delete_options(request: Request, body: Json) -> DeleteOptions:
+    """From the body if there is one, else from the query."""
+    query: Mapping[str, Any] = request.query
+    try:
+        given = msgspec.convert(body, _DeleteBody)
+        if not body:
+            policy = query.get("propagationPolicy")
+            orphan = _is_true(query["orphanDependents"]) if "orphanDependents" in query else None
+            grace = _integer(request.query, "gracePeriodSeconds") if query.get("gracePeriodSeconds") else None
+            given = _DeleteBody("", "", grace, policy, orphan)
+    except msgspec.ValidationError as error:
+        raise errors.bad_request(f"json: cannot unmarshal into Go value of type v1.DeleteOptions: {error}") from error
+    if given.kind not in ("", "DeleteOptions"):
+        raise errors.bad_request(f"expected DeleteOptions in the body, found {given.kind}")
+    dry_run = given.dry_run if given.dry_run is not None else ([query["dryRun"]] if "dryRun" in query else [])
+    found = _dry_run_problems({"dryRun": dry_run[0]} if dry_run else {})
+    found += _propagation_problems(given)
+    if found:
+        raise errors.invalid(Kind("meta.k8s.io", "v1", "DeleteOptions", ""), "", found)
+    policy = given.propagation_policy
+    if given.orphan_dependents is not None:
+        policy = "Orphan" if given.orphan_dependents else "Background"
+    before = given.preconditions or _Preconditions()
+    # Checked above: a policy is one of the three.
+    return DeleteOptions(given.grace_period_seconds, policy, before.uid, before.resource_version, bool(dry_run))  # type: ignore[arg-type]
+
+
+def _propagation_problems(given: _DeleteBody) -> list[FieldError]:
+    policy = given.propagation_policy
+    if policy is not None and given.orphan_dependents is not None:
+        text = "orphanDependents and deletionPropagation cannot be both set"
+        return [fields.invalid("propagationPolicy", policy, text)]
+    if policy is not None and policy not in PROPAGATIONS:
+        return [fields.not_supported("propagationPolicy", policy, (*PROPAGATIONS, "nil"))]
+    return []
+
+
+def _dry_run_problems(query: Mapping[str, str]) -> list[FieldError]:
+    if query.get("dryRun", "All") == "All":
+        return []
+    return [fields.not_supported("dryRun", [query["dryRun"]], ("All",))]
+
+
+def _integer(query: Mapping[str, str], name: str) -> int:
+    text = query.get(name) or "0"
+    try:
+        return int(text)
+    except ValueError:
+        raise errors.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+
+
+def _is_true(text: str) -> bool:
+    return text.lower() not in ("0", "false")

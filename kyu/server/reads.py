@@ -1,0 +1,213 @@
+"""
+Get, list and watch.
+
+A list shows one state, however many pages it takes: the token of a page holds the version of the first, and what has
+changed since is taken back. A page that reads much lets others have their turn in between.
+
+Called by: server/routes.py. Calls: server/store.py, server/watch.py, server/forms.py for the bytes.
+Kubernetes: apiserver/pkg/endpoints/handlers/get.go, pkg/storage/continue.go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import random
+from collections.abc import AsyncIterator, Iterator, Sequence
+from itertools import islice
+
+import msgspec
+
+from kyu.api.meta import Json
+from kyu.server import errors, forms, selectors
+from kyu.server.exchange import Request, Response
+from kyu.server.options import ListOptions, list_options
+from kyu.server.registry import Resource
+from kyu.server.store import Change, Expired, Record, Store
+from kyu.server.watch import Hub, Matches, Watcher
+
+# A version of the future is waited for this long: the client may have it from another connection.
+FUTURE_SECONDS = 3.0
+SHORTEST_WATCH_SECONDS = 1800
+# After this many records the other requests get their turn.
+RECORDS_PER_TURN = 2000
+TOO_OLD_LIST = "The resourceVersion for the provided list is too old."
+TOO_OLD_TOKEN = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list without"
+    " the continue parameter, or use the continue token in this response to retrieve the remainder of the results."
+    " Continuing with the provided token results in an inconsistent list - objects that were created, modified, or"
+    " deleted between the time the first chunk was returned and now may show up in the list."
+)
+
+
+class _Token(msgspec.Struct, array_like=True):
+    """Where the next page starts. Version 0 goes on with the newest state."""
+
+    version: int
+    namespace: str
+    name: str
+
+
+class Reads:
+    def __init__(self, store: Store, hub: Hub) -> None:
+        self._store = store
+        self._hub = hub
+
+    def get(self, resource: Resource, request: Request, namespace: str, name: str) -> Response:
+        version = request.query.get("resourceVersion", "")
+        if version and not version.isdigit():
+            raise errors.internal(f'invalid resource version: strconv.ParseUint: parsing "{version}": invalid syntax')
+        form = forms.choose(resource, request.accept, request.query.get("includeObject", ""))
+        return Response(200, form.one(self.find(resource, namespace, name)) + b"\n")
+
+    def find(self, resource: Resource, namespace: str, name: str) -> Record:
+        record = self._store.find(resource.storage, namespace, name)
+        if record is None:
+            raise errors.not_found(resource.kind, name)
+        return record
+
+    async def list(self, resource: Resource, request: Request, namespace: str | None) -> Response:
+        options = list_options(request.query)
+        form = forms.choose(resource, request.accept, request.query.get("includeObject", ""))
+        if options.is_watch:
+            return await self._watch(resource, options, form, namespace)
+        version, token, undo = await self._state(resource, options)
+        matches = matcher(resource, options)
+        after = (token.namespace, token.name) if token else None
+        records = self._store.page(resource.storage, namespace, after, undo)
+        limit = max(0, options.limit)
+        page, has_more = await _cut(records, matches, limit)
+        metadata: Json = {"resourceVersion": str(version)}
+        if has_more:
+            metadata["continue"] = _render_token(_Token(version, *page[-1].key))
+            if matches is None:
+                rest = self._store.count_after(resource.storage, namespace, page[-1].key)
+                metadata["remainingItemCount"] = max(1, rest)
+        return Response(200, b"".join(form.many(page, metadata)))
+
+    async def _state(self, resource: Resource, options: ListOptions) -> tuple[int, _Token | None, list[Change]]:
+        """The version that the list shows, where it starts, and what must be taken back to get there."""
+        if options.token:
+            if options.version and options.version != "0":
+                raise errors.bad_request("specifying resource version is not allowed when using continue")
+            token = _parse_token(options.token)
+            if token.version == 0:
+                return self._store.version, token, []
+            try:
+                return token.version, token, await self._store.changes(resource.storage, token.version)
+            except Expired:
+                again = _render_token(_Token(0, token.namespace, token.name))
+                raise errors.expired(TOO_OLD_TOKEN, continue_token=again) from None
+        if not options.version:
+            return self._store.version, None, []
+        version = _list_version(options.version)
+        await self._wait_for(version)
+        # With a limit and no word about the match, an older version is shown as it was.
+        is_exact = options.version_match == "Exact" or (not options.version_match and options.limit > 0 and version)
+        if not is_exact:
+            return self._store.version, None, []
+        try:
+            return version, None, await self._store.changes(resource.storage, version)
+        except Expired:
+            raise errors.expired(TOO_OLD_LIST) from None
+
+    async def _wait_for(self, version: int) -> None:
+        if version <= self._store.version:
+            return
+        arrived = asyncio.Event()
+        stop = self._store.listen(lambda change: arrived.set() if change.record.version >= version else None)
+        try:
+            await asyncio.wait_for(arrived.wait(), FUTURE_SECONDS)
+        except TimeoutError:
+            message = f"Too large resource version: {version}, current: {self._store.version}"
+            cause = errors.cause("ResourceVersionTooLarge", "Too large resource version")
+            raise errors.timeout(message, causes=[cause]) from None
+        finally:
+            stop()
+
+    async def _watch(
+        self, resource: Resource, options: ListOptions, form: forms.Form, namespace: str | None
+    ) -> Response:
+        watcher = Watcher(self._hub, self._store, resource, form, namespace, matcher(resource, options))
+        seconds = options.timeout_seconds or random.uniform(SHORTEST_WATCH_SECONDS, 2 * SHORTEST_WATCH_SECONDS)
+        version = _watch_version(options.version)
+        wants_present = options.initial_events or (version == 0 and options.initial_events is None)
+        now = self._store.version
+        floor = now if wants_present else version
+        watcher.start(after=floor, timeout_seconds=seconds, bookmarks=options.bookmarks)
+        if wants_present:
+            watcher.put_first(self._store.objects(resource.storage, namespace))
+            if options.bookmarks and (options.initial_events or options.version == "0"):
+                watcher.put_bookmark(ends_initial_events=True)
+        elif version < now:
+            await self._put_history(watcher, resource, version, now)
+        return Response(200, watcher)
+
+    async def _put_history(self, watcher: Watcher, resource: Resource, after: int, until: int) -> None:
+        try:
+            watcher.put_history(await self._store.changes(resource.storage, after, until))
+        except Expired as error:
+            watcher.put_error(errors.expired(f"too old resource version: {error}").status())
+
+
+def matcher(resource: Resource, options: ListOptions) -> Matches | None:
+    """What the selectors ask of a record; None if they ask nothing."""
+    labels = selectors.parse_labels(options.label_selector) if options.label_selector else None
+    fields = None
+    if options.field_selector:
+        fields = selectors.parse_fields(options.field_selector, selectable(resource))
+    if labels is None and fields is None:
+        return None
+
+    def matches(record: Record) -> bool:
+        if labels is not None and not labels.matches(record.labels):
+            return False
+        return fields is None or fields.matches(forms.served_object(resource, record))
+
+    return matches
+
+
+async def _cut(records: Iterator[Record], matches: Matches | None, limit: int) -> tuple[list[Record], bool]:
+    """The records of one page, and whether more follow."""
+    if matches is None:
+        page = list(islice(records, limit + 1) if limit else records)
+        return (page[:limit], True) if limit and len(page) > limit else (page, False)
+    found: list[Record] = []
+    # The records are taken before the first pause: what is deleted meanwhile stays in the page.
+    async for record in _in_turns(list(records)):
+        if matches(record):
+            if limit and len(found) == limit:
+                return found, True
+            found.append(record)
+    return found, False
+
+
+async def _in_turns(records: Sequence[Record]) -> AsyncIterator[Record]:
+    for index, record in enumerate(records):
+        if index and index % RECORDS_PER_TURN == 0:
+            await asyncio.sleep(0)
+        yield record
+
+
+def _list_version(text: str) -> int:
+    if not text.isdigit():
+        raise errors.bad_request(f'invalid resource version: strconv.ParseUint: parsing "{text}": invalid syntax')
+    return int(text)
+
+
+def _watch_version(text: str) -> int:
+    if text and not text.isdigit():
+        raise errors.internal(f'invalid resource version: strconv.ParseUint: parsing "{text}": invalid syntax')
+    return int(text or 0)
+
+
+def _render_token(token: _Token) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode(token)).decode().rstrip("=")
+
+
+def _parse_token(text: str) -> _Token:
+    try:
+        return msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=_Token)
+    except (binascii.Error, ValueError) as error:
+        raise errors.bad_request(f"continue key is not valid: {error}") from error

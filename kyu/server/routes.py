@@ -1,0 +1,241 @@
+"""
+From a path to a verb: which resource, which object, may this user do it, and who answers.
+
+Called by: server/http.py and, in the same process, app.py. Calls: reads, writes, deletion, the subresources, discovery.
+Kubernetes: apiserver/pkg/endpoints/request/requestinfo.go, installer.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+
+from kyu.server import discovery, errors, options, rbac, reviews
+from kyu.server.exchange import Request, Response, error_response, json_response, text_response
+from kyu.server.registry import Registry, Resource
+from kyu.server.store import Unwritable
+
+PAGE_NOT_FOUND = "404 page not found\n"
+# Paths that everyone may read, known or not.
+OPEN_PATHS = ("/version", "/version/", "/healthz", "/livez", "/readyz")
+_COLLECTION_VERBS = {"GET": "list", "HEAD": "list", "POST": "create", "DELETE": "deletecollection"}
+_OBJECT_VERBS = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "POST": "create"}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a path names. No name is the collection; namespace None is all of them, or a cluster-scoped kind."""
+
+    resource: Resource
+    namespace: str | None
+    name: str = ""
+    subresource: str = ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.namespace or "", self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """The words of a path, before anyone looked whether there is such a resource."""
+
+    group: str
+    version: str
+    namespace: str | None = None
+    plural: str = ""
+    name: str = ""
+    subresource: str = ""
+
+
+Verb = Callable[[Request, Target], Awaitable[Response]]
+Page = Callable[[Request], Awaitable[Response]]
+
+
+class Routes:
+    """The whole API as one function from Request to Response."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        authorizer: rbac.Authorizer,
+        verbs: Mapping[str, Verb],
+        subresources: Mapping[str, Mapping[str, Verb]],
+        pages: Mapping[str, Page],
+    ) -> None:
+        self._registry = registry
+        self._authorizer = authorizer
+        self._verbs = verbs
+        self._subresources = subresources
+        self._pages = pages
+        self._documents: dict[tuple[str, str], bytes] = {}
+        self._edition = -1
+
+    async def __call__(self, request: Request) -> Response:
+        try:
+            return await self._answer(request)
+        except errors.ApiError as error:
+            return error_response(error)
+        except Unwritable as error:
+            return error_response(errors.unavailable(f"the change could not be stored: {error}"))
+
+    async def _answer(self, request: Request) -> Response:
+        path = parse_path(request.path)
+        if path is None or not path.plural:
+            return await self._answer_page(request, path)
+        target = self._target(path)
+        verb = _verb(request, path)
+        if target is None:
+            self._authorize_words(request, path, verb)
+            if path.group not in self._registry.groups() or not self._serves(path):
+                return text_response(404, PAGE_NOT_FOUND)
+            raise errors.no_such_resource()
+        self._authorize(request, target, verb)
+        handler = self._handler(target, request.method, verb)
+        response = await handler(request, target)
+        if target.resource.deprecation:
+            warning = f'299 - "{target.resource.deprecation}"'
+            return replace(response, warnings=(*response.warnings, warning))
+        return response
+
+    def _serves(self, path: Path) -> bool:
+        return path.version in self._registry.versions(path.group)
+
+    def _target(self, path: Path) -> Target | None:
+        resource = self._registry.find(path.group, path.version, path.plural)
+        if resource is None:
+            return None
+        if path.subresource and path.subresource not in resource.subresources:
+            return None
+        if not resource.kind.namespaced:
+            return Target(resource, None, path.name, path.subresource) if path.namespace is None else None
+        if path.namespace is None and path.name:
+            # A namespaced object has no address without its namespace.
+            return None
+        return Target(resource, path.namespace, path.name, path.subresource)
+
+    def _handler(self, target: Target, method: str, verb: str) -> Verb:
+        if target.subresource:
+            handlers = self._subresources.get(f"{target.resource.storage}/{target.subresource}")
+            handlers = handlers or self._subresources.get(target.subresource, {})
+            handler = handlers.get(method)
+            if handler is None or verb not in target.resource.subresources[target.subresource].verbs:
+                raise errors.method_not_allowed()
+            return handler
+        wanted = "list" if verb == "watch" else verb
+        # Objects are not posted to, collections neither put nor patched, and nothing is created across namespaces.
+        across = target.resource.kind.namespaced and target.namespace is None and verb in ("create", "deletecollection")
+        if (target.name and method == "POST") or across or verb not in target.resource.verbs:
+            raise errors.method_not_allowed()
+        return self._verbs[wanted]
+
+    def _authorize(self, request: Request, target: Target, verb: str) -> None:
+        kind = target.resource.kind
+        # A Namespace is in itself, as far as rights go: who may do something there may read it.
+        namespace = target.name if kind.plural == "namespaces" and not kind.group else target.namespace or ""
+        attributes = rbac.Attributes(verb, kind.group, kind.plural, target.subresource, namespace, target.name)
+        if not self._authorizer.is_allowed(request.user, attributes):
+            shown = replace(attributes, namespace=target.namespace or "")
+            raise errors.forbidden(kind, target.name, refusal(request.user.name, shown))
+
+    def _authorize_words(self, request: Request, path: Path, verb: str) -> None:
+        """Whoever may not see a resource does not learn whether there is one."""
+        attributes = rbac.Attributes(verb, path.group, path.plural, path.subresource, path.namespace or "", path.name)
+        if not self._authorizer.is_allowed(request.user, attributes):
+            what = errors.Kind(path.group, path.version, "", path.plural)
+            raise errors.forbidden(what, path.name, refusal(request.user.name, attributes))
+
+    # Paths that are no resources.
+
+    async def _answer_page(self, request: Request, path: Path | None) -> Response:
+        self._authorize_page(request)
+        if path is not None:
+            return self._discover(request, path)
+        page = self._pages.get(request.path.rstrip("/") or "/")
+        if page is None:
+            prefix = "/" + request.path.split("/")[1] + "/"
+            page = self._pages.get(prefix)
+        if page is None:
+            return text_response(404, PAGE_NOT_FOUND)
+        if request.method not in ("GET", "HEAD"):
+            raise errors.method_not_allowed()
+        return await page(request)
+
+    def _authorize_page(self, request: Request) -> None:
+        if request.path.startswith(OPEN_PATHS):
+            return
+        verb = {"GET": "get", "HEAD": "get", "POST": "post", "PUT": "put", "PATCH": "patch", "DELETE": "delete"}
+        attributes = rbac.Attributes(verb.get(request.method, request.method.lower()), path=request.path)
+        if not self._authorizer.is_allowed(request.user, attributes):
+            text = f'User "{request.user.name}" cannot {attributes.verb} path "{request.path}"'
+            raise errors.forbidden_path(text)
+
+    def _discover(self, request: Request, path: Path) -> Response:
+        if request.method not in ("GET", "HEAD"):
+            raise errors.method_not_allowed()
+        registry = self._registry
+        if request.path in ("/api", "/apis", "/api/", "/apis/"):
+            return self._discover_root(request, core=path.group == "" and request.path.startswith("/api/v") is False)
+        if path.group not in registry.groups():
+            return text_response(404, PAGE_NOT_FOUND)
+        if not path.version:
+            return json_response(200, discovery.group(registry, path.group))
+        if path.version not in registry.versions(path.group):
+            return text_response(404, PAGE_NOT_FOUND)
+        return json_response(200, discovery.resource_list(registry, path.group, path.version))
+
+    def _discover_root(self, request: Request, *, core: bool) -> Response:
+        core = request.path.rstrip("/") == "/api"
+        version = discovery.aggregated_version(request.accept)
+        if version is not None:
+            body = discovery.aggregated(self._registry, version, core=core)
+            return json_response(200, body, content_type=discovery.AGGREGATED.format(version=version))
+        if core:
+            return json_response(200, discovery.core_versions(request.headers.get("host", "")))
+        return json_response(200, discovery.group_list(self._registry))
+
+
+def parse_path(path: str) -> Path | None:
+    """The words of ``/api/…`` and ``/apis/…``; None for all other paths and for those with too many words."""
+    words = path.strip("/").split("/")
+    if words[0] == "api":
+        group, rest = "", words[1:]
+    elif words[0] == "apis":
+        group, rest = (words[1] if len(words) > 1 else ""), words[2:]
+    else:
+        return None
+    if not rest:
+        return Path(group, "")
+    version, rest = rest[0], rest[1:]
+    namespace = None
+    # /namespaces/N/PLURAL is in a namespace; /namespaces/N, …/status and …/finalize are the Namespace itself.
+    if len(rest) > 2 and rest[0] == "namespaces" and not (len(rest) == 3 and rest[2] in ("status", "finalize")):
+        namespace, rest = rest[1], rest[2:]
+    if len(rest) > 3:
+        return None
+    plural, name, subresource = (*rest, "", "", "")[:3]
+    return Path(group, version, namespace, plural, name, subresource)
+
+
+def refusal(user: str, attributes: rbac.Attributes) -> str:
+    resource = attributes.resource
+    if attributes.subresource:
+        resource = f"{resource}/{attributes.subresource}"
+    where = f'in the namespace "{attributes.namespace}"' if attributes.namespace else "at the cluster scope"
+    return f'User "{user}" cannot {attributes.verb} resource "{resource}" in API group "{attributes.group}" {where}'
+
+
+def _verb(request: Request, path: Path) -> str:
+    if path.name:
+        return _OBJECT_VERBS.get(request.method, request.method.lower())
+    verb = _COLLECTION_VERBS.get(request.method, {"PUT": "update", "PATCH": "patch"}.get(request.method, ""))
+    return "watch" if verb == "list" and options.is_watch(request.query) else verb
+
+
+def review(authorizer: rbac.Authorizer, decode: Callable[[Request], reviews.Json]) -> Verb:
+    """The verb that answers reviews."""
+
+    async def create(request: Request, target: Target) -> Response:
+        return json_response(201, reviews.answer(authorizer, target.resource.kind, request.user, decode(request)))
+
+    return create
