@@ -101,15 +101,15 @@ def build_part(part: Part, folder: Path) -> None:
 
 
 def copy_manifests(module: Module, folder: Path) -> None:
-    """The module cache may be emptied between the build and a test, so what the tests read is copied."""
-    if not module.manifests:
-        return
-    source = source_folder(module)
+    """The module cache may be emptied between the build and a test, so what the tests read is taken now."""
     for name in module.manifests:
-        # The module cache is read-only, and a copy that cannot be removed is a nuisance: take the bytes, not the modes.
-        shutil.copytree(source / name, folder / name, copy_function=shutil.copyfile)
+        # Bytes, not modes: the module cache is read-only, and a copy that cannot be removed is a nuisance.
+        shutil.copytree(source_folder(module) / name, folder / name, copy_function=shutil.copyfile)
         for path in (folder / name, *(folder / name).rglob("*")):
             path.chmod(0o755 if path.is_dir() else 0o644)
+    if module.kustomization:
+        command = [str(parts.kubectl()), "kustomize", str(source_folder(module) / module.kustomization)]
+        (folder / parts.INSTALLATION).write_bytes(subprocess.run(command, capture_output=True, check=True).stdout)
 
 
 def source_folder(module: Module) -> Path:

@@ -2,7 +2,8 @@
 One certificate authority per control plane, and certificates of it for servers and for users.
 
 A user is a certificate: its common name is the user's name and its organizations are the groups, as Kubernetes reads
-them. Keys are elliptic (P-256): they cost no time to make.
+them. Keys are elliptic (P-256), as they cost no time to make; only those of authorities are RSA, because Kueue's
+certificate rotation reads no other.
 
 Called by: controlplane.py, kueue.py.
 """
@@ -16,8 +17,10 @@ from dataclasses import dataclass
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 VALIDITY = datetime.timedelta(days=365)
 
@@ -25,7 +28,7 @@ VALIDITY = datetime.timedelta(days=365)
 @dataclass(frozen=True, slots=True)
 class KeyPair:
     certificate: x509.Certificate
-    key: ec.EllipticCurvePrivateKey
+    key: PrivateKey
 
     def certificate_pem(self) -> bytes:
         return self.certificate.public_bytes(serialization.Encoding.PEM)
@@ -37,7 +40,7 @@ class KeyPair:
 
 
 def authority(common_name: str) -> KeyPair:
-    key = ec.generate_private_key(ec.SECP256R1())
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     subject = name(common_name)
     builder = (
         unsigned(subject, subject, key)
@@ -66,7 +69,7 @@ def user(issuer: KeyPair, user_name: str, groups: Sequence[str]) -> KeyPair:
     return KeyPair(builder.sign(issuer.key, hashes.SHA256()), key)
 
 
-def unsigned(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+def unsigned(subject: x509.Name, issuer: x509.Name, key: PrivateKey) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     return (
         x509.CertificateBuilder()

@@ -4,7 +4,7 @@ A small synchronous client for the tests: what a person does with kubectl, witho
 Objects are plain dictionaries, as JSON has them. The path of a kind is asked of the server (discovery) and remembered.
 ``until`` waits by watching, so a test continues at the moment of the change and never sleeps.
 
-Called by: controlplane.py and the tests. It shares nothing with Kyu's own client, which is tried against the same server.
+Called by: controlplane.py and the tests. It shares nothing with Kyu's own client, which is tried on the same server.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from tests.cluster import addresses, parts
 
-# The controllers whose work a queue's users see. The others (volumes, cloud, certificates, service networking) only cost
-# memory and noise here.
+# The controllers whose work a queue's users see. The others (volumes, cloud, certificates, service networking) only
+# cost memory and noise here.
 CONTROLLERS = (
     "cronjob-controller",
     "daemonset-controller",

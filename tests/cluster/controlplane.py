@@ -1,8 +1,8 @@
 """
 One control plane: a folder, a loopback network, and the processes of the parts that were asked for.
 
-``ControlPlane.start`` returns when the API server is ready and every part answers; ``stop`` (or the end of the test run,
-however it ends) leaves nothing behind. Kueue and YuniKorn are added to a running control plane by their own files.
+``ControlPlane.start`` returns when the API server is ready and every part answers; ``stop``, or the end of the test run
+however it ends, leaves nothing behind. Kueue and YuniKorn are added to a running control plane by their own files.
 
 Called by: conftest.py, __main__.py, measure.py, kueue.py, yunikorn.py.
 """
@@ -30,8 +30,7 @@ READY_SECONDS = 60.0
 # How often an answer is asked for that cannot be watched.
 POLL_SECONDS = 0.05
 
-# A part, and the port on which it answers /healthz over TLS (or, for KWOK, without).
-SERVER: tuple[str, ...] = ("etcd", "kube-apiserver")
+# What may be added to etcd and the API server.
 COMMAND_BY_PART: dict[str, Callable[[Layout], list[str]]] = {
     "kube-controller-manager": commands.kube_controller_manager,
     "kube-scheduler": commands.kube_scheduler,
@@ -61,8 +60,8 @@ class ControlPlane:
     @classmethod
     def start(cls, *wanted: str) -> ControlPlane:
         """etcd and the API server, and those of EVERYTHING that are named."""
-        processes = Processes.begin()
         network = addresses.claim()
+        processes = Processes.begin()
         layout = Layout(processes.folder, network)
         authority = write_certificates(layout)
         admin = write_user(layout, authority, "admin", ["system:masters"])

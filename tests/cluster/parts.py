@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 GO = Path(__file__).parent / "go"
+INSTALLATION = "installation.yaml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,7 @@ class Module:
     project: str  # the Go module whose version names the release
     linker_flags: tuple[str, ...] = ()
     manifests: tuple[str, ...] = ()  # folders of the project that are wanted beside the binaries
+    kustomization: str = ""  # the folder that renders to the project's own installation
 
     @property
     def folder(self) -> Path:
@@ -69,16 +71,20 @@ def kubernetes_module() -> Module:
     return Module("kubernetes", "k8s.io/kubernetes", flags, manifests=("api/openapi-spec",))
 
 
+def kueue_module() -> Module:
+    version = Module("kueue", "sigs.k8s.io/kueue").version
+    # Kueue's visibility server keeps its certificate in /visibility, which only root may write; a relative folder lets
+    # each process have its own.
+    flags = (
+        f"-X=sigs.k8s.io/kueue/pkg/version.GitVersion={version}",
+        "-X=sigs.k8s.io/kueue/pkg/visibility.certDir=visibility",
+    )
+    return Module("kueue", "sigs.k8s.io/kueue", flags, kustomization="config/default")
+
+
 KUBERNETES = kubernetes_module()
 KWOK = Module("kwok", "sigs.k8s.io/kwok")
-# The released Kueue keeps the certificate of its visibility server in /visibility, which only root may write; a relative
-# folder lets each process have its own.
-KUEUE = Module(
-    "kueue",
-    "sigs.k8s.io/kueue",
-    linker_flags=("-X=sigs.k8s.io/kueue/pkg/visibility.certDir=visibility",),
-    manifests=("config/components",),
-)
+KUEUE = kueue_module()
 YUNIKORN = Module("yunikorn", "github.com/apache/yunikorn-k8shim")
 MODULES = (KUBERNETES, KWOK, KUEUE, YUNIKORN)
 
@@ -113,7 +119,9 @@ def module_folder(module: Module) -> Path:
     for path in module.sources():
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     parts = [part.package for part in PARTS if part.module == module]
-    digest.update(repr((parts, module.linker_flags, module.manifests, platform.machine())).encode())
+    digest.update(
+        repr((parts, module.linker_flags, module.manifests, module.kustomization, platform.machine())).encode()
+    )
     return cache_folder() / f"{module.name}-{module.version}-{digest.hexdigest()[:12]}"
 
 
@@ -130,9 +138,9 @@ def kubectl() -> Path:
     return Path(found) if found else binary("kubectl")
 
 
-def manifests(module: Module, folder: str) -> Path:
-    """A folder of the upstream project, copied beside its binaries."""
-    path = module_folder(module) / folder
+def installation(module: Module) -> Path:
+    """The manifests by which the project is installed in a cluster, rendered when it was built."""
+    path = module_folder(module) / INSTALLATION
     if not path.exists():
         raise NotBuilt(f"{module.name} is not built: run `make control-plane`")
     return path

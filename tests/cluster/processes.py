@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.cluster import guard
+from tests.cluster.guard import Reply, Request
 
 LOG_LINES = 40
 
@@ -32,7 +33,7 @@ class Processes:
     """The processes of one control plane, by name; the names are those of the parts."""
 
     folder: Path
-    guard: subprocess.Popen[str]
+    keeper: subprocess.Popen[str]
     lock: threading.Lock = field(default_factory=threading.Lock)
     pid_by_name: dict[str, int] = field(default_factory=dict)
 
@@ -52,7 +53,7 @@ class Processes:
     def start(self, name: str, command: list[str], environment: dict[str, str] | None = None) -> None:
         own = self.folder / name
         own.mkdir(exist_ok=True)
-        request: guard.Request = {
+        request: Request = {
             "action": "start",
             "name": name,
             "command": command,
@@ -71,21 +72,21 @@ class Processes:
         self.ask({"action": "kill", "name": name})
         del self.pid_by_name[name]
 
-    def ask(self, request: guard.Request) -> guard.Reply:
-        assert self.guard.stdin is not None
-        assert self.guard.stdout is not None
+    def ask(self, request: Request) -> Reply:
+        assert self.keeper.stdin is not None
+        assert self.keeper.stdout is not None
         with self.lock:
-            self.guard.stdin.write(json.dumps(request) + "\n")
-            self.guard.stdin.flush()
-            line = self.guard.stdout.readline()
+            self.keeper.stdin.write(json.dumps(request) + "\n")
+            self.keeper.stdin.flush()
+            line = self.keeper.stdout.readline()
         if not line:
             raise ProcessEnded(f"the guard of {self.folder} is gone, and so are its processes")
-        reply: guard.Reply = json.loads(line)
+        reply: Reply = json.loads(line)
         return reply
 
     def end(self) -> None:
         """Everything is gone when this returns."""
-        self.guard.communicate()
+        self.keeper.communicate()
         self.pid_by_name.clear()
 
     def log(self, name: str) -> Path:

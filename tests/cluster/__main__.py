@@ -1,0 +1,97 @@
+"""
+``python -m tests.cluster``: build the control plane, run the tests that need it, start one for a person, measure it.
+
+Called by: make control-plane, make test-cluster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.cluster import build, kueue, measure, parts, yunikorn
+from tests.cluster.build import BuildFailed, Unavailable, say
+from tests.cluster.controlplane import EVERYTHING, ControlPlane
+
+HERE = Path(__file__).parent
+
+
+def main(arguments: list[str]) -> int:
+    options = parser().parse_args(arguments)
+    match options.command:
+        case "build":
+            return run_build()
+        case "test":
+            return run_tests(options.pytest)
+        case "up":
+            return run_up(options)
+        case _:
+            return measure.main()
+
+
+def parser() -> argparse.ArgumentParser:
+    result = argparse.ArgumentParser(prog="python -m tests.cluster", description="A real control plane for the tests.")
+    commands = result.add_subparsers(dest="command", required=True)
+    commands.add_parser("build", help="build what is not built yet")
+    test = commands.add_parser("test", help="build if needed, then run the tests of this folder")
+    test.add_argument("pytest", nargs=argparse.REMAINDER, help="arguments for pytest")
+    up = commands.add_parser("up", help="start a control plane and keep it until Ctrl-C")
+    up.add_argument("--nodes", type=int, default=3, help="how many KWOK nodes (default 3)")
+    up.add_argument("--cpu", default="8", help="CPUs of a node (default 8)")
+    up.add_argument("--memory", default="32Gi", help="memory of a node (default 32Gi)")
+    up.add_argument("--kueue", action="store_true", help="with upstream Kueue")
+    up.add_argument("--yunikorn", action="store_true", help="with YuniKorn as a second scheduler")
+    commands.add_parser("measure", help="start-up times, memory and writes per second, as in README.md")
+    return result
+
+
+def run_build() -> int:
+    for module in build.missing():
+        try:
+            build.build(module)
+        except (Unavailable, BuildFailed) as error:
+            say(str(error))
+            return 1
+    say(f"the control plane is built: {parts.cache_folder()}")
+    return 0
+
+
+def run_tests(pytest_arguments: list[str]) -> int:
+    """0 where Go or its downloads are missing: there is nothing to test with, and no fault of the sources."""
+    for module in build.missing():
+        try:
+            build.build(module)
+        except Unavailable as error:
+            say(f"tests on a real control plane skipped: {error}")
+            if module in (parts.KUBERNETES, parts.KWOK):
+                return 0
+        except BuildFailed as error:
+            say(str(error))
+            return 1
+    # The project's own options leave this folder out, so they are set aside.
+    options = ["-o", "addopts=-q --strict-markers -rs --durations=5", *(pytest_arguments or [str(HERE)])]
+    return subprocess.run([sys.executable, "-m", "pytest", *options], cwd=HERE.parent.parent).returncode
+
+
+def run_up(options: argparse.Namespace) -> int:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
+    with ControlPlane.start(*EVERYTHING) as plane:
+        names = [f"node-{number}" for number in range(options.nodes)]
+        plane.add_nodes(names, {"cpu": options.cpu, "memory": options.memory})
+        if options.kueue:
+            kueue.start(plane)
+        if options.yunikorn:
+            yunikorn.start(plane)
+        say(f"Logs are in {plane.layout.folder}. Ctrl-C ends everything and removes it. In another shell:")
+        print(f"export KUBECONFIG={plane.kubeconfig}", flush=True)
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.pause()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,193 @@
+"""
+Upstream Kueue on a control plane: its own installation, with the process outside instead of in a Deployment.
+
+The manifests are those that Kueue's release renders, and the process signs in as Kueue's service account, so its roles
+hold. What a cluster would do for it is done here: its Services get loopback addresses on which the process listens
+itself (no kube-proxy is there), and the Secret with its certificate is filled and put in a folder (nor is a kubelet).
+
+Called by: the tests, __main__.py, measure.py.
+Kueue: config/default, cmd/kueue/main.go, pkg/util/cert.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from tests.cluster import addresses, certificates, client, parts
+from tests.cluster.addresses import Network
+from tests.cluster.certificates import KeyPair
+from tests.cluster.client import Manifest
+from tests.cluster.controlplane import ControlPlane, write_user
+
+NAME = "kueue"
+NAMESPACE = "kueue-system"
+SERVICE_ACCOUNT = f"system:serviceaccount:{NAMESPACE}:kueue-controller-manager"
+GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}")
+WEBHOOK_SERVICE = "kueue-webhook-service"
+WEBHOOK_SECRET = "kueue-webhook-server-cert"
+VISIBILITY_SERVICE = "kueue-visibility-server"
+METRICS_SERVICE = "kueue-controller-manager-metrics-service"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where the process listens for one of its Services: a host of the control plane's network, and a port."""
+
+    host: int
+    port: int
+
+
+ENDPOINT_BY_SERVICE = {
+    WEBHOOK_SERVICE: Endpoint(10, addresses.KUEUE_WEBHOOK_PORT),
+    VISIBILITY_SERVICE: Endpoint(11, addresses.KUEUE_VISIBILITY_PORT),
+    METRICS_SERVICE: Endpoint(12, addresses.KUEUE_METRICS_PORT),
+}
+# Kueue looks for a CA of this name in the Secret, and makes a new one when it does not find it.
+AUTHORITY = "kueue-ca"
+WEBHOOK_KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+
+
+def start(plane: ControlPlane, configuration: Manifest | None = None, *, webhooks: bool = True) -> None:
+    """
+    Install Kueue and run it, ready when this returns.
+
+    ``configuration`` is merged into one that fits the control plane. Without webhooks nothing is defaulted or refused
+    on admission; conversion between the API versions works in either case.
+    """
+    install(plane, webhooks=webhooks)
+    run(plane, configuration or {})
+
+
+def install(plane: ControlPlane, *, webhooks: bool) -> None:
+    manifests = list(installation(plane, webhooks=webhooks))
+    plane.admin.apply(manifests)
+    for manifest in manifests:
+        if manifest["kind"] == "CustomResourceDefinition":
+            name = manifest["metadata"]["name"]
+            plane.admin.until(client.has("Established"), "apiextensions.k8s.io/v1", "CustomResourceDefinition", name)
+    plane.admin.apply([write_certificate(plane)])
+
+
+def run(plane: ControlPlane, configuration: Manifest) -> None:
+    """Start the process of an installed Kueue; after ``plane.processes.kill("kueue")`` it may be called again."""
+    folder = plane.layout.folder / NAME
+    folder.mkdir(exist_ok=True)
+    settings = folder / "configuration.yaml"
+    settings.write_text(yaml.safe_dump(merged(default_configuration(plane), configuration), sort_keys=False))
+    write_user(plane.layout, plane.authority, SERVICE_ACCOUNT, GROUPS).close()
+    kubeconfig = plane.layout.folder / f"user-{SERVICE_ACCOUNT.replace(':', '-')}.kubeconfig"
+    command = [str(parts.binary(NAME)), f"--config={settings}", f"--kubeconfig={kubeconfig}", "--zap-log-level=2"]
+    plane.processes.start(NAME, command)
+    plane.wait_until_healthy(NAME, f"http://{health_address(plane)}/readyz")
+
+
+def default_configuration(plane: ControlPlane) -> Manifest:
+    network = plane.layout.network
+    webhook, visibility, metrics = (
+        ENDPOINT_BY_SERVICE[name] for name in (WEBHOOK_SERVICE, VISIBILITY_SERVICE, METRICS_SERVICE)
+    )
+    return {
+        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+        "kind": "Configuration",
+        "namespace": NAMESPACE,
+        "health": {"healthProbeBindAddress": health_address(plane)},
+        "metrics": {"bindAddress": f"{network.address(metrics.host)}:{metrics.port}"},
+        "webhook": {
+            "host": network.address(webhook.host),
+            "port": webhook.port,
+            "certDir": str(certificate_folder(plane)),
+        },
+        "visibilityServer": {"bindAddress": network.address(visibility.host), "bindPort": visibility.port},
+        "leaderElection": {"leaderElect": False},
+        "internalCertManagement": {
+            "enable": True,
+            "webhookServiceName": WEBHOOK_SERVICE,
+            "webhookSecretName": WEBHOOK_SECRET,
+        },
+        "clientConnection": {"qps": 300, "burst": 500},
+        # The kinds that a bare Kubernetes serves.
+        "integrations": {"frameworks": ["batch/job", "pod", "deployment", "statefulset"]},
+    }
+
+
+def health_address(plane: ControlPlane) -> str:
+    return f"{plane.layout.network.address()}:{addresses.KUEUE_HEALTH_PORT}"
+
+
+def merged(base: Manifest, change: Manifest) -> Manifest:
+    """Mappings are merged, everything else is replaced."""
+    result = dict(base)
+    for key, value in change.items():
+        if isinstance(value, dict) and isinstance(base.get(key), dict):
+            result[key] = merged(base[key], value)
+        else:
+            result[key] = value
+    return result
+
+
+def installation(plane: ControlPlane, *, webhooks: bool) -> Iterator[Manifest]:
+    """Kueue's own manifests, without the Deployment and led to our addresses."""
+    documents: Iterable[Manifest] = yaml.load_all(parts.installation(parts.KUEUE).read_text(), yaml.CSafeLoader)
+    for manifest in documents:
+        kind = manifest["kind"]
+        if kind in ("Deployment", "Secret") or (kind in WEBHOOK_KINDS and not webhooks):
+            continue
+        if kind == "Service":
+            lead_service(manifest, plane.layout.network)
+        for reference in service_references(manifest):
+            reference["port"] = ENDPOINT_BY_SERVICE[reference["name"]].port
+        yield manifest
+
+
+def lead_service(manifest: Manifest, network: Network) -> None:
+    """The Service's own address and port are where the process listens, as no kube-proxy translates them."""
+    endpoint = ENDPOINT_BY_SERVICE[manifest["metadata"]["name"]]
+    manifest["spec"]["clusterIP"] = network.address(endpoint.host)
+    manifest["spec"]["ports"] = [{"name": "https", "port": endpoint.port}]
+
+
+def service_references(manifest: Manifest) -> Iterator[Manifest]:
+    """Each place from which the API server calls a Service."""
+    match manifest["kind"]:
+        case "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration":
+            for webhook in manifest["webhooks"]:
+                yield webhook["clientConfig"]["service"]
+        case "CustomResourceDefinition":
+            if "webhook" in manifest["spec"].get("conversion", {}):
+                yield manifest["spec"]["conversion"]["webhook"]["clientConfig"]["service"]
+        case "APIService":
+            yield manifest["spec"]["service"]
+
+
+def certificate_folder(plane: ControlPlane) -> Path:
+    return plane.layout.folder / NAME / "certificates"
+
+
+def write_certificate(plane: ControlPlane) -> Manifest:
+    """
+    The Secret with the webhook's certificate, also written where the process reads it.
+
+    Kueue would make it on its first start and then wait for a kubelet to mount it; a valid one is taken as it is.
+    """
+    authority = certificates.authority(AUTHORITY)
+    server = certificates.server(authority, [f"{WEBHOOK_SERVICE}.{NAMESPACE}.svc"])
+    files = {**pem_files("ca", authority), **pem_files("tls", server)}
+    folder = certificate_folder(plane)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": WEBHOOK_SECRET, "namespace": NAMESPACE},
+        "data": {name: base64.b64encode(content).decode() for name, content in files.items()},
+    }
+
+
+def pem_files(name: str, pair: KeyPair) -> dict[str, bytes]:
+    return {f"{name}.crt": pair.certificate_pem(), f"{name}.key": pair.key_pem()}
