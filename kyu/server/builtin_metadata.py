@@ -1,0 +1,112 @@
+"""
+The rules of metadata that hold for every kind: names, labels, annotations, owners, finalizers, and what never changes.
+
+Called by: server/resources.py before the rules of the kind. Kubernetes: apimachinery/pkg/api/validation/objectmeta.go
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from kyu.api import errors as fields
+from kyu.api.errors import FieldError
+from kyu.api.meta import Json
+from kyu.server.builtin_names import NameRule, label_key, label_value, name_is_label, name_is_subdomain
+
+MAX_ANNOTATION_BYTES: Final = 256 * 1024
+IMMUTABLE: Final = "field is immutable"
+IMMUTABLE_FIELDS: Final = (
+    "name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds",
+)  # fmt: skip
+# Finalizers of old that have no domain.
+PLAIN_FINALIZERS: Final = frozenset({"orphan", "foregroundDeletion", "kubernetes"})
+
+
+def validate_metadata(obj: Json, *, namespaced: bool, name_rule: NameRule = name_is_subdomain) -> list[FieldError]:
+    """What a new object must obey; the name is generated already where it has to be."""
+    metadata: Json = obj.get("metadata") or {}
+    found: list[FieldError] = []
+    if prefix := metadata.get("generateName"):
+        found += [fields.invalid("metadata.generateName", prefix, text) for text in name_rule(prefix, True)]
+    if name := metadata.get("name"):
+        found += [fields.invalid("metadata.name", name, text) for text in name_rule(name, False)]
+    else:
+        found.append(fields.required("metadata.name", "name or generateName is required"))
+    namespace = metadata.get("namespace")
+    if namespaced and namespace:
+        found += [fields.invalid("metadata.namespace", namespace, text) for text in name_is_label(namespace, False)]
+    elif namespaced:
+        found.append(fields.required("metadata.namespace"))
+    elif namespace:
+        found.append(fields.forbidden("metadata.namespace", "not allowed on this type"))
+    return found + _validate_parts(metadata) + _validate_finalizers(metadata)
+
+
+def validate_metadata_update(new: Json, old: Json) -> list[FieldError]:
+    """What an update must obey. Kubernetes looks twice, once for all kinds and once for each: every fault is two."""
+    after, before = new.get("metadata") or {}, old.get("metadata") or {}
+    found: list[FieldError] = []
+    if before.get("deletionTimestamp"):
+        extra = sorted(set(after.get("finalizers") or ()) - set(before.get("finalizers") or ()))
+        if extra:
+            listed = ", ".join(f'"{name}"' for name in extra)
+            detail = "no new finalizers can be added if the object is being deleted, found new finalizers"
+            found.append(fields.forbidden("metadata.finalizers", f"{detail} []string{{{listed}}}"))
+    found += [
+        fields.invalid(f"metadata.{name}", after.get(name), IMMUTABLE)
+        for name in IMMUTABLE_FIELDS
+        if (after.get(name) or "") != (before.get(name) or "")
+    ]
+    return (found + _validate_parts(after)) * 2
+
+
+def _validate_parts(metadata: Json) -> list[FieldError]:
+    found = validate_labels(metadata.get("labels") or {}, "metadata.labels")
+    annotations: Mapping[str, str] = metadata.get("annotations") or {}
+    for key in annotations:
+        found += [fields.invalid("metadata.annotations", key, text) for text in label_key(key.lower())]
+    if sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items()) > MAX_ANNOTATION_BYTES:
+        found.append(fields.too_long("metadata.annotations", "", MAX_ANNOTATION_BYTES))
+    return found + _validate_owners(metadata.get("ownerReferences") or ())
+
+
+def validate_labels(labels: Mapping[str, str], path: str) -> list[FieldError]:
+    found: list[FieldError] = []
+    for key, value in labels.items():
+        found += [fields.invalid(path, key, text) for text in label_key(key)]
+        found += [fields.invalid(path, value, text) for text in label_value(value)]
+    return found
+
+
+def _validate_owners(owners: Sequence[Json]) -> list[FieldError]:
+    path, found, controller = "metadata.ownerReferences", list[FieldError](), ""
+    for owner in owners:
+        if not owner.get("apiVersion"):
+            found.append(fields.invalid(f"{path}.apiVersion", "", "version must not be empty"))
+        for name in ("kind", "name", "uid"):
+            if not owner.get(name):
+                found.append(fields.invalid(f"{path}.{name}", "", "must not be empty"))
+        if owner.get("apiVersion") == "v1" and owner.get("kind") == "Event":
+            found.append(fields.invalid(path, owner, "/v1, Kind=Event is disallowed from being an owner"))
+        if owner.get("controller"):
+            this = f"{owner.get('kind', '')}/{owner.get('name', '')}"
+            if controller:
+                detail = 'Only one reference can have Controller set to true. Found "true" in references for'
+                found.append(fields.invalid(path, list(owners), f"{detail} {controller} and {this}"))
+            controller = controller or this
+    return found
+
+
+def _validate_finalizers(metadata: Json) -> list[FieldError]:
+    path, found = "metadata.finalizers", list[FieldError]()
+    finalizers: list[Any] = metadata.get("finalizers") or []
+    for name in finalizers:
+        found += [fields.invalid(path, name, text) for text in label_key(name)]
+        if "/" not in name and name not in PLAIN_FINALIZERS:
+            detail = "name is neither a standard finalizer name nor is it fully qualified"
+            found.append(fields.invalid(path, name, detail))
+    if "orphan" in finalizers and "foregroundDeletion" in finalizers:
+        detail = "finalizer orphan and foregroundDeletion cannot be both set"
+        found.append(fields.invalid(path, finalizers, detail))
+    return found
