@@ -68,9 +68,7 @@ class BlockingClient:
     def create(self, kind: Kind, body: Json) -> Json:
         return self._ask(requests.create(kind, body, self.manager))
 
-    def patch(
-        self, kind: Kind, key: Key, body: Any, *, type_: PatchType = MERGE_PATCH, subresource: str = ""
-    ) -> Json:
+    def patch(self, kind: Kind, key: Key, body: Any, *, type_: PatchType = MERGE_PATCH, subresource: str = "") -> Json:
         return self._ask(requests.patch(kind, key, body, self.manager, type_, subresource))
 
     def apply(self, kind: Kind, body: Json, *, force: bool = False) -> Json:
@@ -82,9 +80,19 @@ class BlockingClient:
         return self._ask(requests.delete(kind, key, uid="", propagation=propagation, grace_seconds=grace_seconds))
 
     def watch(
-        self, kind: Kind, namespace: str | None, *, version: str, labels: str = "", fields: str = ""
+        self,
+        kind: Kind,
+        namespace: str | None,
+        *,
+        version: str,
+        labels: str = "",
+        fields: str = "",
+        timeout_seconds: float | None = None,
     ) -> Iterator[tuple[str, Json]]:
+        """Each change after the version, until the server ends the watch (or the time is over)."""
         options = {"resourceVersion": version, "labelSelector": labels, "fieldSelector": fields}
+        if timeout_seconds is not None:
+            options["timeoutSeconds"] = str(max(1, round(timeout_seconds)))
         call = requests.watch(kind, namespace, {name: value for name, value in options.items() if value})
         for line in self._lines(call):
             yield requests.parse_event(line)

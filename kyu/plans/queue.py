@@ -1,19 +1,26 @@
 """
-Queues as their users see them: is it active, and if not why; how much waits, holds quota and runs.
+Is a queue open? Why a ClusterQueue is not active, and why a workload cannot be queued in it.
 
-The numbers are the engine's own counts, kept as things happen; nothing is counted by listing workloads. A status is
-written only when it differs from the stored one.
-
-Called by: rows `cluster-queue`, `local-queue`, `cohort` of controllers/table.py; plans/workload.py asks why_stopped.
-Kueue: pkg/controller/core/{clusterqueue,localqueue,cohort}_controller.go
+Called by: plans/workload.py (what a stop means for a workload), plans/queue_status.py (the condition Active).
+Kueue: pkg/cache/scheduler/clusterqueue.go (inactive reasons), pkg/controller/core/workload_controller.go
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kyu.api.kueue import ClusterQueue, LocalQueue, Workload
-from kyu.api.meta import find_condition
+from kyu.api.actions import View
+from kyu.api.kueue import (
+    MULTIKUEUE_CONTROLLER,
+    PROVISIONING_CONTROLLER,
+    AdmissionCheck,
+    ClusterQueue,
+    LocalQueue,
+    ResourceFlavor,
+    Topology,
+    Workload,
+)
+from kyu.api.meta import Key, find_condition, is_true
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,4 +61,52 @@ def why_stopped(local_queue: LocalQueue | None, cluster_queue: ClusterQueue | No
     active = find_condition(cluster_queue.status.conditions, "Active")
     if active is not None and active.status == "False":
         return Stop("Suspended", f"ClusterQueue {cluster_queue.metadata.name} is inactive: {active.message}", False)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Inactive:
+    """Why a ClusterQueue admits nothing: the reason word of its condition, and a sentence."""
+
+    reason: str
+    message: str
+
+
+def why_inactive(view: View, cluster_queue: ClusterQueue) -> Inactive | None:
+    """The first thing that is wrong, in Kueue's order."""
+    if cluster_queue.metadata.deletion_timestamp:
+        return Inactive("Terminating", "Can't admit new workloads; clusterQueue is terminating")
+    if cluster_queue.spec.stop_policy != "None":
+        return Inactive("Stopped", "Can't admit new workloads: is stopped")
+    flavors = [f.name for group in cluster_queue.spec.resource_groups for f in group.flavors]
+    found = {name: view.get(ResourceFlavor, Key("", name)) for name in flavors}
+    if missing := [name for name in flavors if found[name] is None]:
+        return Inactive("FlavorNotFound", f"Can't admit new workloads: references missing ResourceFlavor(s): {missing}")
+    if problem := why_checks_fail(view, cluster_queue):
+        return problem
+    topologies = {flavor.spec.topology_name for flavor in found.values() if flavor and flavor.spec.topology_name}
+    if lost := sorted(name for name in topologies if view.get(Topology, Key("", name)) is None):
+        return Inactive("TopologyNotFound", f"Can't admit new workloads: there is no Topology {lost}")
+    return None
+
+
+def why_checks_fail(view: View, cluster_queue: ClusterQueue) -> Inactive | None:
+    strategy = cluster_queue.spec.admission_checks_strategy
+    rules = strategy.admission_checks if strategy else ()
+    checks = {rule.name: view.get(AdmissionCheck, Key("", rule.name)) for rule in rules}
+    if missing := sorted(name for name, check in checks.items() if check is None):
+        text = f"Can't admit new workloads: references missing AdmissionCheck(s): {missing}"
+        return Inactive("AdmissionCheckNotFound", text)
+    present = {name: check for name, check in checks.items() if check}
+    if idle := sorted(name for name, check in present.items() if not is_true(check.status.conditions, "Active")):
+        text = f"Can't admit new workloads: references inactive AdmissionCheck(s): {idle}"
+        return Inactive("AdmissionCheckInactive", text)
+    remote = sorted(name for name, check in present.items() if check.spec.controller_name == MULTIKUEUE_CONTROLLER)
+    if len(remote) > 1:
+        return Inactive("MultipleMultiKueueAdmissionChecks", f"Only one multikueue check is possible, not {remote}")
+    if remote and any(rule.on_flavors for rule in rules if rule.name in remote):
+        return Inactive("MultiKueueAdmissionCheckAppliedPerFlavor", f"{remote[0]} must be for all flavors")
+    local = [name for name, check in present.items() if check.spec.controller_name == PROVISIONING_CONTROLLER]
+    if remote and local:
+        return Inactive("MultiKueueWithProvisioningRequest", f"{remote[0]} does not go with {sorted(local)}")
     return None

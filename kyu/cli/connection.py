@@ -1,0 +1,48 @@
+"""
+A command's connection to its server: the blocking client, the namespace, and words for people.
+
+Called by: the commands for batch users and the Kubernetes ones. Calls: target.py (which server), kube/blocking.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+
+from kyu.api.kueue import LocalQueue
+from kyu.cli import target
+from kyu.cli.main import BadInput
+from kyu.kube.blocking import BlockingClient
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    client: BlockingClient
+    namespace: str
+    description: str
+
+    def only_queue(self) -> str:
+        """The LocalQueue of a user who did not name one: `default`, or the only one that there is."""
+        names = sorted(item["metadata"]["name"] for item in self.client.list(LocalQueue.KIND, self.namespace))
+        if "default" in names:
+            return "default"
+        if len(names) == 1:
+            return names[0]
+        if not names:
+            raise BadInput(
+                f"namespace {self.namespace} has no queue; an administrator makes one: kyu ctl create localqueue"
+            )
+        raise BadInput(f"which queue? Use -q with one of: {', '.join(names)}")
+
+
+def arguments(parser: argparse.ArgumentParser, *, all_namespaces: bool = False) -> None:
+    target.arguments(parser)
+    parser.add_argument("-n", "--namespace", default="", help="namespace (default: that of the kubeconfig)")
+    if all_namespaces:
+        parser.add_argument("-A", "--all-namespaces", action="store_true", help="of all namespaces")
+
+
+def connect(args: argparse.Namespace) -> Server:
+    chosen = target.choose(args)
+    namespace = args.namespace or chosen.credentials.namespace
+    return Server(BlockingClient(chosen.credentials), namespace, f"{chosen.credentials.server} ({chosen.origin})")

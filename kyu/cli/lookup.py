@@ -1,0 +1,59 @@
+"""
+Finding what a user means by the name of a job: its Workload, its pods, its job object.
+
+A name is `train`, or `job/train` where kinds share a name. The pods of a job are those that were started for its
+Workload, however many objects stand in between.
+"""
+
+from __future__ import annotations
+
+from kyu.api.kueue import Workload
+from kyu.api.meta import Json, Key
+from kyu.cli.connection import Server
+from kyu.cli.jobs import owner_of
+from kyu.cli.main import Failed
+from kyu.kinds import metadata
+from kyu.kinds.pod import POD
+
+
+def find_workload(server: Server, name: str) -> Json:
+    """The newest Workload of that job; an error that lists what there is, if there is none."""
+    kind, _, plain = name.rpartition("/")
+    kind = kind.partition(".")[0].lower()
+    found = []
+    everything = server.client.list(Workload.KIND, server.namespace)
+    for item in everything:
+        owner_kind, owner_name = owner_of(item)
+        if plain in (owner_name, item["metadata"]["name"]) and kind in ("", owner_kind.lower(), "workload"):
+            found.append(item)
+    if found:
+        return max(found, key=lambda item: str(item["metadata"].get("creationTimestamp")))
+    known = sorted({owner_of(item)[1] for item in everything})
+    hint = f"; there are: {', '.join(known[:8])}{' …' if len(known) > 8 else ''}" if known else ""
+    raise Failed(f"no job {name!r} in namespace {server.namespace}{hint}")
+
+
+def pods_of(server: Server, workload: Json) -> list[Json]:
+    """In the order in which they were made."""
+    name = workload["metadata"]["name"]
+    owners = {owner["uid"] for owner in workload["metadata"].get("ownerReferences") or ()}
+    mine = [
+        pod
+        for pod in server.client.list(POD, server.namespace)
+        if metadata.annotations_of(pod).get(metadata.WORKLOAD) == name or pod["metadata"]["uid"] in owners
+    ]
+    return sorted(mine, key=lambda pod: (str(pod["metadata"].get("creationTimestamp")), metadata.name_of(pod)))
+
+
+def pod_key(pod: Json) -> Key:
+    return Key(pod["metadata"]["namespace"], pod["metadata"]["name"])
+
+
+def exit_code(pods: list[Json]) -> int | None:
+    """The first exit code that is not 0 among the containers of the pods, or None."""
+    for pod in pods:
+        for status in (pod.get("status") or {}).get("containerStatuses") or ():
+            code = ((status.get("state") or {}).get("terminated") or {}).get("exitCode")
+            if code:
+                return int(code)
+    return None

@@ -1,0 +1,162 @@
+"""
+Queue a command. It runs on this cluster or machine as soon as its queue has room for it.
+
+    kyu submit -q research --cpu 4 --memory 8Gi -- python train.py
+    kyu submit -q research --array 20 -- ./simulate.sh          # JOB_COMPLETION_INDEX tells the tasks apart
+    kyu submit -q research --after train --name eval -- python evaluate.py
+
+The command runs in the current folder with a clean environment; --env adds variables. `kyu wait NAME` waits for it
+and ends with its exit code, `kyu logs NAME` shows its output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from pathlib import Path
+
+from kyu.api import quantity
+from kyu.api.meta import Json
+from kyu.cli import connection, output
+from kyu.cli.main import BadInput
+from kyu.kinds import metadata
+from kyu.kinds.job import JOB
+
+# Jobs that must succeed first, by name. The job is held by Kueue's own admission gate until then.
+AFTER = "kyu.dev/after"
+AFTER_GATE = "kyu.dev/after"
+# Pods of the embedded control plane run commands of this machine; the image says so where one is required.
+HOST_IMAGE = "kyu.dev/host"
+DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    connection.arguments(parser)
+    parser.add_argument("-q", "--queue", default="", help="LocalQueue (default: the only one of the namespace)")
+    parser.add_argument("--name", default="", help="name of the job (default: made from the command)")
+    parser.add_argument("--cpu", default="1", help="cores per pod (default: 1)")
+    parser.add_argument("--memory", default="", metavar="SIZE", help="memory per pod, for example 512Mi")
+    parser.add_argument("--gpu", default="", metavar="N", help="GPUs per pod (nvidia.com/gpu)")
+    parser.add_argument("--request", action="append", default=[], metavar="RESOURCE=N", help="any other resource")
+    parser.add_argument("--count", type=int, default=1, help="pods that must run at the same time (default: 1)")
+    parser.add_argument("--array", type=int, metavar="N", help="N tasks, as many at a time as there is room for")
+    parser.add_argument("--after", action="append", default=[], metavar="JOB", help="start when JOB has succeeded")
+    parser.add_argument("--time", default="", metavar="LIMIT", help="longest run time, for example 90m or 2h30m")
+    parser.add_argument("--priority", default="", metavar="CLASS", help="WorkloadPriorityClass")
+    parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="environment variable")
+    parser.add_argument("--image", default=HOST_IMAGE, help="container image, on a cluster")
+    parser.add_argument("--retries", type=int, default=0, help="how often a failed pod is tried again (default: 0)")
+    parser.add_argument("--dry-run", action="store_true", help="print the Job instead of submitting it")
+    output.add_format(parser, wide=False)
+    parser.add_argument("command", nargs="+", metavar="-- COMMAND", help="what to run")
+
+
+def run(args: argparse.Namespace) -> int:
+    job = make_job(args, str(Path.cwd()))
+    if args.dry_run:
+        print(output.objects([job], "yaml" if args.output == "table" else args.output))
+        return 0
+    server = connection.connect(args)
+    job["metadata"]["namespace"] = server.namespace
+    job["metadata"]["labels"][metadata.QUEUE_NAME] = args.queue or server.only_queue()
+    created = server.client.create(JOB, job)
+    if args.output != "table":
+        print(output.objects([{"apiVersion": "batch/v1", "kind": "Job", **created}], args.output))
+        return 0
+    output.note(f"submitted to {created['metadata']['labels'][metadata.QUEUE_NAME]} on {server.description}")
+    print(created["metadata"]["name"])
+    return 0
+
+
+def make_job(args: argparse.Namespace, folder: str) -> Json:
+    """The Job; faults of the input are collected and told together."""
+    faults: list[str] = []
+    labels = {metadata.QUEUE_NAME: args.queue}
+    if args.priority:
+        labels[metadata.PRIORITY_CLASS] = args.priority
+    if args.time:
+        labels[metadata.MAX_EXEC_TIME_SECONDS] = str(seconds(args.time, faults))
+    meta: Json = {"labels": labels}
+    if args.name:
+        meta["name"] = args.name
+    else:
+        meta["generateName"] = name_from(args.command[0])
+    if args.after:
+        meta["annotations"] = {AFTER: ",".join(args.after), metadata.ADMISSION_GATED_BY: AFTER_GATE}
+    container: Json = {
+        "name": "main",
+        "image": args.image,
+        "command": list(args.command),
+        "workingDir": folder,
+        "resources": {"requests": requests(args, faults)},
+    }
+    if variables := environment(args.env, faults):
+        container["env"] = variables
+    if min(args.count, args.array or 1) < 1 or args.retries < 0:
+        faults.append("--count and --array start at 1, --retries at 0")
+    if args.array and args.count > 1:
+        faults.append("--array and --count: use one of them (tasks of an array run on their own, --count all at once)")
+    if faults:
+        raise BadInput("\n".join(f"kyu submit: {fault}" for fault in faults))
+    pods = args.array or args.count
+    spec: Json = {
+        "parallelism": pods,
+        "completions": pods,
+        "backoffLimit": args.retries,
+        "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
+    }
+    if args.array:
+        spec["completionMode"] = "Indexed"
+        meta.setdefault("annotations", {})[metadata.JOB_MIN_PARALLELISM] = "1"
+        if pods == 1:
+            del meta["annotations"][metadata.JOB_MIN_PARALLELISM]
+    elif args.count > 1:
+        spec["completionMode"] = "Indexed"
+    if meta.get("annotations") == {}:
+        del meta["annotations"]
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec}
+
+
+def requests(args: argparse.Namespace, faults: list[str]) -> dict[str, str]:
+    wanted = {"cpu": args.cpu, "memory": args.memory, "nvidia.com/gpu": args.gpu}
+    for item in args.request:
+        name, separator, value = item.partition("=")
+        if not separator or not name:
+            faults.append(f"--request {item}: write it as RESOURCE=AMOUNT, for example example.com/license=1")
+        wanted[name] = value
+    for name, value in wanted.items():
+        if value:
+            try:
+                quantity.parse(value)
+            except ValueError as error:
+                faults.append(f"{name}={value}: {error}")
+    return {name: value for name, value in wanted.items() if value}
+
+
+def environment(items: list[str], faults: list[str]) -> list[Json]:
+    found = []
+    for item in items:
+        name, separator, value = item.partition("=")
+        if not separator:
+            if name not in os.environ:
+                faults.append(f"--env {name}: not set here; write it as {name}=VALUE")
+            value = os.environ.get(name, "")
+        found.append({"name": name, "value": value})
+    return found
+
+
+def seconds(text: str, faults: list[str]) -> int:
+    """90, 90s, 15m, 2h30m, 1d."""
+    match = DURATION.fullmatch(text)
+    if match is None or not any(match.groups()):
+        faults.append(f"--time {text}: write it as 90s, 15m, 2h30m or 1d")
+        return 0
+    days, hours, minutes, rest = (int(group or 0) for group in match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + rest
+
+
+def name_from(command: str) -> str:
+    """A readable beginning; the server completes it."""
+    stem = re.sub(r"[^a-z0-9]+", "-", Path(command).stem.lower()).strip("-")
+    return f"{stem[:40] or 'job'}-"
