@@ -12,7 +12,7 @@ Called by: engine/topology_placement.py. Kueue: tas_flavor_snapshot.go, fillInCo
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -29,10 +29,7 @@ Assumed: TypeAlias = Mapping[int, Mapping[str, int]]
 
 WHOLE_LEVEL = -1
 TOPOLOGY_DOMAIN = "topologyDomain"
-# Kept counts cost some 200 bytes a leaf: about 200 MB for the largest trees; small ones never reach the bounds.
-LEAVES_KEPT = 1_000_000
-FEWEST_KEPT = 16
-FILTERS_KEPT = 1024
+NOTHING: Mapping[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +106,8 @@ class Counts:
         self._stale: set[int] = set()
         self._limit_by_leaf: list[str] = []
         self._limits: Counter[str] = Counter()
-        self._order_by_place: dict[tuple[int, int], list[OrderKey]] = {}
+        # By level and parent; only those that were asked for.
+        self._orders: list[dict[int, list[OrderKey]]] = [{} for _ in tree.levels]
 
     def sync(self, assumed: Assumed) -> None:
         """Be the counts of the room as it is now, less what is assumed."""
@@ -120,9 +118,9 @@ class Counts:
         else:
             behind = self._stale.union(changes[self._seen :])
         self._epoch, self._seen, self._stale = self.room.epoch, len(changes), set(assumed)
-        for leaf in behind.union(assumed):
-            if not self.eligibility.excluded[leaf]:
-                self._refresh(leaf, assumed.get(leaf, {}))
+        excluded = self.eligibility.excluded
+        if leaves := [leaf for leaf in behind.union(assumed) if not excluded[leaf]]:
+            self._refresh(leaves, assumed)
 
     def domains(self, level: int, parent: int) -> range:
         """The children of a domain, or the WHOLE_LEVEL, by place in the tree."""
@@ -130,18 +128,20 @@ class Counts:
 
     def order(self, level: int, parent: int) -> list[OrderKey]:
         """The children of a domain, or the WHOLE_LEVEL, in order: first the one to be used first."""
-        keys = self._order_by_place.get((level, parent))
+        keys = self._orders[level].get(parent)
         if keys is None:
             counts = self.levels[level]
             domains = self.domains(level, parent)
             keys = sorted(self._key(counts.slices[domain], counts.pods[domain], domain) for domain in domains)
-            self._order_by_place[level, parent] = keys
+            self._orders[level][parent] = keys
         return keys
 
     def exclusions(self) -> Exclusions:
         """Why leaves can host nothing; each is counted once."""
         counts = dict(self.eligibility.reasons)
-        counts.update({f'resource "{resource}"': count for resource, count in self._limits.items() if count})
+        counts.update(
+            {f'resource "{resource}"': count for resource, count in self._limits.items() if resource and count}
+        )
         return Exclusions(len(self.tree.leaf_values), tuple(sorted(counts.items())))
 
     def _key(self, slices: int, pods: int, domain: int) -> OrderKey:
@@ -149,7 +149,7 @@ class Counts:
 
     def _recount(self) -> None:
         """All of it, column by column, which is far cheaper than leaf by leaf."""
-        self._order_by_place.clear()
+        self._orders = [{} for _ in self.tree.levels]
         size = self.room.size
         zeros = [0] * size
         columns = [(self.room.columns.get(resource, zeros), amount) for resource, amount in self.shape.requests]
@@ -160,8 +160,8 @@ class Counts:
         self._limit_by_leaf = [""] * size
         for leaf, count in enumerate(pods):
             if count == 0 and not excluded[leaf]:
-                self._limit_by_leaf[leaf] = self._count(leaf, {})[1]
-        self._limits = Counter(limit for limit in self._limit_by_leaf if limit)
+                self._limit_by_leaf[leaf] = self._count(leaf, NOTHING)[1]
+        self._limits = Counter(self._limit_by_leaf)
         self.levels = self._sum(pods)
 
     def _sum(self, leaf_pods: list[int]) -> list[LevelCounts]:
@@ -192,72 +192,89 @@ class Counts:
             counts.hosts_leader = [False] * len(counts.pods)
         for leaf in range(self.room.size):
             if not self.eligibility.excluded[leaf]:
-                self._set_leader_leaf(levels[-1], leaf, leader, {})
+                self._set_leader_leaf(levels[-1], leaf, leader, NOTHING)
         for level in range(self.tree.leaf_level - 1, -1, -1):
             for domain in range(len(levels[level].pods)):
                 self._set_leader(levels, level, domain)
 
-    def _refresh(self, leaf: int, assumed: Mapping[str, int]) -> None:
-        """One leaf may have changed: set it, and the path above it."""
-        pods, limit = self._count(leaf, assumed)
-        if limit != self._limit_by_leaf[leaf]:
-            for resource, change in ((self._limit_by_leaf[leaf], -1), (limit, +1)):
-                if resource:
-                    self._limits[resource] += change
-            self._limit_by_leaf[leaf] = limit
-        self._bubble(leaf, pods)
+    def _refresh(self, leaves: list[int], assumed: Assumed) -> None:
+        """Some leaves may have changed: set them, and what is above them."""
+        pods_by_leaf: dict[int, int] = {}
+        for leaf in leaves:
+            pods_by_leaf[leaf], limit = self._count(leaf, assumed.get(leaf, NOTHING))
+            if limit != self._limit_by_leaf[leaf]:
+                self._limits.update({self._limit_by_leaf[leaf]: -1, limit: 1})
+                self._limit_by_leaf[leaf] = limit
+        pods_by_domain = pods_by_leaf
+        slice_changes: dict[int, int] = {}
+        for level in range(self.tree.leaf_level, -1, -1):
+            pods_by_domain, slice_changes = self._set_level(level, pods_by_domain, slice_changes)
         if self.shape.leader is not None:
-            self._set_leader_leaf(self.levels[-1], leaf, self.shape.leader, assumed)
-            domain = leaf
-            for level in range(self.tree.leaf_level, 0, -1):
-                domain = self.tree.parent[level][domain]
+            self._refresh_leader(leaves, self.shape.leader, assumed)
+
+    def _set_level(
+        self, level: int, pods_by_domain: dict[int, int], slice_changes: dict[int, int]
+    ) -> tuple[dict[int, int], dict[int, int]]:
+        """Set pods of one level, and slices by how they changed below; the same for the level above, to be set next."""
+        counts, parents, unit = self.levels[level], self.tree.parent[level], self.shape.units[level]
+        orders = self._orders[level]
+        above = self.levels[level - 1].pods if level else []
+        pods_above: dict[int, int] = {}
+        slice_changes_above: dict[int, int] = {}
+        for domain, pods in pods_by_domain.items():
+            old_pods, old_slices = counts.pods[domain], counts.slices[domain]
+            slices = old_slices + slice_changes.get(domain, 0)
+            if level == self.shape.slice_level:
+                slices = pods // self.shape.slice_size
+            if pods == old_pods and slices == old_slices:
+                continue
+            parent = parents[domain] if level else WHOLE_LEVEL
+            if orders:
+                old, new = self._key(old_slices, old_pods, domain), self._key(slices, pods, domain)
+                _move(orders, WHOLE_LEVEL, old, new)
+                if level:
+                    _move(orders, parent, old, new)
+            counts.pods[domain], counts.slices[domain] = pods, slices
+            if level:
+                difference = pods - old_pods if unit == 1 else pods // unit * unit - old_pods // unit * unit
+                pods_above[parent] = pods_above.get(parent, above[parent]) + difference
+                slice_changes_above[parent] = slice_changes_above.get(parent, 0) + slices - old_slices
+        return pods_above, slice_changes_above
+
+    def _refresh_leader(self, leaves: list[int], leader: Requests, assumed: Assumed) -> None:
+        for leaf in leaves:
+            self._set_leader_leaf(self.levels[-1], leaf, leader, assumed.get(leaf, NOTHING))
+        domains = set(leaves)
+        for level in range(self.tree.leaf_level, 0, -1):
+            domains = {self.tree.parent[level][domain] for domain in domains}
+            for domain in domains:
                 self._set_leader(self.levels, level - 1, domain)
 
     def _count(self, leaf: int, assumed: Mapping[str, int]) -> tuple[int, str]:
         """The pods that fit, and which resource is to blame if none does; requests are sorted by name."""
+        columns = self.room.columns
         fewest, scarcest = -1, ""
         for resource, amount in self.shape.requests:
-            pods = max(0, self._remaining(leaf, resource, assumed) // amount)
-            if fewest < 0 or pods < fewest:
+            have = columns[resource][leaf] if resource in columns else 0
+            if assumed:
+                have -= assumed.get(resource, 0)
+            pods = have // amount if have > 0 else 0
+            if pods < fewest or fewest < 0:
                 fewest, scarcest = pods, resource
         return fewest, "" if fewest else scarcest
 
-    def _remaining(self, leaf: int, resource: str, assumed: Mapping[str, int]) -> int:
-        column = self.room.columns.get(resource)
-        return (column[leaf] if column is not None else 0) - assumed.get(resource, 0)
-
-    def _bubble(self, leaf: int, pods: int) -> None:
-        """Set the pods of a leaf and pass the difference up, as far as there is one."""
-        tree, shape = self.tree, self.shape
-        domain, slice_change = leaf, 0
-        for level in range(tree.leaf_level, -1, -1):
-            counts = self.levels[level]
-            old_pods, old_slices = counts.pods[domain], counts.slices[domain]
-            slices = pods // shape.slice_size if level == shape.slice_level else old_slices + slice_change
-            if pods == old_pods and slices == old_slices:
-                return
-            parent = tree.parent[level][domain] if level else WHOLE_LEVEL
-            self._move(level, parent, self._key(old_slices, old_pods, domain), self._key(slices, pods, domain))
-            counts.pods[domain], counts.slices[domain] = pods, slices
-            if level:
-                unit = shape.units[level]
-                slice_change = slices - old_slices
-                pods = self.levels[level - 1].pods[parent] + pods // unit * unit - old_pods // unit * unit
-                domain = parent
-
-    def _move(self, level: int, parent: int, old: OrderKey, new: OrderKey) -> None:
-        for place in {WHOLE_LEVEL, parent}:
-            keys = self._order_by_place.get((level, place))
-            if keys is not None:
-                del keys[bisect_left(keys, old)]
-                insort(keys, new)
+    def _hosts(self, leaf: int, leader: Requests, assumed: Mapping[str, int]) -> bool:
+        columns = self.room.columns
+        return all(
+            resource in columns and columns[resource][leaf] - assumed.get(resource, 0) >= amount
+            for resource, amount in leader
+        )
 
     def _set_leader_leaf(self, counts: LevelCounts, leaf: int, leader: Requests, assumed: Mapping[str, int]) -> None:
         """A leaf that cannot host the leader offers all of its pods to workers."""
-        hosts = all(self._remaining(leaf, resource, assumed) >= amount for resource, amount in leader)
-        counts.hosts_leader[leaf] = hosts
         pods = counts.pods[leaf]
-        if hosts:
+        counts.hosts_leader[leaf] = self._hosts(leaf, leader, assumed)
+        if counts.hosts_leader[leaf]:
             taken = {resource: amount + assumed.get(resource, 0) for resource, amount in leader}
             pods = self._count(leaf, {**assumed, **taken})[0]
         counts.pods_with_leader[leaf] = pods
@@ -282,38 +299,13 @@ class Counts:
             counts.slices_with_leader[domain] = counts.slices[domain] - lost
 
 
-class Shelf:
-    """The counts that are kept of one tree, the least recently used ones dropped."""
-
-    def __init__(self, tree: Tree) -> None:
-        self.tree = tree
-        self._eligibility_by_filter: dict[tuple[PodFilter, bool], Eligibility] = {}
-        self._counts_by_shape: OrderedDict[tuple[Shape, PodFilter, bool, bool], Counts] = OrderedDict()
-
-    def counts(self, shape: Shape, pod_filter: PodFilter, *, empty: bool, scored: bool) -> Counts:
-        """On the base room if ``empty``, else on the free one; with preferred affinity if ``scored``."""
-        key = (shape, pod_filter, empty, scored)
-        counts = self._counts_by_shape.get(key)
-        if counts is None:
-            eligibility = self._eligibility(pod_filter, scored=scored)
-            counts = Counts(self.tree, self.tree.base if empty else self.tree.free, shape, eligibility)
-            self._counts_by_shape[key] = counts
-            while len(self._counts_by_shape) > max(FEWEST_KEPT, LEAVES_KEPT // max(1, self.tree.free.size)):
-                self._counts_by_shape.popitem(last=False)
-        else:
-            self._counts_by_shape.move_to_end(key)
-        return counts
-
-    def _eligibility(self, pod_filter: PodFilter, *, scored: bool) -> Eligibility:
-        eligibility = self._eligibility_by_filter.get((pod_filter, scored))
-        if eligibility is None:
-            if len(self._eligibility_by_filter) >= FILTERS_KEPT:
-                self._eligibility_by_filter.clear()
-            eligibility = Eligibility(self.tree, pod_filter, scored=scored)
-            self._eligibility_by_filter[pod_filter, scored] = eligibility
-        return eligibility
-
-
 def shape_requests(requests: Requests) -> Requests:
     """What limits a leaf: the positive requests and the pod itself, by name."""
     return tuple(sorted({**{r: amount for r, amount in requests if amount > 0}, PODS: 1}.items()))
+
+
+def _move(orders: dict[int, list[OrderKey]], place: int, old: OrderKey, new: OrderKey) -> None:
+    keys = orders.get(place)
+    if keys is not None:
+        del keys[bisect_left(keys, old)]
+        insort(keys, new)

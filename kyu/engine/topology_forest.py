@@ -12,12 +12,12 @@ engine/topology.py (placing). Kueue: pkg/cache/scheduler/tas_cache.go, tas_flavo
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from kyu.engine.topology_counts import Shelf
+from kyu.engine.topology_shelf import Shelf
 from kyu.engine.topology_tree import Room, Tree
 from kyu.engine.topology_types import PODS, DomainUsage, FlavorInfo, Gates, NodeInfo, Requests, Values
 
@@ -36,12 +36,12 @@ class _Change:
 class _Ledger:
     """The lasting usage of one flavor, by domain and resource; it outlives the trees."""
 
-    amounts: dict[Values, Counter[str]] = field(default_factory=dict)
+    amounts: dict[Values, dict[str, int]] = field(default_factory=dict)
 
     def book(self, usage: DomainUsage, sign: int) -> None:
-        amounts = self.amounts.setdefault(usage.values, Counter())
+        amounts = self.amounts.setdefault(usage.values, {})
         for resource, amount in (*usage.requests, (PODS, 1)):
-            amounts[resource] += sign * usage.count * amount
+            amounts[resource] = amounts.get(resource, 0) + sign * usage.count * amount
         if not any(amounts.values()):
             del self.amounts[usage.values]
 
@@ -56,7 +56,8 @@ class Forest:
         self._flavor_by_name: dict[str, FlavorInfo] = {}
         self._tree_by_flavor: dict[str, Tree] = {}
         self._shelf_by_flavor: dict[str, Shelf] = {}
-        self._ledger_by_flavor: dict[str, _Ledger] = {}
+        self._sharing_by_flavor: dict[str, list[str]] = {}
+        self._ledger_by_flavor: defaultdict[str, _Ledger] = defaultdict(_Ledger)
         self._occupied_by_node: dict[str, Counter[str]] = {}
         self._journal: list[_Change] = []
 
@@ -186,6 +187,7 @@ class Forest:
         self.generation += 1
         self._tree_by_flavor.clear()
         self._shelf_by_flavor.clear()
+        self._sharing_by_flavor.clear()
 
     def _plant(self, flavor: FlavorInfo) -> Tree:
         tree = Tree(flavor, self._node_by_name.values())
@@ -193,18 +195,21 @@ class Forest:
             if (leaf := tree.leaf_by_node.get(name)) is not None:
                 tree.base.take_amounts(leaf, occupied)
                 tree.free.take_amounts(leaf, occupied)
-        for other in self._sharing(flavor):
-            ledger = self._ledger_by_flavor.get(other.name, _Ledger())
-            for values, amounts in ledger.amounts.items():
+        for other in self._sharing(flavor.name):
+            for values, amounts in self._ledger_by_flavor[other].amounts.items():
                 if (leaf := tree.leaf_by_values.get(values)) is not None:
                     tree.free.take_amounts(leaf, amounts)
         return tree
 
-    def _sharing(self, flavor: FlavorInfo) -> list[FlavorInfo]:
-        """The flavors that see each other's usage: all that end in hosts, else the flavor alone."""
-        if not self.is_shared(flavor.name):
-            return [flavor]
-        return [other for other in self._flavor_by_name.values() if other.by_host]
+    def _sharing(self, flavor: str) -> list[str]:
+        """The flavors that see the usage of this one: all that end in hosts, else itself, if it is known."""
+        names = self._sharing_by_flavor.get(flavor)
+        if names is None:
+            names = [name for name in self._flavor_by_name if name == flavor]
+            if self.is_shared(flavor):
+                names = [name for name, other in self._flavor_by_name.items() if other.by_host]
+            self._sharing_by_flavor[flavor] = names
+        return names
 
     def _occupy(self, node: str, requests: Requests, sign: int) -> None:
         occupied = self._occupied_by_node.setdefault(node, Counter())
@@ -218,10 +223,9 @@ class Forest:
                 tree.free.take(leaf, requests, sign)
 
     def _book(self, usage: DomainUsage, sign: int) -> None:
-        self._ledger_by_flavor.setdefault(usage.flavor, _Ledger()).book(usage, sign)
-        flavor = self._flavor_by_name.get(usage.flavor)
-        for other in self._sharing(flavor) if flavor is not None else []:
-            tree = self._tree_by_flavor.get(other.name)
+        self._ledger_by_flavor[usage.flavor].book(usage, sign)
+        for flavor in self._sharing(usage.flavor):
+            tree = self._tree_by_flavor.get(flavor)
             leaf = tree.leaf_by_values.get(usage.values) if tree is not None else None
             if tree is not None and leaf is not None:
                 tree.free.take(leaf, usage.requests, sign * usage.count)

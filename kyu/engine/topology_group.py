@@ -16,9 +16,10 @@ from kyu.api.placement import Domain
 from kyu.engine import topology_balanced as balanced
 from kyu.engine import topology_failures as failures
 from kyu.engine import topology_placement as placement
-from kyu.engine.topology_counts import Counts, Eligibility, Shape, Shelf, shape_requests
+from kyu.engine.topology_counts import Counts, Eligibility, Shape, shape_requests
 from kyu.engine.topology_forest import Forest
 from kyu.engine.topology_request import Ask, Reach, resolve
+from kyu.engine.topology_shelf import Shelf
 from kyu.engine.topology_tree import Tree
 from kyu.engine.topology_types import PODS, Placement, PodSetRequest, Values
 from kyu.engine.topology_walk import Share
@@ -44,27 +45,28 @@ Answer: TypeAlias = Placed | failures.Failure
 @dataclass(slots=True)
 class Scene:
     """
-    Where a workload is placed: on the forest as it is or as if no workload with a placement ran, and with what the
-    pod sets placed before have taken. Flavors that share their hosts also share what is assumed on them.
+    Where a workload is placed: on the forest as it is, or as if no workload with a placement ran; and what its pod
+    sets placed before have taken. Flavors that share their hosts also share what is assumed on them.
     """
 
     forest: Forest
     empty: bool
-    assumed: dict[tuple[str, Values], Counter[str]] = field(default_factory=dict)
+    assumed: list[tuple[PodSetRequest, Placement]] = field(default_factory=list)
 
-    def assume(self, request: PodSetRequest, placed: Placement | None) -> None:
-        for domain in placed.domains if placed is not None else ():
-            amounts = self.assumed.setdefault((self._owner(request.flavor), domain.values), Counter())
-            for resource, amount in (*request.requests, (PODS, 1)):
-                amounts[resource] += domain.count * amount
+    def assume(self, request: PodSetRequest, placed: Placement) -> None:
+        self.assumed.append((request, placed))
 
     def assumed_by_leaf(self, tree: Tree) -> dict[int, Counter[str]]:
-        owner = self._owner(tree.flavor.name)
-        return {
-            leaf: amounts
-            for (taker, values), amounts in self.assumed.items()
-            if taker == owner and (leaf := tree.leaf_by_values.get(values)) is not None
-        }
+        """What is assumed on a tree, by resource."""
+        amounts: dict[int, Counter[str]] = {}
+        for request, placed in self.assumed:
+            if self._owner(request.flavor) != self._owner(tree.flavor.name):
+                continue
+            for domain in placed.domains:
+                if (leaf := tree.leaf_by_values.get(domain.values)) is not None:
+                    taken = {resource: amount * domain.count for resource, amount in request.requests}
+                    amounts.setdefault(leaf, Counter()).update({**taken, PODS: domain.count})
+        return amounts
 
     def _owner(self, flavor: str) -> str:
         return "" if self.forest.is_shared(flavor) else flavor
@@ -81,7 +83,7 @@ def place_group(scene: Scene, group: Group) -> Answer:
     answer = find_placement(scene, shelf, group, ask)
     if isinstance(answer, Placed):
         scene.assume(group.workers, answer.workers)
-        if group.leader is not None:
+        if group.leader is not None and answer.leader is not None:
             scene.assume(group.leader, answer.leader)
     return answer
 

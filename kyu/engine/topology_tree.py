@@ -70,23 +70,27 @@ class Tree:
         self.flavor = flavor
         self.levels = flavor.levels
         usable = sorted((n for n in nodes if is_usable(n, flavor)), key=lambda node: node.name)
-        node_by_path = self._leaves(usable)
-        paths = sorted(node_by_path)
+        path_by_node = self._paths(usable)
+        paths = sorted(set(path_by_node.values()))
         # By level and domain: the values from the top, the parent's index, and where the children start.
         self.values: list[list[Values]] = [[] for _ in self.levels]
         self.parent: list[list[int]] = [[] for _ in self.levels]
         self.first_child: list[list[int]] = [[] for _ in self.levels]
         self._grow(paths)
-        # By leaf: its node where a leaf is one host, and how assignments call it.
-        self.node: list[NodeInfo] = [node_by_path[path] for path in paths]
+        # By leaf: how assignments call it, and its node where a leaf is one host.
         self.leaf_values: list[Values] = [path[-1:] for path in paths] if flavor.by_host else paths
         self.leaf_by_values = {values: leaf for leaf, values in enumerate(self.leaf_values)}
-        self.leaf_by_node = {node.name: self.leaf_by_values[self._name(node)] for node in usable}
+        leaf_by_path = {path: leaf for leaf, path in enumerate(paths)}
+        self.leaf_by_node = {name: leaf_by_path[path] for name, path in path_by_node.items()}
+        node_by_leaf = {self.leaf_by_node[node.name]: node for node in reversed(usable)}
+        self.node: list[NodeInfo] = [node_by_leaf[leaf] for leaf in range(len(paths))]
         columns: dict[str, list[int]] = {}
         for node in usable:
             leaf = self.leaf_by_node[node.name]
             for resource, amount in node.allocatable.items():
-                columns.setdefault(resource, [0] * len(paths))[leaf] += amount
+                if resource not in columns:
+                    columns[resource] = [0] * len(paths)
+                columns[resource][leaf] += amount
         self.base = Room(len(paths), columns)
         self.free = Room(len(paths), {resource: column.copy() for resource, column in columns.items()})
 
@@ -117,18 +121,14 @@ class Tree:
             first, last = self.first_child[above][first], self.first_child[above][last]
         return range(first, last)
 
-    def _name(self, node: NodeInfo) -> Values:
-        path = tuple(node.labels[level] for level in self.levels)
-        return path[-1:] if self.flavor.by_host else path
-
-    def _leaves(self, nodes: list[NodeInfo]) -> dict[Values, NodeInfo]:
-        """A node per leaf. Hosts are known by hostname alone, so a second node of that name joins the first's leaf."""
-        node_by_path: dict[Values, NodeInfo] = {}
-        path_by_name: dict[Values, Values] = {}
-        for node in nodes:
-            path = tuple(node.labels[level] for level in self.levels)
-            node_by_path.setdefault(path_by_name.setdefault(self._name(node), path), node)
-        return node_by_path
+    def _paths(self, nodes: list[NodeInfo]) -> dict[str, Values]:
+        """By node name. A host is known by its hostname alone, so a second node of that name joins the first's leaf."""
+        path_by_node = {node.name: tuple([node.labels[level] for level in self.levels]) for node in nodes}
+        if self.flavor.by_host:
+            path_by_host: dict[str, Values] = {}
+            for name, path in path_by_node.items():
+                path_by_node[name] = path_by_host.setdefault(path[-1], path)
+        return path_by_node
 
     def _grow(self, leaves: list[Values]) -> None:
         """From the leaves up: sorted paths put the children of a domain next to each other."""
