@@ -12,6 +12,7 @@ Used by: codec.py, server, the conversion webhook. Kueue: apis/kueue/v1beta1/*_c
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -26,8 +27,8 @@ V1ALPHA1: Final = f"{GROUP}/v1alpha1"
 KIND_NAMES: Final = frozenset(type_.KIND.kind for type_ in kueue.KINDS)
 ALPHA_KINDS: Final = frozenset({"Cohort", "Topology"})
 
-# kyu/v1beta1-fields on a v1beta2 object holds what only v1beta1 can say, and the other way round.
-ANNOTATION: Final = "kyu/{}-fields"
+# kyu.dev/v1beta1-fields on a v1beta2 object holds what only v1beta1 can say, and the other way round.
+ANNOTATION: Final = "kyu.dev/{}-fields"
 
 Path: TypeAlias = tuple[str | int, ...]
 _ABSENT: Final = msgspec.UNSET
@@ -106,10 +107,7 @@ def convert(object_: Json, api_version: str) -> Json:
     if CURRENT not in (source, api_version):
         return convert(convert(object_, CURRENT), api_version)
     original, remembered = _take_annotation(object_, api_version)
-    converted = _plain(original, source, api_version, kind)
-    for difference in remembered:
-        if _get(converted, difference.path) == difference.was:
-            converted = _set(converted, difference.path, difference.now)
+    converted = _restore(_plain(original, source, api_version, kind), remembered)
     back = _plain(converted, api_version, source, kind)
     lost = [difference for difference in _differences(back, original, ()) if not _is_placement(difference.path)]
     return _put_annotation(converted, source, lost)
@@ -237,6 +235,16 @@ def _take_annotation(object_: Json, api_version: str) -> tuple[Json, list[Differ
         return object_, msgspec.json.decode(note, type=list[Difference])
     except (msgspec.DecodeError, TypeError):
         return object_, []  # someone wrote to the annotation: it says nothing any more
+
+
+def _restore(object_: Json, remembered: list[Difference]) -> Json:
+    """Put back what was lost. Fields side by side may say one thing in two ways, so they come back together or not."""
+    for _, group in groupby(remembered, key=lambda difference: difference.path[:-1]):
+        differences = list(group)
+        if all(_get(object_, difference.path) == difference.was for difference in differences):
+            for difference in differences:
+                object_ = _set(object_, difference.path, difference.now)
+    return object_
 
 
 def _put_annotation(object_: Json, api_version: str, lost: list[Difference]) -> Json:
