@@ -17,7 +17,7 @@ import signal
 import sys
 import traceback
 
-from kyu.runtime import mounts, supervisor
+from kyu.runtime import mounts, records, supervisor
 
 
 def main() -> None:
@@ -42,6 +42,10 @@ def launch(folder: str) -> None:
         supervisor.supervise(folder)
     except BaseException:
         traceback.print_exc()
+        # Kyu finds a pod without a supervisor, and says so.
+        records.notify(
+            os.path.join(os.path.dirname(os.path.dirname(folder)), records.NOTICES), os.path.basename(folder)
+        )
     finally:
         with contextlib.suppress(OSError):
             sys.stderr.flush()

@@ -42,6 +42,7 @@ class Container:
     crashes: int = 0
     # Set when it was asked to end; at kill_at it is made to.
     kill_at: float | None = None
+    killed: bool = False
 
 
 @dataclass(slots=True)
@@ -101,13 +102,15 @@ def next_steps(pod: Pod, now: float) -> Next:
     result = Next()
     pod.stop = pod.stop or deadline(pod, now, result)
     for container in pod.containers:
-        if container.state == "running" and container.kill_at is not None:
+        if container.state == "running" and container.kill_at is not None and not container.killed:
             if now >= container.kill_at:
                 result.steps.append(Kill(container))
             else:
                 result.wake(container.kill_at)
-    if pod.stop is not None or not advance(pod, now, result):
+    if pod.stop is not None or is_over(pod):
         end(pod, now, result)
+    else:
+        advance(pod, now, result)
     return result
 
 
@@ -122,25 +125,24 @@ def deadline(pod: Pod, now: float, result: Next) -> Stop | None:
     return Stop(now + pod.grace_seconds, "DeadlineExceeded", message, fails=True)
 
 
-def advance(pod: Pod, now: float, result: Next) -> bool:
-    """Start what is due. False when nothing is left to do but to end: all mains are done, or the pod has failed."""
-    for container in pod.containers:
-        if container.role == "main":
-            continue
-        if is_lost(container):
-            return False
-        if container.role == "sidecar":
-            if not start_if_due(container, now, result) and container.starts == 0:
-                return True
-        elif container.state != "exited" or container.exit_code != 0:
-            start_if_due(container, now, result)
-            return True
+def is_over(pod: Pod) -> bool:
+    """Nothing is left to do but to end: all mains are done, or one of the containers will never be."""
     mains = [container for container in pod.containers if container.role == "main"]
-    if any(container.hopeless for container in mains):
-        return False
-    for container in mains:
+    return (
+        all(is_done(container) for container in mains)
+        or any(container.hopeless for container in mains)
+        or any(is_lost(container) for container in pod.containers)
+    )
+
+
+def advance(pod: Pod, now: float, result: Next) -> None:
+    """Start what is due: up to the first init container that is not done yet, or all."""
+    for container in pod.containers:
+        if container.role == "init" and container.state == "exited" and container.exit_code == 0:
+            continue
         start_if_due(container, now, result)
-    return not all(is_done(container) for container in mains)
+        if container.role == "init":
+            return
 
 
 def is_lost(container: Container) -> bool:
@@ -162,19 +164,14 @@ def restarts(container: Container) -> bool:
     )
 
 
-def start_if_due(container: Container, now: float, result: Next) -> bool:
-    """True if the container runs or has just been told to."""
-    if container.state == "running":
-        return True
-    if container.state == "exited":
-        if not restarts(container):
-            return False
-        at = container.finished_at + back_off_seconds(container)
-        if now < at:
-            result.wake(at)
-            return False
-    result.steps.append(Start(container))
-    return True
+def start_if_due(container: Container, now: float, result: Next) -> None:
+    if container.state == "running" or is_done(container):
+        return
+    at = container.finished_at + back_off_seconds(container)
+    if now < at:
+        result.wake(at)
+    else:
+        result.steps.append(Start(container))
 
 
 def back_off_seconds(container: Container) -> float:
@@ -193,7 +190,7 @@ def end(pod: Pod, now: float, result: Next) -> None:
     kill_at = pod.stop.kill_at if pod.stop is not None else now + pod.grace_seconds
     others = [container for container in running if container.role != "sidecar"]
     for container in others or running[-1:]:
-        if container.kill_at is None or container.kill_at > kill_at:
+        if container.kill_at is None or (container.kill_at > kill_at and not container.killed):
             result.steps.append(Terminate(container, kill_at))
             result.wake(kill_at)
 
@@ -220,6 +217,7 @@ def started(container: Container, now: float) -> None:
     container.starts += 1
     container.started_at = now
     container.kill_at = None
+    container.killed = False
 
 
 def exited(container: Container, exit_code: int, now: float) -> None:

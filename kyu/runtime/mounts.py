@@ -62,6 +62,8 @@ def enter(mounts: list[Mount], scratch: str) -> None:
             if mount.read_only:
                 flags = os.statvfs(target).f_flag & KEPT_FLAGS
                 _mount("", target, "", MS_REMOUNT | MS_BIND | MS_RDONLY | flags)
+            else:
+                covers.writable.append(target)
         except OSError as error:
             raise MountFailed(f"mountPath {mount.target}: {error.strerror or error}") from error
         finally:
@@ -87,6 +89,8 @@ class Covers:
 
     scratch: str
     devices: set[int] = field(default_factory=set)
+    # Mount paths of volumes that are writable: what is mounted below them has its place in the volume itself.
+    writable: list[str] = field(default_factory=list)
 
     def ensure_target(self, target: str, *, is_folder: bool) -> str:
         """The place to mount on, made if it is missing."""
@@ -97,12 +101,15 @@ class Covers:
             if os.path.isdir(target) != is_folder:
                 raise MountFailed(f"mountPath {target}: a {'file' if is_folder else 'folder'} is in the way")
             return target
-        if os.stat(existing).st_dev not in self.devices:
+        if os.stat(existing).st_dev not in self.devices and not self.is_in_volume(existing):
             self.mirror(existing)
         os.makedirs(target if is_folder else os.path.dirname(target), exist_ok=True)
         if not is_folder:
             os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o644))
         return target
+
+    def is_in_volume(self, path: str) -> bool:
+        return any(path == target or path.startswith(f"{target}/") for target in self.writable)
 
     def mirror(self, folder: str) -> None:
         """Cover the folder by an empty file system with all its entries bound in it, so that more can be added."""

@@ -2,8 +2,8 @@
 Writes what a container prints, a line of text for each of its lines, and starts a new file when one is full.
 
 A line is ``TIME stdout F text``: when it came, from which stream, and whether it is Full or a Part of a longer one
-(the CRI log format). A file is ``<start number>.log``; a full one is renamed with the time in its name, and the
-oldest go.
+(the CRI log format). A file belongs to one start of the container and is made when there is something to write; a
+full one is renamed with the time in its name, and the oldest go.
 
 Called by: supervisor.py. Read by: logs.py. Standard library only.
 """
@@ -29,9 +29,17 @@ class LogFile:
     size: int = 0
 
     def write(self, text: bytes) -> None:
-        if self.descriptor < 0 or self.size >= self.most_bytes:
-            self._open_next()
-        self.size += os.write(self.descriptor, text)
+        """Write whole lines, each to one file."""
+        while text:
+            if self.descriptor < 0 or self.size >= self.most_bytes:
+                self._open_next()
+            room = self.most_bytes - self.size
+            # At least one line, so that a line longer than a file has its place too.
+            end = len(text) if len(text) <= room else max(text.rfind(b"\n", 0, room), text.find(b"\n")) + 1
+            self.size += os.write(self.descriptor, text[:end])
+            if end > room:
+                self.size = self.most_bytes
+            text = text[end:]
 
     def _open_next(self) -> None:
         if self.descriptor >= 0:
@@ -39,6 +47,8 @@ class LogFile:
             os.rename(self.path, f"{self.path}.{time.time_ns():020d}")
             for old in rotated(self.path)[: -(self.most_files - 1) or None]:
                 os.unlink(old)
+        else:
+            os.makedirs(os.path.dirname(self.path), exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         self.descriptor = os.open(self.path, flags, 0o640)
         self.size = os.fstat(self.descriptor).st_size

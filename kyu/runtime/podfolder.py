@@ -1,7 +1,8 @@
 """
-Makes a pod's folder: its plan, its volumes, a home and a place for a last message for each container.
+Makes a pod's folder: its plan, its home, its volumes.
 
-The folder is made under a name that nobody runs, and gets its own name when it is whole; see processes.py.
+The folder is made under a name that nobody runs, and gets its own name when it is whole; see processes.py. A folder
+costs a millisecond on a busy disk, so only those are made that the pod needs.
 
 Called by: processes.py.
 """
@@ -10,24 +11,26 @@ from __future__ import annotations
 
 import os
 
-from kyu.api.meta import Json
 from kyu.runtime import podplan, records, volumes
 
-POD = "pod.json"
 
-
-def make(folder: str, pod: Json, plan: podplan.Plan, place: podplan.Place) -> None:
+def make(folder: str, plan: podplan.Plan, place: podplan.Place) -> None:
     os.mkdir(folder, 0o711)
-    for name in (records.LOGS, records.VOLUMES, records.HOMES, records.MESSAGES, records.SCRATCH):
-        os.mkdir(os.path.join(folder, name), 0o711)
+    os.mkdir(os.path.join(folder, records.HOME), 0o700)
     for container in plan.document["containers"]:
-        home = os.path.join(folder, records.HOMES, container["name"])
-        message = os.path.join(folder, records.MESSAGES, container["name"])
-        os.mkdir(home, 0o700)
-        os.close(os.open(message, os.O_CREAT | os.O_WRONLY, 0o600))
-        if place.user is not None:
-            os.chown(home, place.user, place.user)
-            os.chown(message, place.user, place.user)
-    volumes.write(plan.volumes, os.path.join(folder, records.VOLUMES), place.user)
-    records.write(os.path.join(folder, POD), pod)
+        if container["mounts"]:
+            os.makedirs(os.path.join(folder, records.SCRATCH), exist_ok=True)
+        if container["messageIsMounted"]:
+            os.close(os.open(os.path.join(folder, records.message_file(container["name"])), os.O_CREAT, 0o600))
+    if plan.volumes:
+        volumes.write(plan.volumes, os.path.join(folder, records.VOLUMES))
+    for container in plan.document["containers"]:
+        for source, _, _ in container["mounts"]:
+            # A subPath that is not there yet is a folder.
+            inner = folder + source.removeprefix(place.folder)
+            if source.startswith(place.folder) and not os.path.lexists(inner):
+                os.makedirs(inner)
+    if place.user is not None:
+        for name in (records.HOME, records.VOLUMES) if plan.volumes else (records.HOME,):
+            volumes.give(os.path.join(folder, name), place.user)
     records.write(os.path.join(folder, records.PLAN), plan.document)

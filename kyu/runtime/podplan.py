@@ -100,6 +100,7 @@ def plan_pod(facts: Facts, objects: Objects, options: Options, place: Place) -> 
         return Refused(refused.reason, str(refused), at_fault)
     grace = spec.get("terminationGracePeriodSeconds")
     document = {
+        "pod": facts.pod,
         "uid": meta["uid"],
         "namespace": facts.namespace,
         "name": meta["name"],
@@ -133,8 +134,9 @@ def plan_container(
 ) -> Json:
     name = container["name"]
     declared = environment.resolve(container, facts, objects)
-    home = os.path.join(place.folder, records.HOMES, name)
-    message_file = os.path.join(place.folder, records.MESSAGES, name)
+    home = os.path.join(place.folder, records.HOME)
+    message_file = os.path.join(place.folder, records.message_file(name))
+    message_mounts = message_mount(container, message_file)
     known = {**volume_variables(planned, place), "KYU_TERMINATION_LOG": message_file} | declared
     base = {
         "PATH": options.path,
@@ -152,9 +154,10 @@ def plan_container(
         "argv": command_line(container, known),
         "env": base | known,
         "workingDir": environment.expand(container.get("workingDir") or home, known),
-        "mounts": [*plan_mounts(container, planned, known, facts, place), *message_mount(container, message_file)],
+        "mounts": [*plan_mounts(container, planned, known, facts, place), *message_mounts],
         "scratch": os.path.join(place.folder, records.SCRATCH),
         "messageFile": message_file,
+        "messageIsMounted": bool(message_mounts),
         "messageFromLog": container.get("terminationMessagePolicy") == "FallbackToLogsOnError",
         "limits": container_limits(container),
     }

@@ -143,8 +143,9 @@ class Runtime:
         entry = self._entries.get(uid)
         return entry.status if entry else None
 
-    def log_folder(self, uid: str, container: str) -> str:
-        return os.path.join(self._pods, uid, records.LOGS, container)
+    def folder(self, uid: str) -> str:
+        """Where logs.py finds what the pod has printed."""
+        return os.path.join(self._pods, uid)
 
     def start(self, pod: Json) -> podplan.Outcome | None:
         """
@@ -161,7 +162,7 @@ class Runtime:
         address, now = self._machine.address, records.rfc3339(time.time())
         match outcome:
             case podplan.Plan():
-                podfolder.make(place.folder + NEW, pod, outcome, place)
+                podfolder.make(place.folder + NEW, outcome, place)
                 self._entries[uid] = Entry(pod, place.folder, status=pod.get("status") or {})
                 self._launch_soon(uid)
             case podplan.Refused(reason, message, container):
@@ -188,6 +189,7 @@ class Runtime:
         """Forget a pod that is over, with its logs and volumes."""
         entry = self._entries[uid]
         assert entry.over, f"pod {uid} still runs"
+        self._forget_supervisor(entry)
         del self._entries[uid]
         gone = entry.folder + GONE
         os.rename(entry.folder, gone)
@@ -265,15 +267,14 @@ class Runtime:
             if name.endswith((NEW, GONE)):
                 shutil.rmtree(folder, ignore_errors=True)
                 continue
-            pod = records.find(os.path.join(folder, podfolder.POD))
             plan = records.find(os.path.join(folder, records.PLAN))
-            if pod is None or plan is None:
+            if plan is None:
                 log.warning("pod folder without a pod", folder=folder)
                 continue
             self._entries[name] = entry = Entry(
-                pod, folder, stopping=os.path.exists(os.path.join(folder, records.STOP))
+                plan["pod"], folder, stopping=os.path.exists(os.path.join(folder, records.STOP))
             )
-            if os.path.exists(os.path.join(folder, records.CLAIM)):
+            if any(os.path.exists(os.path.join(folder, file)) for file in (records.CLAIM, records.RECORD)):
                 self._look(name)
             elif plan["bootId"] == self._boot_id:
                 self._run(self._hand_over([folder]))

@@ -26,11 +26,20 @@ RECORD = "record.json"
 STOP = "stop.json"
 LOGS = "logs"
 VOLUMES = "volumes"
-HOMES = "home"
-MESSAGES = "messages"
+HOME = "home"
 SCRATCH = "scratch"
 # The pipe beside the folders: a supervisor writes its pod's uid there after each change.
 NOTICES = "notices"
+
+
+def log_file(container: str, number: int) -> str:
+    """The log of the container's start of this number, below the pod's folder."""
+    return f"{LOGS}/{container}.{number}.log"
+
+
+def message_file(container: str) -> str:
+    """Where the container may leave a last message, below the pod's folder."""
+    return f"{HOME}/.termination-log.{container}"
 
 
 class Process(NamedTuple):

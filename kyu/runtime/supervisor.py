@@ -68,6 +68,8 @@ class Supervisor:
         self.read_stop()
         while not self.advance(poll):
             self.wait(poll, wakeup)
+        while not records.notify(self.plan["notices"], self.plan["uid"]):
+            time.sleep(NOTICE_RETRY_SECONDS)
 
     def path(self, name: str) -> str:
         return os.path.join(self.folder, name)
@@ -90,7 +92,7 @@ class Supervisor:
                         container.kill_at = kill_at
                         self.signal(container, signal.SIGTERM)
                     case lifecycle.Kill(container):
-                        container.kill_at = float("inf")
+                        container.killed = True
                         self.signal(container, signal.SIGKILL)
                     case lifecycle.Finish(phase):
                         self.finish(phase)
@@ -103,12 +105,8 @@ class Supervisor:
 
     def start(self, container: lifecycle.Container, poll: select.poll) -> None:
         plan = next(plan for plan in self.plan["containers"] if plan["name"] == container.name)
-        os.makedirs(self.log_folder(container), exist_ok=True)
-        log = output.LogFile(
-            os.path.join(self.log_folder(container), f"{container.starts}.log"),
-            self.plan["logMostBytes"],
-            self.plan["logMostFiles"],
-        )
+        path = self.path(records.log_file(container.name, container.starts))
+        log = output.LogFile(path, self.plan["logMostBytes"], self.plan["logMostFiles"])
         child = spawn.fork(plan, self.plan["user"])
         running = Running(container, plan, child.pid, log)
         running.streams = {child.stdout: output.Stream("stdout", log), child.stderr: output.Stream("stderr", log)}
@@ -227,6 +225,8 @@ class Supervisor:
         state = self.states[container.name]
         process = records.find_process(running.pid)
         state["process"] = process
+        if "terminated" in state["state"]:
+            state["lastState"] = state["state"]
         state["state"] = {"running": {"startedAt": records.rfc3339(container.started_at)}}
         state["restartCount"] = container.starts - 1
 
@@ -268,9 +268,6 @@ class Supervisor:
         if exit_code == 0 or not running.plan["messageFromLog"]:
             return ""
         return tail(running.log.path)
-
-    def log_folder(self, container: lifecycle.Container) -> str:
-        return os.path.join(self.folder, records.LOGS, container.name)
 
     def record(self, phase: str) -> dict[str, Any]:
         stop = self.pod.stop

@@ -115,25 +115,24 @@ def inner_path(path: str) -> str:
     return normal
 
 
-def write(volumes: Sequence[Volume], folder: str, user: int | None) -> None:
-    """Make the folders and files. Where pods have a user of their own, it owns them."""
+def write(volumes: Sequence[Volume], folder: str) -> None:
+    """Make the folders and files."""
     for volume in volumes:
         if volume.host_path:
             continue
         root = os.path.join(folder, volume.name)
         os.makedirs(root)
-        os.chmod(root, 0o777 if volume.writable and user is None else 0o755)
+        os.chmod(root, 0o755)
         for file in volume.files:
             path = os.path.join(root, file.path)
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(path, "wb") as writer:
                 writer.write(file.content)
             os.chmod(path, file.mode)
-        if user is not None:
-            give(root, user)
 
 
 def give(root: str, user: int) -> None:
+    """Make the user of the pod's namespace the owner."""
     os.chown(root, user, user)
     for folder, names, files in os.walk(root):
         for name in (*names, *files):

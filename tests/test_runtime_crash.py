@@ -1,0 +1,155 @@
+"""
+Kyu is killed with kill -9 at any moment: every pod runs exactly once, its exit code is known, no process is left.
+
+This file is also the program that is killed: ``python -m tests.test_runtime_crash FOLDER COUNT`` runs so many pods.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from kyu.api.meta import Json
+from kyu.runtime import records
+from kyu.runtime.processes import Machine, Runtime
+
+ROOT = Path(__file__).parent.parent
+
+
+class NoObjects:
+    def config_map(self, namespace: str, name: str) -> Json | None:
+        return None
+
+    def secret(self, namespace: str, name: str) -> Json | None:
+        return None
+
+
+def pod(number: int, folder: Path) -> Json:
+    """A pod that leaves a line in a file when it runs, and ends with a code of its own."""
+    script = f"echo {number} >> {folder}/ran; sleep 0.{number % 4}; exit {number % 3}"
+    main = {"name": "main", "image": "any", "command": ["sh", "-c", script]}
+    meta = {"name": f"p{number}", "namespace": "team", "uid": f"u{number}"}
+    return {"metadata": meta, "spec": {"restartPolicy": "Never", "containers": [main]}}
+
+
+async def run(folder: Path, count: int) -> dict[str, int]:
+    """Start all pods that were not started yet, one after the other, and wait for all. The exit code of each."""
+    exit_code_by_name: dict[str, int] = {}
+    done = asyncio.Event()
+
+    def tell(pod: Json, status: Json) -> None:
+        if status["phase"] in ("Succeeded", "Failed"):
+            name = pod["metadata"]["name"]
+            exit_code_by_name[name] = status["containerStatuses"][0]["state"]["terminated"]["exitCode"]
+            if len(exit_code_by_name) == count:
+                done.set()
+
+    runtime = Runtime(str(folder), Machine("node-1"), NoObjects(), tell)
+    await runtime.open()
+    for number in range(count):
+        runtime.start(pod(number, folder))
+        print(number, flush=True)
+        await asyncio.sleep(0)
+    await asyncio.wait_for(done.wait(), 60)
+    await runtime.close()
+    return exit_code_by_name
+
+
+def kill_after(folder: Path, count: int, lines: int) -> None:
+    """Run Kyu until it has said so many lines, then kill it."""
+    command = [sys.executable, "-m", "tests.test_runtime_crash", str(folder), str(count)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        for _ in range(lines):
+            process.stdout.readline()
+        process.kill()
+
+
+def test_every_pod_runs_exactly_once_whenever_kyu_is_killed(tmp_path: Path) -> None:
+    count = 40
+    for lines in (1, 9, 17, 33, 40):
+        kill_after(tmp_path, count, lines)
+    exit_code_by_name = asyncio.run(run(tmp_path, count))
+    ran = sorted(int(line) for line in (tmp_path / "ran").read_text().split())
+    assert ran == list(range(count))
+    assert exit_code_by_name == {f"p{number}": number % 3 for number in range(count)}
+    assert left_over(tmp_path) == []
+
+
+async def test_a_pod_whose_supervisor_was_killed_fails_and_leaves_no_process(tmp_path: Path) -> None:
+    told: asyncio.Queue[Json] = asyncio.Queue()
+    runtime = Runtime(str(tmp_path), Machine("node-1"), NoObjects(), lambda _, status: told.put_nowait(status))
+    await runtime.open()
+    sleeper = pod(1, tmp_path)
+    sleeper["spec"]["containers"][0]["command"] = ["sleep", "1000"]
+    runtime.start(sleeper)
+    assert (await told.get())["phase"] == "Running"
+    supervisor, container = processes(runtime.folder("u1"))
+    os.kill(supervisor.pid, signal.SIGKILL)
+    status = await asyncio.wait_for(told.get(), 30)
+    assert (status["phase"], status["reason"]) == ("Failed", "SupervisorLost")
+    assert status["containerStatuses"][0]["state"]["terminated"]["reason"] == "ContainerStatusUnknown"
+    await wait_gone(container)
+    await runtime.close()
+
+
+async def test_a_pod_of_an_earlier_boot_is_not_run_again(tmp_path: Path) -> None:
+    told: asyncio.Queue[Json] = asyncio.Queue()
+    runtime = Runtime(str(tmp_path), Machine("node-1"), NoObjects(), lambda _, status: told.put_nowait(status))
+    await runtime.open()
+    runtime.start(pod(1, tmp_path))
+    while (await told.get())["phase"] == "Running":
+        pass
+    await runtime.close()
+    folder = runtime.folder("u1")
+    plan = records.find(f"{folder}/{records.PLAN}")
+    assert plan is not None
+    # As after a power cut that kept the folder and lost what was not written through.
+    records.write(f"{folder}/{records.PLAN}", plan | {"bootId": "an-earlier-one"})
+    os.unlink(f"{folder}/{records.CLAIM}")
+    os.unlink(f"{folder}/{records.RECORD}")
+    again = Runtime(str(tmp_path), Machine("node-1"), NoObjects(), lambda _, status: told.put_nowait(status))
+    await again.open()
+    status = await asyncio.wait_for(told.get(), 30)
+    assert (status["phase"], status["reason"]) == ("Failed", "NodeRestarted")
+    assert again.start(pod(1, tmp_path)) is None
+    await again.close()
+    assert (tmp_path / "ran").read_text() == "1\n"
+
+
+def processes(folder: str) -> tuple[records.Process, records.Process]:
+    """The supervisor and the first container of a pod."""
+    claim, record = records.find(f"{folder}/{records.CLAIM}"), records.find(f"{folder}/{records.RECORD}")
+    assert claim is not None
+    assert record is not None
+    return records.Process(**claim), records.Process(*record["containers"]["main"]["process"])
+
+
+async def wait_gone(process: records.Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        descriptor = os.pidfd_open(process.pid)
+        gone = asyncio.Event()
+        asyncio.get_running_loop().add_reader(descriptor, gone.set)
+        await asyncio.wait_for(gone.wait(), 30)
+        asyncio.get_running_loop().remove_reader(descriptor)
+        os.close(descriptor)
+    assert not records.is_alive(process)
+
+
+def left_over(folder: Path) -> list[str]:
+    """Processes that still have to do with this folder."""
+    found = []
+    for entry in os.listdir("/proc"):
+        with contextlib.suppress(OSError):
+            if entry.isdigit() and str(folder).encode() in Path(f"/proc/{entry}/cmdline").read_bytes():
+                found.append(entry)
+    return found
+
+
+if __name__ == "__main__":
+    asyncio.run(run(Path(sys.argv[1]), int(sys.argv[2])))

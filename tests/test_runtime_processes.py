@@ -1,0 +1,335 @@
+"""Pods as real processes of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kyu.api.meta import Json
+from kyu.runtime import logs, podplan, records, spawn
+from kyu.runtime.logs import LogOptions
+from kyu.runtime.processes import Machine, Runtime
+
+
+class Objects:
+    def config_map(self, namespace: str, name: str) -> Json | None:
+        return {"data": {"color": "blue"}} if name == "settings" else None
+
+    def secret(self, namespace: str, name: str) -> Json | None:
+        return None
+
+
+class Watched:
+    """A runtime, and the statuses that it has told, by the pod's name."""
+
+    def __init__(self, folder: Path, options: podplan.Options | None = None) -> None:
+        self.told: dict[str, list[Json]] = {}
+        self._changed = asyncio.Event()
+        self.runtime = Runtime(str(folder), Machine("node-1"), Objects(), self._tell, options)
+
+    def _tell(self, pod: Json, status: Json) -> None:
+        self.told.setdefault(pod["metadata"]["name"], []).append(status)
+        self._changed.set()
+
+    async def until(self, name: str, *phases: str) -> Json:
+        """The first status of the pod in one of the phases."""
+        async with asyncio.timeout(30):
+            while True:
+                for status in self.told.get(name, ()):
+                    if status["phase"] in phases:
+                        return status
+                self._changed.clear()
+                await self._changed.wait()
+
+    async def over(self, name: str) -> Json:
+        return await self.until(name, "Succeeded", "Failed")
+
+    async def text(self, name: str, container: str = "main", *, previous: bool = False, **options: Any) -> str:
+        folder = self.runtime.folder(f"uid-{name}")
+        log = logs.find_log(folder, name, container, previous=previous)
+        assert isinstance(log, logs.Log), log
+        return b"".join([block async for block in logs.stream(log, LogOptions(**options))]).decode()
+
+
+@asynccontextmanager
+async def opened(folder: Path, options: podplan.Options | None = None) -> AsyncIterator[Watched]:
+    watched = Watched(folder, options)
+    await watched.runtime.open()
+    try:
+        yield watched
+    finally:
+        for uid in watched.runtime.uids():
+            watched.runtime.stop(uid, 0)
+        for uid in watched.runtime.uids():
+            await watched.over(uid.removeprefix("uid-"))
+        await watched.runtime.close()
+
+
+def shell(script: str, **more: Any) -> Json:
+    return {"name": "main", "image": "any", "command": ["sh", "-c", script], **more}
+
+
+def pod(name: str, *containers: Json, **spec: Any) -> Json:
+    meta = {"name": name, "namespace": "team", "uid": f"uid-{name}"}
+    return {"metadata": meta, "spec": {"restartPolicy": "Never", "containers": list(containers), **spec}}
+
+
+def terminated(status: Json, position: int = 0) -> Json:
+    ended: Json = status["containerStatuses"][position]["state"]["terminated"]
+    return ended
+
+
+def condition(status: Json, type_: str) -> str:
+    return next(str(c["status"]) for c in status["conditions"] if c["type"] == type_)
+
+
+async def test_a_pod_runs_prints_and_tells_its_exit_code(tmp_path: Path) -> None:
+    async with opened(tmp_path) as watched:
+        watched.runtime.start(
+            pod("a", shell('echo "out $GREETING"; echo err >&2; exit 3', env=[{"name": "GREETING", "value": "hi"}]))
+        )
+        status = await watched.over("a")
+        assert status["phase"] == "Failed"
+        assert terminated(status)["exitCode"] == 3
+        assert terminated(status)["reason"] == "Error"
+        assert [s["phase"] for s in watched.told["a"]] == ["Running", "Failed"]
+        assert condition(watched.told["a"][0], "Ready") == "True"
+        assert condition(status, "Ready") == "False"
+        assert sorted((await watched.text("a")).splitlines()) == ["err", "out hi"]
+
+
+async def test_a_command_that_does_not_exist_fails_the_pod_with_the_reason(tmp_path: Path) -> None:
+    async with opened(tmp_path) as watched:
+        missing = {"name": "main", "image": "tool:1", "command": ["no-such-command"]}
+        watched.runtime.start(pod("a", missing, restartPolicy="Always"))
+        ended = terminated(await watched.over("a"))
+        assert ended["exitCode"] == spawn.NOT_FOUND_EXIT_CODE
+        assert ended["reason"] == "StartError"
+        assert ended["message"] == 'command "no-such-command" is not on this machine; the image "tool:1" is not pulled'
+
+
+async def test_a_working_directory_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    async with opened(tmp_path) as watched:
+        watched.runtime.start(pod("a", shell("true", workingDir="/no/such/folder")))
+        assert terminated(await watched.over("a"))["message"] == "workingDir /no/such/folder: No such file or directory"
+
+
+async def test_a_pod_without_a_command_fails_at_once(tmp_path: Path) -> None:
+    async with opened(tmp_path) as watched:
+        watched.runtime.start(pod("a", {"name": "main", "image": "tool:1"}))
+        assert watched.told["a"][0]["phase"] == "Failed"
+        assert "images are not run here" in watched.told["a"][0]["message"]
+        assert watched.runtime.uids() == []
+
+
+async def test_a_missing_config_map_keeps_the_pod_waiting(tmp_path: Path) -> None:
+    async with opened(tmp_path) as watched:
+        wanted = {"env": [{"name": "X", "valueFrom": {"configMapKeyRef": {"name": "absent", "key": "k"}}}]}
+        outcome = watched.runtime.start(pod("a", shell("true", **wanted)))
+        assert isinstance(outcome, podplan.NotYet)
+        waiting = watched.told["a"][0]["containerStatuses"][0]["state"]["waiting"]
+        assert waiting == {"reason": "CreateContainerConfigError", "message": 'configmap "absent" not found'}
+
+
+async def test_a_stop_asks_first_and_the_exit_code_is_the_programs_own(tmp_path: Path) -> None:
+    async with opened(tmp_path) as watched:
+        script = 'trap "echo bye; exit 5" TERM; echo ready; while :; do sleep 0.01; done'
+        watched.runtime.start(pod("a", shell(script)))
+        await watched.until("a", "Running")
+        await until_printed(watched, "a", "ready")
+        watched.runtime.stop("uid-a", 30)
+        assert terminated(await watched.over("a"))["exitCode"] == 5
+        assert "bye\n" in await watched.text("a")
+
+
+async def test_after_the_grace_period_the_whole_group_is_killed(tmp_path: Path) -> None:
+    async with opened(tmp_path) as watched:
+        script = 'trap "" TERM; sh -c \'trap "" TERM; echo $$$$; while :; do sleep 1; done\' & wait; wait'
+        watched.runtime.start(pod("a", shell(script)))
+        await watched.until("a", "Running")
+        inner = int(await until_printed(watched, "a", "\n"))
+        watched.runtime.stop("uid-a", 0.1)
+        assert terminated(await watched.over("a"))["exitCode"] == 137
+        assert records.find_start_ticks(inner) is None
+
+
+async def test_processes_that_left_the_session_end_with_the_pod(tmp_path: Path) -> None:
+    async with opened(tmp_path) as watched:
+        watched.runtime.start(pod("a", shell("setsid sleep 1000 & echo $!; exit 0")))
+        assert (await watched.over("a"))["phase"] == "Succeeded"
+        assert records.find_start_ticks(int(await watched.text("a"))) is None
+
+
+async def test_init_containers_then_a_sidecar_beside_two_mains(tmp_path: Path) -> None:
+    async with opened(tmp_path) as watched:
+        share = {"volumeMounts": [{"name": "share", "mountPath": "/share/deep"}]}
+        first = [
+            shell("echo first > /share/deep/order", **share) | {"name": "first"},
+            shell("echo sidecar >> /share/deep/order; sleep 1000", **share)
+            | {"name": "side", "restartPolicy": "Always"},
+        ]
+        mains = [
+            shell("while ! grep -q sidecar /share/deep/order; do sleep 0.01; done; cat /share/deep/order", **share),
+            shell("exit 0") | {"name": "other"},
+        ]
+        volumes = [{"name": "share", "emptyDir": {}}]
+        grace = {"terminationGracePeriodSeconds": 1}
+        watched.runtime.start(pod("a", *mains, initContainers=first, volumes=volumes, **grace))
+        status = await watched.over("a")
+        assert status["phase"] == "Succeeded", status
+        assert await watched.text("a") == "first\nsidecar\n"
+        assert [s["state"]["terminated"]["exitCode"] for s in status["initContainerStatuses"]] == [0, 143]
+        assert condition(status, "Initialized") == "True"
+
+
+async def test_volumes_appear_at_their_mount_paths_and_nowhere_else(tmp_path: Path) -> None:
+    async with opened(tmp_path) as watched:
+        volumes = [{"name": "conf", "configMap": {"name": "settings"}}, {"name": "work", "emptyDir": {}}]
+        mounts = [
+            {"name": "conf", "mountPath": "/etc/kyu-test/conf"},
+            {"name": "work", "mountPath": "/kyu-test-data", "subPath": "inner"},
+            {"name": "conf", "mountPath": "/kyu-test-data/color", "subPath": "color"},
+        ]
+        script = (
+            "cat /etc/kyu-test/conf/color /kyu-test-data/color; test -e /etc/passwd && echo; echo x > /kyu-test-data/f"
+            ' && cat "$KYU_VOLUME_WORK/inner/f"; echo no > /etc/kyu-test/conf/color || echo read-only'
+        )
+        watched.runtime.start(pod("a", shell(script, volumeMounts=mounts), volumes=volumes))
+        status = await watched.over("a")
+        assert status["phase"] == "Succeeded", status
+        lines = (await watched.text("a")).splitlines()
+        assert lines[:2] == ["blueblue", "x"]
+        assert "read-only" in lines
+        assert "kyu-test-data" not in os.listdir("/")
+        assert "kyu-test" not in os.listdir("/etc")
+
+
+async def test_a_failing_container_is_restarted_and_its_previous_log_is_kept(tmp_path: Path) -> None:
+    async with opened(tmp_path) as watched:
+        first = 'touch again; echo first; echo why > "$KYU_TERMINATION_LOG"; exit 4'
+        script = f"test -e again && {{ echo second; exit 0; }}; {first}"
+        watched.runtime.start(pod("a", shell(script), restartPolicy="OnFailure"))
+        status = await watched.over("a")
+        assert status["phase"] == "Succeeded"
+        main = status["containerStatuses"][0]
+        assert main["restartCount"] == 1
+        assert main["lastState"]["terminated"]["exitCode"] == 4
+        assert main["lastState"]["terminated"]["message"] == "why\n"
+        assert await watched.text("a") == "second\n"
+        assert await watched.text("a", previous=True) == "first\n"
+
+
+async def test_the_log_stands_in_for_a_message_on_request(tmp_path: Path) -> None:
+    async with opened(tmp_path) as watched:
+        policy = {"terminationMessagePolicy": "FallbackToLogsOnError"}
+        watched.runtime.start(pod("a", shell("echo the end is near; exit 1", **policy)))
+        assert terminated(await watched.over("a"))["message"] == "the end is near"
+
+
+async def test_the_deadline_of_a_pod(tmp_path: Path) -> None:
+    async with opened(tmp_path) as watched:
+        watched.runtime.start(pod("a", shell("sleep 1000"), activeDeadlineSeconds=0))
+        status = await watched.over("a")
+        assert (status["phase"], status["reason"]) == ("Failed", "DeadlineExceeded")
+
+
+async def test_logs_as_kubectl_asks_for_them(tmp_path: Path) -> None:
+    async with opened(tmp_path, podplan.Options(log_most_bytes=2000, log_most_files=3)) as watched:
+        watched.runtime.start(pod("a", shell("for i in $(seq 500); do echo line $i; done; printf end")))
+        await watched.over("a")
+        assert await watched.text("a", tail_lines=3) == "line 499\nline 500\nend"
+        assert await watched.text("a", tail_lines=0) == ""
+        everything = await watched.text("a")
+        # The oldest files went, the newest are whole.
+        assert everything.endswith("line 499\nline 500\nend")
+        assert "line 1\n" not in everything
+        stamped = (await watched.text("a", timestamps=True, tail_lines=1)).split(" ")
+        assert stamped[1] == "end"
+        age = datetime.now(UTC) - datetime.fromisoformat(stamped[0][:26] + "+00:00")
+        assert timedelta() < age < timedelta(minutes=1)
+        assert await watched.text("a", since=datetime.now(UTC) + timedelta(hours=1)) == ""
+        assert await watched.text("a", tail_lines=2, limit_bytes=6) == "line 5"
+
+
+async def test_following_a_log_ends_with_the_container(tmp_path: Path) -> None:
+    async with opened(tmp_path, podplan.Options(log_most_bytes=100)) as watched:
+        script = "for i in $(seq 30); do echo line $i; done; while ! test -e go; do sleep 0.01; done; echo last"
+        watched.runtime.start(pod("a", shell(script)))
+        await watched.until("a", "Running")
+        go = Path(watched.runtime.folder("uid-a")) / records.HOME / "go"
+        log = logs.find_log(watched.runtime.folder("uid-a"), "a", "main", previous=False)
+        assert isinstance(log, logs.Log)
+        text = b""
+        async for block in logs.stream(log, LogOptions(follow=True)):
+            text += block
+            if text.endswith(b"line 30\n"):
+                go.touch()
+        assert text.endswith(b"line 30\nlast\n")
+
+
+async def test_a_user_for_each_namespace(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    open_to_all(tmp_path)
+    async with opened(tmp_path, podplan.Options(user_per_namespace=True, first_user=2_000_000)) as watched:
+        volumes = {"volumes": [{"name": "v", "emptyDir": {}}]}
+        script = 'id -u; touch "$KYU_VOLUME_V/f" "$HOME/g" && echo mine; cat "$HOME/../plan.json" || echo hidden'
+        one, two = pod("a", shell(script), **volumes), pod("b", shell("id -u"))
+        two["metadata"]["namespace"] = "other"
+        watched.runtime.start(one)
+        await watched.over("a")
+        watched.runtime.start(two)
+        await watched.over("b")
+        text = await watched.text("a")
+        assert text.splitlines()[0] == "2000000"
+        assert "mine" in text
+        assert "hidden\n" in text
+        assert await watched.text("b") == "2000001\n"
+
+
+async def test_a_killed_launcher_is_replaced(tmp_path: Path) -> None:
+    async with opened(tmp_path) as watched:
+        watched.runtime.start(pod("a", shell("exit 0")))
+        await watched.over("a")
+        launcher = watched.runtime._launcher
+        assert launcher is not None
+        launcher.kill()
+        await launcher.wait()
+        watched.runtime.start(pod("b", shell("exit 0")))
+        assert (await watched.over("b"))["phase"] == "Succeeded"
+
+
+async def test_a_removed_pod_leaves_nothing(tmp_path: Path) -> None:
+    async with opened(tmp_path) as watched:
+        watched.runtime.start(pod("a", shell("echo hi", volumeMounts=[]), volumes=[{"name": "v", "emptyDir": {}}]))
+        await watched.over("a")
+        await watched.runtime.remove("uid-a")
+        assert os.listdir(tmp_path / "pods") == []
+        assert watched.runtime.uids() == []
+
+
+def open_to_all(folder: Path) -> None:
+    """Let other users pass through the folder and all above it."""
+    for part in (folder, *folder.parents):
+        if not part.stat().st_mode & 0o001:
+            part.chmod(part.stat().st_mode | 0o011)
+
+
+async def until_printed(watched: Watched, name: str, text: str) -> str:
+    """What a running container has printed, once it has printed this."""
+    log = logs.find_log(watched.runtime.folder(f"uid-{name}"), name, "main", previous=False)
+    assert isinstance(log, logs.Log)
+    printed = ""
+    async with asyncio.timeout(30):
+        async for block in logs.stream(log, LogOptions(follow=True)):
+            printed += block.decode()
+            if text in printed:
+                return printed
+    raise AssertionError(f"the container ended and printed {printed!r}")
