@@ -1,9 +1,8 @@
 """
-A loopback network of its own for each control plane.
+A loopback address of its own for each control plane.
 
-Linux answers on all of 127.0.0.0/8, so control plane *n* takes 127.64.n.0/24 and every part has a fixed port there: no
-two can want the same one, and none has to guess a free one. Services get their addresses from the same network, so what
-listens on a Service's address is reached without kube-proxy. A claim is a lock on a small file, which the kernel
+Linux answers on all of 127.0.0.0/8, so control plane *n* takes 127.64.n.1 and every part has a fixed port there: no
+two can want the same one, and none has to guess a free one. A claim is a lock on a small file, which the kernel
 releases when the process that holds it is gone. The ports are the usual ones plus 20000, because a cluster that the
 machine's owner runs may hold the usual ones on every address.
 
@@ -20,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-NETWORKS = range(1, 255)
+NUMBERS = range(1, 255)
 API_PORT = 26443
 ETCD_PORT = 22379
 ETCD_PEER_PORT = 22380
@@ -35,37 +34,30 @@ YUNIKORN_PORT = 29080
 
 
 class NoAddress(Exception):
-    """Every network is taken."""
+    """Every address is taken."""
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
-    """127.64.n.0/24, claimed until the file is closed."""
+class Claim:
+    """An address that is ours until the file is closed."""
 
-    number: int
-    claim: IO[str]
-
-    def address(self, host: int = 1) -> str:
-        return f"127.64.{self.number}.{host}"
-
-    @property
-    def cidr(self) -> str:
-        return f"127.64.{self.number}.0/24"
+    address: str
+    file: IO[str]
 
     def release(self) -> None:
-        self.claim.close()
+        self.file.close()
 
 
-def claim() -> Network:
-    folder = Path(tempfile.gettempdir()) / f"kyu-control-plane-networks-{os.getuid()}"
+def claim() -> Claim:
+    folder = Path(tempfile.gettempdir()) / f"kyu-control-plane-addresses-{os.getuid()}"
     folder.mkdir(exist_ok=True)
-    for number in NETWORKS:
-        file = (folder / str(number)).open("w")
-        network = Network(number, file)
-        if take(file) and is_free(network.address()):
-            return network
-        network.release()
-    raise NoAddress(f"all {len(NETWORKS)} loopback networks are taken: see {folder}")
+    for number in NUMBERS:
+        address = f"127.64.{number}.1"
+        claimed = Claim(address, (folder / address).open("w"))
+        if take(claimed.file) and is_free(address):
+            return claimed
+        claimed.release()
+    raise NoAddress(f"all {len(NUMBERS)} loopback addresses are taken: see {folder}")
 
 
 def take(file: IO[str]) -> bool:

@@ -1,8 +1,8 @@
 """
 The command line of each Kubernetes process of a control plane.
 
-Pure: a layout (folder, network, certificates on disk) in, arguments out. The flags say what differs from a cluster that
-must last: no leader election, no fsync, no limits that would make a test wait, and everything on the loopback network.
+Pure: a layout (folder, address, certificates on disk) in, arguments out. The flags say what differs from a cluster that
+must last: no leader election, no fsync, no limits that would make a test wait, and everything on the loopback address.
 
 Called by: controlplane.py.
 """
@@ -41,15 +41,15 @@ class Layout:
     """Where one control plane lives."""
 
     folder: Path
-    network: addresses.Network
+    address: str
 
     @property
     def server(self) -> str:
-        return f"https://{self.network.address()}:{addresses.API_PORT}"
+        return f"https://{self.address}:{addresses.API_PORT}"
 
     @property
     def etcd(self) -> str:
-        return f"http://{self.network.address()}:{addresses.ETCD_PORT}"
+        return f"http://{self.address}:{addresses.ETCD_PORT}"
 
     @property
     def kubeconfig(self) -> Path:
@@ -64,7 +64,7 @@ class Layout:
 
 
 def etcd(layout: Layout) -> list[str]:
-    peer = f"http://{layout.network.address()}:{addresses.ETCD_PEER_PORT}"
+    peer = f"http://{layout.address}:{addresses.ETCD_PEER_PORT}"
     return [
         str(parts.binary("etcd")),
         "--name=test",
@@ -83,7 +83,7 @@ def kube_apiserver(layout: Layout) -> list[str]:
     return [
         str(parts.binary("kube-apiserver")),
         f"--etcd-servers={layout.etcd}",
-        f"--bind-address={layout.network.address()}",
+        f"--bind-address={layout.address}",
         f"--secure-port={addresses.API_PORT}",
         f"--tls-cert-file={layout.certificate('server')}",
         f"--tls-private-key-file={layout.key('server')}",
@@ -100,7 +100,7 @@ def kube_apiserver(layout: Layout) -> list[str]:
         f"--proxy-client-cert-file={layout.certificate('aggregator')}",
         f"--proxy-client-key-file={layout.key('aggregator')}",
         "--authorization-mode=RBAC",
-        f"--service-cluster-ip-range={layout.network.cidr}",
+        "--service-cluster-ip-range=10.96.0.0/16",
         # The Endpoints of the Service "kubernetes" may not be loopback addresses, and no pod is there to use them.
         "--endpoint-reconciler-type=none",
         "--allow-privileged=true",
@@ -112,7 +112,7 @@ def kube_controller_manager(layout: Layout) -> list[str]:
     return [
         str(parts.binary("kube-controller-manager")),
         f"--kubeconfig={layout.kubeconfig}",
-        f"--bind-address={layout.network.address()}",
+        f"--bind-address={layout.address}",
         f"--secure-port={addresses.CONTROLLER_MANAGER_PORT}",
         f"--cert-dir={layout.folder / 'kube-controller-manager'}",
         f"--controllers={','.join(CONTROLLERS)}",
@@ -129,7 +129,7 @@ def kube_scheduler(layout: Layout) -> list[str]:
     return [
         str(parts.binary("kube-scheduler")),
         f"--kubeconfig={layout.kubeconfig}",
-        f"--bind-address={layout.network.address()}",
+        f"--bind-address={layout.address}",
         f"--secure-port={addresses.SCHEDULER_PORT}",
         f"--cert-dir={layout.folder / 'kube-scheduler'}",
         "--leader-elect=false",

@@ -27,7 +27,7 @@ def kueue_plane() -> Iterator[ControlPlane]:
     """Kubernetes with two nodes of 8 CPUs, and upstream Kueue as released: webhooks, roles, visibility."""
     require(*EVERYTHING, "kueue")
     with ControlPlane.start(*EVERYTHING) as running:
-        running.add_nodes(["node-1", "node-2"], {"cpu": "8", "memory": "32Gi"})
+        running.add_nodes(["node-1", "node-2"], {"cpu": "8", "memory": "32Gi"}, {"pool": "main"})
         kueue.start(running)
         yield running
 

@@ -1,5 +1,5 @@
 """
-One control plane: a folder, a loopback network, and the processes of the parts that were asked for.
+One control plane: a folder, a loopback address, and the processes of the parts that were asked for.
 
 ``ControlPlane.start`` returns when the API server is ready and every part answers; ``stop``, or the end of the test run
 however it ends, leaves nothing behind. Kueue and YuniKorn are added to a running control plane by their own files.
@@ -21,6 +21,7 @@ from types import TracebackType
 import yaml
 
 from tests.cluster import addresses, certificates, client, commands, nodes
+from tests.cluster.addresses import Claim
 from tests.cluster.certificates import KeyPair
 from tests.cluster.client import ApiError, Client
 from tests.cluster.commands import Layout
@@ -52,6 +53,7 @@ class NotReady(Exception):
 class ControlPlane:
     """A running control plane. Use as a context manager, or call ``stop``."""
 
+    claim: Claim
     layout: Layout
     processes: Processes
     authority: KeyPair
@@ -60,18 +62,18 @@ class ControlPlane:
     @classmethod
     def start(cls, *wanted: str) -> ControlPlane:
         """etcd and the API server, and those of EVERYTHING that are named."""
-        network = addresses.claim()
+        claim = addresses.claim()
         processes = Processes.begin()
-        layout = Layout(processes.folder, network)
+        layout = Layout(processes.folder, claim.address)
         authority = write_certificates(layout)
         admin = write_user(layout, authority, "admin", ["system:masters"])
-        plane = cls(layout, processes, authority, admin)
+        plane = cls(claim, layout, processes, authority, admin)
         try:
             plane.start_server()
             for part in wanted:
                 processes.start(part, COMMAND_BY_PART[part](layout))
             for part in wanted:
-                plane.wait_until_healthy(part, HEALTH_BY_PART[part].format(network.address()))
+                plane.wait_until_healthy(part, HEALTH_BY_PART[part].format(claim.address))
         except BaseException:
             plane.stop()
             raise
@@ -123,7 +125,7 @@ class ControlPlane:
     def stop(self) -> None:
         self.admin.close()
         self.processes.end()
-        self.layout.network.release()
+        self.claim.release()
 
     def __enter__(self) -> ControlPlane:
         return self
@@ -136,7 +138,7 @@ class ControlPlane:
 
 def write_certificates(layout: Layout) -> KeyPair:
     authority = certificates.authority("kyu-tests")
-    hosts = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost", layout.network.address()]
+    hosts = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost", layout.address]
     write_pair(layout, "authority", authority)
     write_pair(layout, "server", certificates.server(authority, hosts))
     write_pair(layout, "aggregator", certificates.user(authority, "aggregator", []))

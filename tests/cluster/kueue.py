@@ -2,8 +2,8 @@
 Upstream Kueue on a control plane: its own installation, with the process outside instead of in a Deployment.
 
 The manifests are those that Kueue's release renders, and the process signs in as Kueue's service account, so its roles
-hold. What a cluster would do for it is done here: its Services get loopback addresses on which the process listens
-itself (no kube-proxy is there), and the Secret with its certificate is filled and put in a folder (nor is a kubelet).
+hold. What a cluster would do for it is done here: its Services lead to the process, and the Secret with its certificate
+is filled and put in a folder.
 
 Called by: the tests, __main__.py, measure.py.
 Kueue: config/default, cmd/kueue/main.go, pkg/util/cert.
@@ -13,13 +13,11 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
 from tests.cluster import addresses, certificates, client, parts
-from tests.cluster.addresses import Network
 from tests.cluster.certificates import KeyPair
 from tests.cluster.client import Manifest
 from tests.cluster.controlplane import ControlPlane, write_user
@@ -33,19 +31,10 @@ WEBHOOK_SECRET = "kueue-webhook-server-cert"
 VISIBILITY_SERVICE = "kueue-visibility-server"
 METRICS_SERVICE = "kueue-controller-manager-metrics-service"
 
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where the process listens for one of its Services: a host of the control plane's network, and a port."""
-
-    host: int
-    port: int
-
-
-ENDPOINT_BY_SERVICE = {
-    WEBHOOK_SERVICE: Endpoint(10, addresses.KUEUE_WEBHOOK_PORT),
-    VISIBILITY_SERVICE: Endpoint(11, addresses.KUEUE_VISIBILITY_PORT),
-    METRICS_SERVICE: Endpoint(12, addresses.KUEUE_METRICS_PORT),
+PORT_BY_SERVICE = {
+    WEBHOOK_SERVICE: addresses.KUEUE_WEBHOOK_PORT,
+    VISIBILITY_SERVICE: addresses.KUEUE_VISIBILITY_PORT,
+    METRICS_SERVICE: addresses.KUEUE_METRICS_PORT,
 }
 # Kueue looks for a CA of this name in the Secret, and makes a new one when it does not find it.
 AUTHORITY = "kueue-ca"
@@ -84,25 +73,24 @@ def run(plane: ControlPlane, configuration: Manifest) -> None:
     command = [str(parts.binary(NAME)), f"--config={settings}", f"--kubeconfig={kubeconfig}", "--zap-log-level=2"]
     plane.processes.start(NAME, command)
     plane.wait_until_healthy(NAME, f"http://{health_address(plane)}/readyz")
+    for name in ("v1beta1.visibility.kueue.x-k8s.io", "v1beta2.visibility.kueue.x-k8s.io"):
+        plane.admin.until(client.has("Available"), "apiregistration.k8s.io/v1", "APIService", name)
 
 
 def default_configuration(plane: ControlPlane) -> Manifest:
-    network = plane.layout.network
-    webhook, visibility, metrics = (
-        ENDPOINT_BY_SERVICE[name] for name in (WEBHOOK_SERVICE, VISIBILITY_SERVICE, METRICS_SERVICE)
-    )
+    address = plane.layout.address
     return {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
         "kind": "Configuration",
         "namespace": NAMESPACE,
         "health": {"healthProbeBindAddress": health_address(plane)},
-        "metrics": {"bindAddress": f"{network.address(metrics.host)}:{metrics.port}"},
+        "metrics": {"bindAddress": f"{address}:{PORT_BY_SERVICE[METRICS_SERVICE]}"},
         "webhook": {
-            "host": network.address(webhook.host),
-            "port": webhook.port,
+            "host": address,
+            "port": PORT_BY_SERVICE[WEBHOOK_SERVICE],
             "certDir": str(certificate_folder(plane)),
         },
-        "visibilityServer": {"bindAddress": network.address(visibility.host), "bindPort": visibility.port},
+        "visibilityServer": {"bindAddress": address, "bindPort": PORT_BY_SERVICE[VISIBILITY_SERVICE]},
         "leaderElection": {"leaderElect": False},
         "internalCertManagement": {
             "enable": True,
@@ -116,7 +104,7 @@ def default_configuration(plane: ControlPlane) -> Manifest:
 
 
 def health_address(plane: ControlPlane) -> str:
-    return f"{plane.layout.network.address()}:{addresses.KUEUE_HEALTH_PORT}"
+    return f"{plane.layout.address}:{addresses.KUEUE_HEALTH_PORT}"
 
 
 def merged(base: Manifest, change: Manifest) -> Manifest:
@@ -138,17 +126,11 @@ def installation(plane: ControlPlane, *, webhooks: bool) -> Iterator[Manifest]:
         if kind in ("Deployment", "Secret") or (kind in WEBHOOK_KINDS and not webhooks):
             continue
         if kind == "Service":
-            lead_service(manifest, plane.layout.network)
+            # There is no kube-proxy: the Service is another name for the address on which the process listens.
+            manifest["spec"] = {"type": "ExternalName", "externalName": plane.layout.address}
         for reference in service_references(manifest):
-            reference["port"] = ENDPOINT_BY_SERVICE[reference["name"]].port
+            reference["port"] = PORT_BY_SERVICE[reference["name"]]
         yield manifest
-
-
-def lead_service(manifest: Manifest, network: Network) -> None:
-    """The Service's own address and port are where the process listens, as no kube-proxy translates them."""
-    endpoint = ENDPOINT_BY_SERVICE[manifest["metadata"]["name"]]
-    manifest["spec"]["clusterIP"] = network.address(endpoint.host)
-    manifest["spec"]["ports"] = [{"name": "https", "port": endpoint.port}]
 
 
 def service_references(manifest: Manifest) -> Iterator[Manifest]:

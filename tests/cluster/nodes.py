@@ -26,9 +26,8 @@ def command(layout: Layout) -> list[str]:
         f"--kubeconfig={layout.kubeconfig}",
         f"--config={STAGES}",
         "--manage-all-nodes=true",
-        f"--server-address={layout.network.address()}:{addresses.KWOK_PORT}",
+        f"--server-address={layout.address}:{addresses.KWOK_PORT}",
         "--node-lease-duration-seconds=40",
-        f"--cidr={layout.network.cidr}",
     ]
 
 

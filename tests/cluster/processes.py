@@ -21,7 +21,8 @@ from pathlib import Path
 from tests.cluster import guard
 from tests.cluster.guard import Reply, Request
 
-LOG_LINES = 40
+LOG_LINES = 20
+LINE_CHARACTERS = 300
 
 
 class ProcessEnded(Exception):
@@ -94,7 +95,7 @@ class Processes:
 
     def log_tail(self, name: str) -> str:
         lines = self.log(name).read_text(errors="replace").splitlines()
-        return "\n".join(lines[-LOG_LINES:])
+        return "\n".join(line[:LINE_CHARACTERS] for line in lines[-LOG_LINES:])
 
     def resident_bytes(self) -> dict[str, int]:
         """The memory of each process that only it uses or that it counts as its own (VmRSS)."""

@@ -171,9 +171,10 @@ def wait_for_placeholders(admin: Client, application: str, wanted: int) -> None:
     """Until so many of the pods by which YuniKorn reserves a gang's room have a node."""
     scheduled: set[str] = set()
     path = admin.path("v1", "Pod", None, "default")
-    for event in admin.watch(path, {"labelSelector": f"applicationId={application},!job-name"}, 60):
-        if has("PodScheduled")(event["object"]):
-            scheduled.add(event["object"]["metadata"]["name"])
+    for event in admin.watch(path, {}, 60):
+        name = event["object"]["metadata"]["name"]
+        if name.startswith(f"tg-{application}-") and has("PodScheduled")(event["object"]):
+            scheduled.add(name)
         if len(scheduled) >= wanted:
             return
     raise client.Timeout(f"only {sorted(scheduled)} of {wanted} placeholders have a node")

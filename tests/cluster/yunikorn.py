@@ -40,7 +40,7 @@ def start(plane: ControlPlane, queues: Manifest = QUEUES, settings: Mapping[str,
     plane.admin.apply(
         [config_map("yunikorn-defaults", {}), config_map("yunikorn-configs", configuration(queues, settings))]
     )
-    address = f"{plane.layout.network.address()}:{addresses.YUNIKORN_PORT}"
+    address = f"{plane.layout.address}:{addresses.YUNIKORN_PORT}"
     environment = {"KUBECONFIG": str(plane.kubeconfig), "NAMESPACE": NAMESPACE}
     plane.processes.start(NAME, [str(parts.binary(NAME)), f"-ready-address={address}"], environment)
     plane.wait_until_healthy(NAME, f"http://{address}/readyz")
