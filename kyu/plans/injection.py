@@ -17,7 +17,6 @@ from kyu.api.kueue import PodSetAssignment, PodSetUpdate, ResourceFlavor, Worklo
 from kyu.api.meta import Json, Key
 from kyu.kinds import metadata
 from kyu.kinds.templates import PodSet, PodSetInfo
-from kyu.plans.unit import Unit
 
 # While a job runs its templates carry what admission added; only these say whether it is still the same job.
 CONTENT = ("initContainers", "containers", "runtimeClassName", "priorityClassName", "overhead", "resourceClaims")
@@ -88,14 +87,19 @@ def originals(raw: Json) -> list[PodSet]:
     ]
 
 
-def same_pods(unit: Unit, pod_sets: Sequence[PodSet], raw: Json, *, admitted: bool) -> bool:
+def is_injected(pod_sets: Sequence[PodSet]) -> bool:
+    """Do the templates carry what an admission added? Its mark is the name of the Workload."""
+    return any(metadata.WORKLOAD in metadata.annotations_of(pod_set.template) for pod_set in pod_sets)
+
+
+def same_pods(pod_sets: Sequence[PodSet], raw: Json) -> bool:
     """Does the Workload still say what the job asks for?"""
     asked = originals(raw)
     if [pod_set.name for pod_set in pod_sets] != [pod_set.name for pod_set in asked]:
         return False
-    started = admitted and not unit.is_suspended()
+    injected = is_injected(pod_sets)
     for now, before in zip(pod_sets, asked, strict=True):
-        if started:
+        if injected:
             counts = now.count == before.count or before.min_count is not None
             same = all(spec(now).get(field) == spec(before).get(field) for field in CONTENT)
         else:

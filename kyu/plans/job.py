@@ -219,7 +219,7 @@ def follow_changes(this: Round) -> list[Action] | None:
         return None
     spec: Json = {}
     reserved = is_true(workload.status.conditions, "QuotaReserved")
-    if not injection.same_pods(this.unit, pod_sets, this.raw or {}, admitted=this.is_admitted):
+    if not injection.same_pods(pod_sets, this.raw or {}):
         if reserved:
             stopping = this.unit.stop("The job changed; it does not match its Workload any more")
             return [*stopping, Delete(Ref(Workload.KIND, workload.key))]
@@ -251,14 +251,22 @@ def stop_evicted(this: Round) -> list[Action] | None:
     return [*this.unit.restore(injection.originals(this.raw or {})), *written(edit)]
 
 
+def take_back(this: Round) -> list[Action] | None:
+    """Stopped, but its templates still carry what an admission wrote."""
+    if this.is_admitted or this.raw is None or not this.unit.is_suspended() or this.unit.is_active():
+        return None
+    pod_sets = this.unit.pod_sets()
+    if isinstance(pod_sets, Incomplete) or not injection.is_injected(pod_sets):
+        return None
+    return this.unit.restore(injection.originals(this.raw)) or None
+
+
 def hold_back(this: Round) -> list[Action] | None:
     """Not admitted: it must not run, whoever unsuspended it."""
     if this.is_admitted:
         return None
     if stopping := this.unit.stop("Not admitted by cluster queue"):
         return [*stopping, this.unit.event("Stopped", "Not admitted by cluster queue")]
-    if this.unit.is_suspended() and not this.unit.is_active() and this.raw is not None:
-        return this.unit.restore(injection.originals(this.raw))
     return []
 
 
@@ -315,8 +323,9 @@ RULES: tuple[Callable[[Round], list[Action] | None], ...] = (
     create,
     leave_with_workload,
     finished_without_job,
-    follow_changes,
     stop_evicted,
+    take_back,
+    follow_changes,
     hold_back,
     start,
     report,

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import copy
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Literal
 
 from kyu.api.actions import Patch
 from kyu.api.meta import Json, Kind, Ref
 from kyu.api.meta import Key as ObjectKey
+from kyu.kinds.fields import merge_patch
 
 # A condition's message is cut here, as Kueue does, so that a status never outgrows what a server takes.
 LONGEST_MESSAGE = 32 * 1024
@@ -61,15 +62,13 @@ class StatusEdit:
             self.status["conditions"] = conditions
 
     def patch(self, kind: Kind) -> Patch | None:
-        before: Json = self.raw.get("status") or {}
-        changed = {field: value for field, value in self.status.items() if before.get(field) != value}
-        removed = {field: None for field in before if field not in self.status}
-        if not changed and not removed:
+        change = merge_patch(self.raw.get("status") or {}, self.status)
+        if not change:
             return None
         metadata = self.raw["metadata"]
         return Patch(
             ref=Ref(kind, ObjectKey(metadata.get("namespace", ""), metadata["name"])),
-            patch={"status": {**changed, **removed}},
+            patch={"status": change},
             subresource="status",
             resource_version=metadata.get("resourceVersion", ""),
         )
@@ -84,8 +83,3 @@ def parse_time(text: str | None) -> datetime | None:
     if not text:
         return None
     return datetime.fromisoformat(text.replace("Z", "+00:00"))
-
-
-def with_value(values: list[Any], value: Any) -> list[Any]:
-    """The list with the value in it once, order kept."""
-    return values if value in values else [*values, value]

@@ -1,5 +1,5 @@
 """
-What happens to a job when it is created or changed, before it is stored: its queue, suspension, gates; and what is refused.
+What happens to a job before it is stored: it gets its queue, its suspension, its gates; and what is refused.
 
 The same function stands behind the embedded server's admission and behind webhooks on a cluster.
 
@@ -61,7 +61,9 @@ def marks(obj: Json) -> list[tuple[str, str]]:
     for slot in kind.slots(obj) if kind else ():
         assert kind is not None
         spec = kind.template(obj, slot).get("spec") or {}
-        for toleration in spec.get("tolerations") or ():
-            if toleration.get("key") == POOL_TOLERATION:
-                found.append((f"{slot.name}.spec.tolerations", str(toleration.get("value", ""))))
+        found += [
+            (f"{slot.name}.spec.tolerations", str(toleration.get("value", "")))
+            for toleration in spec.get("tolerations") or ()
+            if toleration.get("key") == POOL_TOLERATION
+        ]
     return found
