@@ -19,7 +19,7 @@ from kyu.api.queues import GROUP, IMMUTABLE, VERSION
 PROVISIONING_CONTROLLER = "kueue.x-k8s.io/provisioning-request"
 MULTIKUEUE_CONTROLLER = "kueue.x-k8s.io/multikueue"
 
-ClusterName: TypeAlias = Annotated[str, Field(min_length=1, max_length=256)]
+ClusterName: TypeAlias = Annotated[str, Field(max_length=256)]
 
 
 class AdmissionCheckParametersReference(Wire, frozen=True):

@@ -77,7 +77,7 @@ class ContainerPort(Wire, frozen=True):
 
 
 class Container(Wire, frozen=True):
-    name: str = ""
+    name: Annotated[str, Field(required=True)] = ""
     """Name, unique in the pod."""
     image: str = ""
     """Image to run."""
@@ -151,9 +151,9 @@ class PodResourceClaim(Wire, frozen=True):
 
 
 class PodSpec(Wire, frozen=True):
-    containers: tuple[Container, ...] = ()
+    containers: Annotated[tuple[Container, ...], Field(required=True, list_type="map", list_keys=("name",))] = ()
     """Containers that run together."""
-    init_containers: tuple[Container, ...] = ()
+    init_containers: Annotated[tuple[Container, ...], Field(list_type="map", list_keys=("name",))] = ()
     """Containers that run before the others, one after another; and sidecars."""
     overhead: ResourceList = {}
     """What the runtime itself needs for each pod."""

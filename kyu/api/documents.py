@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -63,6 +63,25 @@ def parse(text: str) -> list[Document]:
         except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
             pass  # several values, or YAML's own braces; and if it is a fault, YAML knows its line
     return [document for document in _Builder().documents(text) if document.value is not None]
+
+
+def render(values: Iterable[Any]) -> str:
+    """The values as YAML documents, in the order in which they were built, so that ``parse`` gives them back."""
+    return yaml.dump_all(values, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True, explicit_start=True)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Repeats what occurs twice instead of naming it, and quotes each text that would be read as something else."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+    def represent_text(self, text: str) -> yaml.ScalarNode:
+        looks_like = _resolve(text) if text not in _NOT_NUMBERS else None
+        return self.represent_scalar(_STRING_TAG, text, style=None if looks_like == text else '"')
+
+
+_Dumper.add_representer(str, _Dumper.represent_text)
 
 
 def line_of(text: str, number: int, path: str) -> int:
@@ -178,7 +197,9 @@ class _Builder:
         if event.tag not in _TAGS:
             raise self._error(f"the tag {event.tag} has no meaning in JSON")
         is_text = not event.implicit[0] and event.tag in (None, "!", _STRING_TAG)
-        value = event.value if is_text else self._resolve(event.value)
+        if not is_text and event.value.lstrip("+-") in _NOT_NUMBERS:
+            raise self._error(f"{event.value} is not a number that JSON has")
+        value = event.value if is_text else _resolve(event.value)
         if event.anchor is not None:
             self.anchors[event.anchor] = (value, 1)
         if self.stack and isinstance(self.stack[-1].value, dict) and self.stack[-1].key is None:
@@ -233,20 +254,17 @@ class _Builder:
             self.found_depth = depth
             self.found_line = frame.key_line if isinstance(frame.value, dict) else self.line
 
-    def _resolve(self, text: str) -> Any:
-        """A value that was written without quotes."""
-        if text in _NULLS:
-            return None
-        if text in _BOOLEANS:
-            return _BOOLEANS[text]
-        if text[0] not in "+-.0123456789":
-            return text
-        if text.lstrip("+-") in _NOT_NUMBERS:
-            raise self._error(f"{text} is not a number that JSON has")
-        return _number(text)
-
     def _error(self, detail: str) -> DocumentError:
         return DocumentError(detail, max(self.number, 1), self.line)
+
+
+def _resolve(text: str) -> Any:
+    """A value that was written without quotes."""
+    if text in _NULLS:
+        return None
+    if text in _BOOLEANS:
+        return _BOOLEANS[text]
+    return _number(text) if text[0] in "+-.0123456789" else text
 
 
 def _number(text: str) -> Any:

@@ -40,6 +40,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     pattern: str = ""
     format: str = ""
     list_type: Literal["", "atomic", "set", "map"] = ""
+    map_type: Literal["", "atomic"] = ""
     list_keys: tuple[str, ...] = ()
     items: Field | None = None
     rules: tuple[Rule, ...] = ()

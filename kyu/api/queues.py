@@ -73,7 +73,7 @@ class ResourceFlavorSpec(Wire, frozen=True):
         Rule("!has(oldSelf.topologyName) || has(self.topologyName)", "topologyName cannot be removed"),
     )
 
-    node_labels: Annotated[dict[str, str], Field(max_properties=8)] = {}
+    node_labels: Annotated[dict[str, str], Field(max_properties=8, map_type="atomic")] = {}
     """Labels of the nodes of this flavor. They are added to the node selector of admitted pods."""
     node_taints: Annotated[tuple[Taint, ...], Field(list_type="atomic", max_items=8, rules=TAINT_RULES)] = ()
     """Taints of the nodes of this flavor. Only pods that tolerate those of NoSchedule and NoExecute are offered it."""

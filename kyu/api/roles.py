@@ -1,0 +1,96 @@
+"""
+The ClusterRoles that administrators hand out: who may edit queues, who may submit jobs.
+
+Two roles collect the others by label: ``batch-admin`` for those who own the queues, ``batch-user`` for those who use
+them. Each kind has an editor and a viewer role of its own, which a site can also bind alone.
+
+Used by: `kyu manifests`. Kueue: config/components/rbac
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from kyu.api import kueue
+from kyu.api.meta import Json, Kind
+
+ADMIN_LABEL = "rbac.kueue.x-k8s.io/batch-admin"
+USER_LABEL = "rbac.kueue.x-k8s.io/batch-user"
+_EDIT = ["create", "delete", "get", "list", "patch", "update", "watch"]
+_VIEW = ["get", "list", "watch"]
+_VISIBILITY_GROUP = "visibility.kueue.x-k8s.io"
+
+
+class Access(msgspec.Struct, frozen=True):
+    """A kind that people get rights to, and what users may do with it besides administrators."""
+
+    kind: Kind
+    users: str = ""
+
+
+_QUEUE_KINDS = (
+    Access(kueue.ClusterQueue.KIND),
+    Access(kueue.Cohort.KIND),
+    Access(kueue.LocalQueue.KIND, users="viewer"),
+    Access(kueue.ResourceFlavor.KIND),
+    Access(kueue.Topology.KIND),
+    Access(kueue.Workload.KIND, users="viewer"),
+)
+_JOB_KINDS = (
+    Access(Kind("batch", "v1", "Job", "jobs"), users="editor"),
+    Access(Kind("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets"), users="editor"),
+    Access(Kind("kubeflow.org", "v2beta1", "MPIJob", "mpijobs"), users="editor"),
+    Access(Kind("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs"), users="editor"),
+    Access(Kind("kubeflow.org", "v1", "TFJob", "tfjobs"), users="editor"),
+    Access(Kind("kubeflow.org", "v1", "XGBoostJob", "xgboostjobs"), users="editor"),
+    Access(Kind("kubeflow.org", "v1", "PaddleJob", "paddlejobs"), users="editor"),
+    Access(Kind("kubeflow.org", "v1", "JAXJob", "jaxjobs"), users="editor"),
+    Access(Kind("trainer.kubeflow.org", "v1alpha1", "TrainJob", "trainjobs"), users="editor"),
+    Access(Kind("ray.io", "v1", "RayJob", "rayjobs"), users="editor"),
+    Access(Kind("ray.io", "v1", "RayCluster", "rayclusters"), users="editor"),
+    Access(Kind("ray.io", "v1", "RayService", "rayservices"), users="editor"),
+    Access(Kind("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets"), users="editor"),
+    Access(Kind("sparkoperator.k8s.io", "v1beta2", "SparkApplication", "sparkapplications"), users="editor"),
+)
+
+
+def cluster_roles() -> list[Json]:
+    """All roles, the two collecting ones first."""
+    roles = [_collecting("kueue-batch-admin-role", ADMIN_LABEL), _collecting("kueue-batch-user-role", USER_LABEL)]
+    for access in (*_QUEUE_KINDS, *_JOB_KINDS):
+        roles += [_kind_role(access, "editor"), _kind_role(access, "viewer")]
+    roles += [_pending_role("clusterqueues", "cq", [ADMIN_LABEL])]
+    roles += [_pending_role("localqueues", "lq", [ADMIN_LABEL, USER_LABEL])]
+    return roles
+
+
+def _collecting(name: str, label: str) -> Json:
+    return {
+        **_role(name, []),
+        "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {label: "true"}}]},
+        "rules": [],
+    }
+
+
+def _kind_role(access: Access, what: str) -> Json:
+    """Administrators edit everything; users get what the table says."""
+    labels = [ADMIN_LABEL] if what == "editor" else []
+    labels += [USER_LABEL] if what == access.users else []
+    kind = access.kind
+    rules = [
+        {"apiGroups": [kind.group], "resources": [kind.plural], "verbs": _EDIT if what == "editor" else _VIEW},
+        {"apiGroups": [kind.group], "resources": [f"{kind.plural}/status"], "verbs": ["get"]},
+    ]
+    return {**_role(f"kueue-{kind.kind.lower()}-{what}-role", labels), "rules": rules}
+
+
+def _pending_role(plural: str, short: str, labels: list[str]) -> Json:
+    rule = {"apiGroups": [_VISIBILITY_GROUP], "resources": [f"{plural}/pendingworkloads"], "verbs": ["get"]}
+    return {**_role(f"kueue-pending-workloads-{short}-viewer-role", labels), "rules": [rule]}
+
+
+def _role(name: str, labels: list[str]) -> Json:
+    metadata: Json = {"name": name}
+    if labels:
+        metadata["labels"] = dict.fromkeys(labels, "true")
+    return {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": metadata}
