@@ -1,7 +1,7 @@
 """
 Conditions in the status of a job, as JSON.
 
-A condition keeps its time of change while its status stays the same; setting it again with another status moves it.
+A condition keeps its place and its time of change while its status stays the same.
 
 Used by: the kinds. Kubernetes: meta/v1 Condition, and the older condition types of jobs, which have the same fields.
 """
@@ -9,10 +9,12 @@ Used by: the kinds. Kubernetes: meta/v1 Condition, and the older condition types
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from kyu.api.meta import Json
 from kyu.kinds import fields
+
+Status: TypeAlias = Literal["True", "False"]
 
 
 def find(obj: Json, type_: str) -> Json | None:
@@ -30,17 +32,15 @@ def message(obj: Json, type_: str) -> str:
 
 
 def with_condition(
-    conditions: list[Json], type_: str, status: Literal["True", "False"], *, reason: str, message: str, now: datetime
+    conditions: list[Json], type_: str, status: Status, *, reason: str, message: str, now: datetime
 ) -> list[Json]:
-    """The list with this condition set; the others stay in their order."""
+    """The list with this condition set. One that is new or changes its status goes to the end, as the latest."""
     wanted: Json = {"type": type_, "status": status, "reason": reason, "message": message}
     present = next((c for c in conditions if c.get("type") == type_), None)
-    if present is None:
-        return [*conditions, {**wanted, "lastTransitionTime": timestamp(now)}]
-    moved = present.get("status") != status
-    time = timestamp(now) if moved else present.get("lastTransitionTime", timestamp(now))
-    changed = {**present, **wanted, "lastTransitionTime": time}
-    return [changed if c is present else c for c in conditions]
+    if present is not None and present.get("status") == status:
+        return [{**c, **wanted} if c is present else c for c in conditions]
+    others = [c for c in conditions if c is not present]
+    return [*others, {**(present or {}), **wanted, "lastTransitionTime": timestamp(now)}]
 
 
 def timestamp(now: datetime) -> str:

@@ -53,6 +53,9 @@ def text_at(obj: Json, path: Path) -> str:
 
 def with_value(obj: Json, path: Path, value: object) -> Json:
     """A copy of the object with the value at the path; only what lies on the path is copied."""
+    if not path:
+        assert isinstance(value, dict), "an object is replaced by an object"
+        return value
     step, rest = path[0], path[1:]
     if not rest:
         return {**obj, str(step): value}

@@ -15,10 +15,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Literal
 
 from kyu.api.errors import FieldError
-from kyu.api.meta import Json, Kind, Ref
+from kyu.api.meta import Json, Key, Kind, Ref
 from kyu.kinds import conditions, fields, metadata, pods, templates, validation
 from kyu.kinds.templates import NO_RANKS, Conflict, Mismatch, PodSet, PodSetInfo, Ranks
 
@@ -79,6 +79,10 @@ class JobKind(ABC):
     may_be_elastic: bool = False
     # A pod that runs cannot be suspended: such kinds are stopped by deleting their pods.
     stops_by_deletion: bool = False
+    # Most have one Workload; some are queued as pods or as the Jobs that they make.
+    queued_as: Literal["itself", "its pods", "its jobs"] = "itself"
+    # The value of managedBy that means the usual controller of the kind.
+    own_manager: str = ""
 
     @property
     def kind(self) -> Kind:
@@ -106,6 +110,10 @@ class JobKind(ABC):
             request = templates.topology_request(template, slot.ranks)
             sets.append(PodSet(slot.name, template, slot.count, slot.min_count, request))
         return sets
+
+    def workloads(self, obj: Json) -> list[tuple[str, list[PodSet]]]:
+        """The names and pod sets of its Workloads: one, unless it is queued in parts or through others."""
+        return [(self.workload_name(obj), self.pod_sets(obj))]
 
     def queue_name(self, obj: Json) -> str:
         return metadata.queue_name(obj)
@@ -208,9 +216,6 @@ class JobKind(ABC):
             obj = fields.with_value(obj, path, metadata.MULTI_KUEUE)
         return obj
 
-    # The value of managedBy that means the kind's usual controller.
-    own_manager: str = ""
-
     def has_own_manager(self, obj: Json, path: fields.Path) -> bool:
         return fields.text_at(obj, path) in ("", self.own_manager)
 
@@ -245,11 +250,19 @@ class JobKind(ABC):
         return []
 
     def status_from_pods(self, obj: Json, its_pods: Sequence[Json], now: datetime) -> Json:
-        """The status, computed from its pods, as a merge patch of the status alone."""
-        return {}
+        """What changes in its status by the state of its pods: a merge patch of the status, empty if nothing."""
+        return self.status_patch(obj, self.status_of(obj, its_pods, now))
 
     def status_from_children(self, obj: Json, children: Sequence[Json], now: datetime) -> Json:
-        """The status, computed from its children, as a merge patch of the status alone."""
+        """As ``status_from_pods``, for kinds that run through other objects."""
+        return self.status_patch(obj, self.status_of(obj, children, now))
+
+    def status_patch(self, obj: Json, status: Json) -> Json:
+        present = fields.json_at(obj, ("status",))
+        return fields.merge_patch(present, {**present, **status})
+
+    def status_of(self, obj: Json, parts: Sequence[Json], now: datetime) -> Json:
+        """The fields of its status that its pods or children decide; none for kinds that another controller runs."""
         return {}
 
     def surplus_pods(self, obj: Json, its_pods: Sequence[Json]) -> list[str]:
@@ -261,6 +274,12 @@ class JobKind(ABC):
         wanted = {plan.name for plan in self.pods_of(obj)}
         return [metadata.name_of(pod) for pod in its_pods if metadata.name_of(pod) not in wanted]
 
+    def surplus_children(self, obj: Json, children: Sequence[Json]) -> list[Ref]:
+        """The children that must go: all while suspended. What is over keeps them, for their logs and their status."""
+        if not self.is_suspended(obj):
+            return []
+        return [child_ref(child) for child in children]
+
 
 def finished_by(obj: Json, succeeded: str, failed: str) -> Finished | None:
     """Most kinds tell their end by one of two conditions."""
@@ -271,7 +290,9 @@ def finished_by(obj: Json, succeeded: str, failed: str) -> Finished | None:
     return None
 
 
-def container(template: Json, position: int = 0) -> dict[str, Any]:
-    """A container of a template; empty where there is none."""
-    listed = fields.list_at(template, ("spec", "containers"))
-    return listed[position] if position < len(listed) else {}
+def child_ref(child: Json) -> Ref:
+    """A reference to an object of any kind; the plural is made as Kubernetes makes it, by adding an s."""
+    group, _, version = str(child["apiVersion"]).rpartition("/")
+    kind = str(child["kind"])
+    key = Key(fields.text_at(child, ("metadata", "namespace")), metadata.name_of(child))
+    return Ref(Kind(group, version, kind, f"{kind.lower()}s"), key)

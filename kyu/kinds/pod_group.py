@@ -99,16 +99,13 @@ def pod_set(pod: Json, count: int) -> PodSet:
 
 def disagreement(members: Sequence[Json], first: Json) -> Incomplete | None:
     for pod in members:
-        if metadata.queue_name(pod) != metadata.queue_name(first):
-            return Incomplete(
-                f"pods {metadata.name_of(first)!r} and {metadata.name_of(pod)!r} of one group have different queue names:"
-                f" {metadata.queue_name(first)!r} and {metadata.queue_name(pod)!r}"
-            )
-        if total_count(pod) != total_count(first):
-            return Incomplete(
-                f"pods {metadata.name_of(first)!r} and {metadata.name_of(pod)!r} of one group have different"
-                f" {metadata.POD_GROUP_TOTAL_COUNT}: {total_count(first)} and {total_count(pod)}"
-            )
+        pair = f"pods {metadata.name_of(first)!r} and {metadata.name_of(pod)!r} of one group"
+        queues = metadata.queue_name(first), metadata.queue_name(pod)
+        if queues[0] != queues[1]:
+            return Incomplete(f"{pair} have different queue names: {queues[0]!r} and {queues[1]!r}")
+        totals = total_count(first), total_count(pod)
+        if totals[0] != totals[1]:
+            return Incomplete(f"{pair} have different {metadata.POD_GROUP_TOTAL_COUNT}: {totals[0]} and {totals[1]}")
     return None
 
 

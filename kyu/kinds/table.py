@@ -7,23 +7,49 @@ Used by: plans (one controller for all rows), server (defaults, validation), wor
 from __future__ import annotations
 
 from kyu.api.meta import Json, Kind
+from kyu.kinds.app_wrapper import AppWrapper
 from kyu.kinds.job import Job
+from kyu.kinds.job_set import JobSet
 from kyu.kinds.kind import JobKind
+from kyu.kinds.leader_worker_set import LeaderWorkerSet
+from kyu.kinds.mini_cluster import MiniCluster
+from kyu.kinds.mpi_job import MPIJob
 from kyu.kinds.pod import Pod
-
-KINDS: tuple[JobKind, ...] = (
-    Job(),
-    Pod(),
-)
-
-_BY_API = {(kind.api_version, kind.kind): job_kind for job_kind in KINDS for kind in job_kind.kinds}
-_BY_FRAMEWORK = {job_kind.framework: job_kind for job_kind in KINDS if job_kind.framework}
-FRAMEWORKS = tuple(_BY_FRAMEWORK)
+from kyu.kinds.ray import RayCluster, RayJob, RayService
+from kyu.kinds.serving import Deployment, StatefulSet
+from kyu.kinds.spark_application import SparkApplication
+from kyu.kinds.through_jobs import CronJob
+from kyu.kinds.train_job import TrainJob
+from kyu.kinds.training import TRAINING_KINDS
 
 
 def find(obj: Json) -> JobKind | None:
     """The kind of an object, if it is a job."""
     return _BY_API.get((str(obj.get("apiVersion")), str(obj.get("kind"))))
+
+
+KINDS: tuple[JobKind, ...] = (
+    Job(),
+    Pod(),
+    JobSet(),
+    MPIJob(),
+    *TRAINING_KINDS,
+    TrainJob(),
+    RayJob(),
+    RayCluster(),
+    RayService(),
+    SparkApplication(),
+    AppWrapper(find),
+    Deployment(),
+    StatefulSet(),
+    LeaderWorkerSet(),
+    CronJob(),
+    MiniCluster(),
+)
+
+_BY_API = {(kind.api_version, kind.kind): job_kind for job_kind in KINDS for kind in job_kind.kinds}
+_BY_FRAMEWORK = {job_kind.framework: job_kind for job_kind in KINDS if job_kind.framework}
+FRAMEWORKS = tuple(_BY_FRAMEWORK)
 
 
 def find_kind(kind: Kind) -> JobKind | None:

@@ -1,0 +1,212 @@
+"""
+JobSet: several groups of equal Jobs that start, succeed and are restarted together.
+
+One pod set per replicated job. In embedded mode its Jobs are made as children; when one fails, all are made again
+while restarts are left. What the success policy names decides the end.
+
+Kueue: pkg/controller/jobs/jobset. JobSet: v1alpha2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from kyu.api.meta import Json, Kind, Ref
+from kyu.kinds import conditions, fields, metadata
+from kyu.kinds import job as batch
+from kyu.kinds.kind import Finished, JobKind, Slot, child_ref, finished_by
+from kyu.kinds.pods import owner_reference
+from kyu.kinds.templates import Ranks
+
+JOB_SET = Kind("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets")
+PREFIX = "jobset.sigs.k8s.io/"
+RESTART_ATTEMPT = PREFIX + "restart-attempt"
+REPLICATED_JOB = PREFIX + "replicatedjob-name"
+REPLICATED_JOBS: fields.Path = ("spec", "replicatedJobs")
+
+
+class JobSet(JobKind):
+    kinds = (JOB_SET,)
+    framework = "jobset.x-k8s.io/jobset"
+    own_manager = "jobset.sigs.k8s.io/jobset-controller"
+
+    def slots(self, obj: Json) -> list[Slot]:
+        return [
+            Slot(
+                str(group.get("name")).lower(),
+                (*REPLICATED_JOBS, position, "template", "spec", "template"),
+                replicas(group) * batch.pods_at_once(fields.json_at(group, ("template",))),
+                ranks=Ranks(batch.INDEX, PREFIX + "job-index", replicas(group)),
+            )
+            for position, group in enumerate(fields.list_at(obj, REPLICATED_JOBS))
+        ]
+
+    def is_active(self, obj: Json) -> bool:
+        return any(fields.int_at(s, ("active",)) > 0 for s in statuses(obj))
+
+    def pods_ready(self, obj: Json) -> bool:
+        wanted = sum(replicas(group) for group in fields.list_at(obj, REPLICATED_JOBS))
+        there = sum(fields.int_at(s, ("ready",)) + fields.int_at(s, ("succeeded",)) for s in statuses(obj))
+        return wanted == there
+
+    def reclaimable_pods(self, obj: Json) -> dict[str, int]:
+        succeeded = {str(s.get("name")): fields.int_at(s, ("succeeded",)) for s in statuses(obj)}
+        reclaimable = {}
+        for group in fields.list_at(obj, REPLICATED_JOBS):
+            name = str(group.get("name"))
+            done = min(succeeded.get(name, 0), replicas(group))
+            if done > 0:
+                reclaimable[name.lower()] = done * batch.pods_at_once(fields.json_at(group, ("template",)))
+        return reclaimable
+
+    def finished(self, obj: Json) -> Finished | None:
+        return finished_by(obj, "Completed", "Failed")
+
+    def children_of(self, obj: Json) -> list[Json]:
+        if self.is_suspended(obj) or self.finished(obj) is not None:
+            return []
+        groups = fields.list_at(obj, REPLICATED_JOBS)
+        offset = 0
+        children = []
+        for position, group in enumerate(groups):
+            if may_start(obj, groups, position):
+                children += [make_job(obj, group, index, offset + index) for index in range(replicas(group))]
+            offset += replicas(group)
+        return children
+
+    def surplus_children(self, obj: Json, children: Sequence[Json]) -> list[Ref]:
+        outdated = [child for child in children if attempt(child) < fields.int_at(obj, ("status", "restarts"))]
+        doomed = outdated
+        if self.finished(obj) is not None:
+            doomed = [child for child in children if batch.Job().finished(child) is None]
+        return super().surplus_children(obj, children) or [child_ref(child) for child in doomed]
+
+    def status_of(self, obj: Json, parts: Sequence[Json], now: datetime) -> Json:
+        present = fields.list_at(obj, ("status", "conditions"))
+        restarts = fields.int_at(obj, ("status", "restarts"))
+        current = [child for child in parts if attempt(child) == restarts]
+        groups = fields.list_at(obj, REPLICATED_JOBS)
+        status: Json = {"restarts": restarts, "replicatedJobsStatus": [group_status(g, current) for g in groups]}
+        if self.finished(obj) is not None:
+            return status
+        if self.is_suspended(obj):
+            held = condition(present, "Suspended", "True", "SuspendedJobs", "jobset is suspended", now)
+            return {**status, "conditions": held}
+        if conditions.is_true(obj, "Suspended"):
+            present = condition(present, "Suspended", "False", "ResumeJobs", "jobset is resumed", now)
+            status["conditions"] = present
+        failed = next((child for child in current if conditions.is_true(child, "Failed")), None)
+        if failed is not None:
+            return {**status, **after_failure(obj, failed, present, now)}
+        if has_succeeded(obj, status["replicatedJobsStatus"]):
+            message = "jobset completed successfully"
+            ended = condition(present, "Completed", "True", "AllJobsCompleted", message, now)
+            return {**status, "conditions": ended, "terminalState": "Completed"}
+        return status
+
+
+def condition(present: list[Json], type_: str, status: str, reason: str, message: str, now: datetime) -> list[Json]:
+    word: conditions.Status = "True" if status == "True" else "False"
+    return conditions.with_condition(present, type_, word, reason=reason, message=message, now=now)
+
+
+def statuses(obj: Json) -> list[Json]:
+    return fields.list_at(obj, ("status", "replicatedJobsStatus"))
+
+
+def replicas(group: Json) -> int:
+    return fields.int_at(group, ("replicas",), 1)
+
+
+def attempt(child: Json) -> int:
+    text = metadata.labels_of(child).get(RESTART_ATTEMPT, "0")
+    return int(text) if text.isdigit() else 0
+
+
+def may_start(obj: Json, groups: Sequence[Json], position: int) -> bool:
+    """A replicated job may wait for others to be ready or complete, named one by one or simply all before it."""
+    status_by_name = {str(s.get("name")): s for s in statuses(obj)}
+    replicas_by_name = {str(g.get("name")): replicas(g) for g in groups}
+    wishes = [(str(d.get("name")), str(d.get("status"))) for d in fields.list_at(groups[position], ("dependsOn",))]
+    if fields.text_at(obj, ("spec", "startupPolicy", "startupPolicyOrder")) == "InOrder":
+        wishes += [(str(g.get("name")), "Ready") for g in groups[:position]]
+    for name, wish in wishes:
+        status = status_by_name.get(name, {})
+        done = fields.int_at(status, ("succeeded",))
+        there = done if wish == "Complete" else done + fields.int_at(status, ("ready",))
+        if there < replicas_by_name.get(name, 0):
+            return False
+    return True
+
+
+def make_job(obj: Json, group: Json, index: int, global_index: int) -> Json:
+    name = f"{metadata.name_of(obj)}-{group.get('name')}-{index}"
+    labels = {
+        PREFIX + "jobset-name": metadata.name_of(obj),
+        REPLICATED_JOB: str(group.get("name")),
+        PREFIX + "replicatedjob-replicas": str(replicas(group)),
+        PREFIX + "job-index": str(index),
+        PREFIX + "job-global-index": str(global_index),
+        RESTART_ATTEMPT: str(fields.int_at(obj, ("status", "restarts"))),
+    }
+    template = fields.json_at(group, ("template",))
+    spec = {**fields.json_at(template, ("spec",)), "suspend": False}
+    spec.setdefault("completionMode", "Indexed")
+    spec.setdefault("completions", fields.int_at(spec, ("parallelism",), 1))
+    pod = fields.json_at(spec, ("template",))
+    pod = fields.with_value(pod, ("metadata", "labels"), {**metadata.labels_of(pod), **labels})
+    if fields.value_at(obj, ("spec", "network", "enableDNSHostnames")) is not False:
+        subdomain = fields.text_at(obj, ("spec", "network", "subdomain")) or metadata.name_of(obj)
+        pod = fields.with_value(pod, ("spec", "subdomain"), subdomain)
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": name,
+            "namespace": fields.text_at(obj, ("metadata", "namespace")),
+            "labels": {**metadata.labels_of(template), **labels},
+            "annotations": metadata.annotations_of(template),
+            "ownerReferences": [owner_reference(obj)],
+        },
+        "spec": {**spec, "template": pod},
+    }
+
+
+def group_status(group: Json, children: Sequence[Json]) -> Json:
+    counts = {"ready": 0, "succeeded": 0, "failed": 0, "active": 0, "suspended": 0}
+    kind = batch.Job()
+    for child in children:
+        if metadata.labels_of(child).get(REPLICATED_JOB) != group.get("name"):
+            continue
+        end = kind.finished(child)
+        if end is not None:
+            counts["succeeded" if end.success else "failed"] += 1
+        elif kind.is_suspended(child):
+            counts["suspended"] += 1
+        else:
+            counts["active"] += kind.is_active(child)
+            counts["ready"] += kind.pods_ready(child)
+    return {"name": group.get("name"), **counts}
+
+
+def after_failure(obj: Json, failed: Json, present: list[Json], now: datetime) -> Json:
+    """All Jobs are made again while restarts are left; otherwise the JobSet has failed."""
+    restarts = fields.int_at(obj, ("status", "restarts"))
+    if restarts < fields.int_at(obj, ("spec", "failurePolicy", "maxRestarts")):
+        return {"restarts": restarts + 1}
+    message = f"jobset failed due to one or more job failures (first failed job: {metadata.name_of(failed)})"
+    ended = condition(present, "Failed", "True", "FailedJobs", message, now)
+    return {"conditions": ended, "terminalState": "Failed"}
+
+
+def has_succeeded(obj: Json, status: Sequence[Json]) -> bool:
+    policy = fields.json_at(obj, ("spec", "successPolicy"))
+    targets = policy.get("targetReplicatedJobs") or [
+        group.get("name") for group in fields.list_at(obj, REPLICATED_JOBS)
+    ]
+    wanted = {str(g.get("name")): replicas(g) for g in fields.list_at(obj, REPLICATED_JOBS)}
+    done = {str(s.get("name")): fields.int_at(s, ("succeeded",)) for s in status}
+    if policy.get("operator") == "Any":
+        return any(done.get(name, 0) > 0 for name in targets)
+    return all(done.get(name, 0) >= wanted.get(name, 0) for name in targets)

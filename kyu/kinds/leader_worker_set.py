@@ -1,0 +1,123 @@
+"""
+LeaderWorkerSet: replicas that are groups of pods, each with a leader.
+
+Each replica is queued by itself: a group of pods with a Workload of its own. It serves and never finishes.
+
+Kueue: pkg/controller/jobs/leaderworkerset. LeaderWorkerSet: v1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from kyu.api.errors import FieldError, invalid
+from kyu.api.meta import Json, Kind
+from kyu.kinds import conditions, fields, metadata, pods, templates
+from kyu.kinds.kind import Slot
+from kyu.kinds.pods import Blueprint
+from kyu.kinds.serving import Serving, group_marks, replicas, shape_errors
+from kyu.kinds.templates import PodSet, Ranks
+from kyu.kinds.validation import IMMUTABLE
+
+LWS_PREFIX = "leaderworkerset.sigs.k8s.io/"
+GROUP_INDEX, WORKER_INDEX = LWS_PREFIX + "group-index", LWS_PREFIX + "worker-index"
+LWS_TEMPLATE: fields.Path = ("spec", "leaderWorkerTemplate")
+LEADER_TEMPLATE: fields.Path = (*LWS_TEMPLATE, "leaderTemplate")
+WORKER_TEMPLATE: fields.Path = (*LWS_TEMPLATE, "workerTemplate")
+MAX_LWS_REPLICAS = 1_000_000
+
+
+class LeaderWorkerSet(Serving):
+    kinds = (Kind("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets"),)
+    framework = "leaderworkerset.x-k8s.io/leaderworkerset"
+
+    def slots(self, obj: Json) -> list[Slot]:
+        """The pod sets of one replica."""
+        ranks = Ranks(index_label=WORKER_INDEX)
+        if not has_leader(obj):
+            return [Slot("main", WORKER_TEMPLATE, size(obj), ranks=ranks)]
+        return [Slot("leader", LEADER_TEMPLATE, 1), Slot("worker", WORKER_TEMPLATE, size(obj) - 1, ranks=ranks)]
+
+    def workloads(self, obj: Json) -> list[tuple[str, list[PodSet]]]:
+        sets = self.pod_sets(obj)
+        return [(self.group_name(obj, index), sets) for index in range(replicas(obj))]
+
+    def group_name(self, obj: Json, index: int) -> str:
+        name = f"{metadata.name_of(obj)}-{index}"
+        return metadata.workload_name(self.kind, name, fields.text_at(obj, ("metadata", "uid")))
+
+    def marked(self, obj: Json, slot: Slot) -> Json:
+        template = templates.with_annotation(super().marked(obj, slot), metadata.POD_GROUP_SERVING, "true")
+        grouped = metadata.POD_SET_GROUP_NAME in metadata.annotations_of(template)
+        if slot.name == "worker" and not grouped:
+            # The leader takes rank 0 of the placement, so the workers are counted from 1.
+            template = templates.with_annotation(template, metadata.POD_INDEX_OFFSET, "1")
+        return template
+
+    def own_errors(self, obj: Json, old: Json | None) -> list[FieldError]:
+        errors = []
+        if not 0 <= replicas(obj) <= MAX_LWS_REPLICAS:
+            errors.append(invalid("spec.replicas", replicas(obj), f"must be between 0 and {MAX_LWS_REPLICAS}"))
+        if old is None:
+            return errors
+        if size(obj) != size(old):
+            errors.append(invalid(fields.show((*LWS_TEMPLATE, "size")), size(obj), IMMUTABLE))
+        return [*errors, *shape_errors(obj, old, LEADER_TEMPLATE), *shape_errors(obj, old, WORKER_TEMPLATE)]
+
+    def pods_of(self, obj: Json, address: pods.Address = pods.dns_address) -> list[Blueprint]:
+        return [plan for group in range(replicas(obj)) for plan in self.group_pods(obj, group, address)]
+
+    def group_pods(self, obj: Json, group: int, address: pods.Address) -> list[Blueprint]:
+        name = metadata.name_of(obj)
+        leader = f"{name}-{group}"
+        plans = []
+        for index in range(size(obj)):
+            leads = index == 0
+            role = ("leader" if leads else "worker") if has_leader(obj) else "main"
+            template = fields.json_at(obj, LEADER_TEMPLATE if role == "leader" else WORKER_TEMPLATE)
+            labels = {LWS_PREFIX + "name": name, GROUP_INDEX: str(group), WORKER_INDEX: str(index)}
+            annotations = {LWS_PREFIX + "size": str(size(obj))}
+            if not leads:
+                annotations[LWS_PREFIX + "leader-name"] = leader
+            marks = group_marks(template, self.group_name(obj, group), size(obj), role)
+            env = {
+                "LWS_LEADER_ADDRESS": address(leader, name),
+                "LWS_GROUP_SIZE": str(size(obj)),
+                "LWS_WORKER_INDEX": str(index),
+            }
+            pod = leader if leads else f"{leader}-{index}"
+            plans.append(
+                Blueprint(
+                    pod, role, index, template, {**labels, **marks[0]}, {**annotations, **marks[1]}, env, pod, name
+                )
+            )
+        return plans
+
+    def status_of(self, obj: Json, parts: Sequence[Json], now: datetime) -> Json:
+        ready_by_group: dict[str, int] = {}
+        groups = {metadata.labels_of(pod).get(GROUP_INDEX, "") for pod in parts}
+        for pod in parts:
+            index = metadata.labels_of(pod).get(GROUP_INDEX, "")
+            ready_by_group[index] = ready_by_group.get(index, 0) + pods.is_ready(pod)
+        ready = sum(count >= size(obj) for count in ready_by_group.values())
+        available: conditions.Status = "True" if ready >= replicas(obj) else "False"
+        reason = "AllGroupsReady" if available == "True" else "GroupsProgressing"
+        message = f"{ready} of {replicas(obj)} groups are ready"
+        present = fields.list_at(obj, ("status", "conditions"))
+        return {
+            "replicas": len(groups),
+            "readyReplicas": ready,
+            "updatedReplicas": len(groups),
+            "conditions": conditions.with_condition(
+                present, "Available", available, reason=reason, message=message, now=now
+            ),
+        }
+
+
+def size(obj: Json) -> int:
+    return fields.int_at(obj, (*LWS_TEMPLATE, "size"), 1)
+
+
+def has_leader(obj: Json) -> bool:
+    return bool(fields.json_at(obj, LEADER_TEMPLATE))

@@ -1,0 +1,57 @@
+"""
+MPIJob: a launcher that runs mpirun, and workers that wait for it. The launcher decides the end.
+
+Kueue: pkg/controller/jobs/mpijob. Kubeflow: mpi-operator v2beta1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kyu.api.meta import Json, Kind
+from kyu.kinds import fields, metadata, pods
+from kyu.kinds.kind import Slot
+from kyu.kinds.pods import Blueprint, Completion
+from kyu.kinds.templates import Conflict, PodSetInfo
+from kyu.kinds.training import Member, TrainingJob
+
+# What a worker does when it is not told otherwise: it lets the launcher in.
+WORKER_COMMAND = ["/usr/sbin/sshd", "-De"]
+
+
+def environment(obj: Json, members: Sequence[Member], me: Member) -> dict[str, str]:
+    slots = fields.int_at(obj, ("spec", "slotsPerWorker"), 1)
+    return {"K_MPI_JOB_ROLE": me.role.lower(), "OMPI_MCA_orte_set_default_slots": str(slots)}
+
+
+class MPIJob(TrainingJob):
+    own_manager = "kubeflow.org/mpi-operator"
+
+    def __init__(self) -> None:
+        super().__init__(
+            Kind("kubeflow.org", "v2beta1", "MPIJob", "mpijobs"),
+            replicas="mpiReplicaSpecs",
+            roles=("Launcher", "Worker"),
+            completion=Completion("OneRoleDecides", ("launcher",), others_may_fail=True),
+            restart_policy="Never",
+            environment=environment,
+        )
+
+    def with_info(self, obj: Json, slot: Slot, info: PodSetInfo) -> Json | Conflict:
+        # The launcher takes rank 0 of the placement, so the workers are counted from 1.
+        shares_ranks = fields.value_at(obj, ("spec", "runLauncherAsWorker")) is True
+        if shares_ranks and slot.name == "worker" and metadata.TOPOLOGY_GATE in info.scheduling_gates:
+            info = replace(info, annotations={**info.annotations, metadata.POD_INDEX_OFFSET: "1"})
+        return super().with_info(obj, slot, info)
+
+    def pods_of(self, obj: Json, address: pods.Address = pods.dns_address) -> list[Blueprint]:
+        plans = super().pods_of(obj, address)
+        return [replace(plan, template=with_command(plan)) if plan.role == "worker" else plan for plan in plans]
+
+
+def with_command(plan: Blueprint) -> Json:
+    containers = fields.list_at(plan.template, ("spec", "containers"))
+    if not containers or containers[0].get("command") or containers[0].get("args"):
+        return plan.template
+    return fields.with_value(plan.template, ("spec", "containers", 0, "command"), WORKER_COMMAND)
