@@ -48,18 +48,29 @@ def start(plane: ControlPlane, configuration: Manifest | None = None, *, webhook
     ``configuration`` is merged into one that fits the control plane. Without webhooks nothing is defaulted or refused
     on admission; conversion between the API versions works in either case.
     """
-    install(plane, webhooks=webhooks)
+    manifests = install(plane, webhooks=webhooks)
     run(plane, configuration or {})
+    # Last, because the API server asks an aggregated one whose first answer was no only every half minute.
+    services = [manifest for manifest in manifests if manifest["kind"] == "APIService"]
+    plane.admin.apply(services)
+    wait_for(plane, services, "Available")
 
 
-def install(plane: ControlPlane, *, webhooks: bool) -> None:
-    manifests = list(installation(plane, webhooks=webhooks))
-    plane.admin.apply(manifests)
+def install(plane: ControlPlane, *, webhooks: bool) -> list[Manifest]:
+    """Everything but the process and the aggregated API, which needs it. Returns all of Kueue's manifests."""
+    authority = certificates.authority(AUTHORITY)
+    manifests = list(installation(plane, authority, webhooks=webhooks))
+    plane.admin.apply(manifest for manifest in manifests if manifest["kind"] != "APIService")
+    plane.admin.apply([write_certificate(plane, authority)])
+    definitions = [manifest for manifest in manifests if manifest["kind"] == "CustomResourceDefinition"]
+    wait_for(plane, definitions, "Established")
+    return manifests
+
+
+def wait_for(plane: ControlPlane, manifests: Iterable[Manifest], kind: str) -> None:
+    """Until each of these objects has the condition."""
     for manifest in manifests:
-        if manifest["kind"] == "CustomResourceDefinition":
-            name = manifest["metadata"]["name"]
-            plane.admin.until(client.has("Established"), "apiextensions.k8s.io/v1", "CustomResourceDefinition", name)
-    plane.admin.apply([write_certificate(plane)])
+        plane.admin.until(client.has(kind), manifest["apiVersion"], manifest["kind"], manifest["metadata"]["name"])
 
 
 def run(plane: ControlPlane, configuration: Manifest) -> None:
@@ -73,8 +84,6 @@ def run(plane: ControlPlane, configuration: Manifest) -> None:
     command = [str(parts.binary(NAME)), f"--config={settings}", f"--kubeconfig={kubeconfig}", "--zap-log-level=2"]
     plane.processes.start(NAME, command)
     plane.wait_until_healthy(NAME, f"http://{health_address(plane)}/readyz")
-    for name in ("v1beta1.visibility.kueue.x-k8s.io", "v1beta2.visibility.kueue.x-k8s.io"):
-        plane.admin.until(client.has("Available"), "apiregistration.k8s.io/v1", "APIService", name)
 
 
 def default_configuration(plane: ControlPlane) -> Manifest:
@@ -118,8 +127,9 @@ def merged(base: Manifest, change: Manifest) -> Manifest:
     return result
 
 
-def installation(plane: ControlPlane, *, webhooks: bool) -> Iterator[Manifest]:
-    """Kueue's own manifests, without the Deployment and led to our addresses."""
+def installation(plane: ControlPlane, authority: KeyPair, *, webhooks: bool) -> Iterator[Manifest]:
+    """Kueue's own manifests, without the Deployment and led to our process."""
+    authority_pem = base64.b64encode(authority.certificate_pem()).decode()
     documents: Iterable[Manifest] = yaml.load_all(parts.installation(parts.KUEUE).read_text(), yaml.CSafeLoader)
     for manifest in documents:
         kind = manifest["kind"]
@@ -128,35 +138,39 @@ def installation(plane: ControlPlane, *, webhooks: bool) -> Iterator[Manifest]:
         if kind == "Service":
             # There is no kube-proxy: the Service is another name for the address on which the process listens.
             manifest["spec"] = {"type": "ExternalName", "externalName": plane.layout.address}
-        for reference in service_references(manifest):
-            reference["port"] = PORT_BY_SERVICE[reference["name"]]
+        if kind == "APIService":
+            lead(manifest["spec"])
+        for configuration in client_configurations(manifest):
+            lead(configuration)
+            configuration["caBundle"] = authority_pem
         yield manifest
 
 
-def service_references(manifest: Manifest) -> Iterator[Manifest]:
-    """Each place from which the API server calls a Service."""
-    match manifest["kind"]:
-        case "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration":
-            for webhook in manifest["webhooks"]:
-                yield webhook["clientConfig"]["service"]
-        case "CustomResourceDefinition":
-            if "webhook" in manifest["spec"].get("conversion", {}):
-                yield manifest["spec"]["conversion"]["webhook"]["clientConfig"]["service"]
-        case "APIService":
-            yield manifest["spec"]["service"]
+def lead(caller: Manifest) -> None:
+    """What the API server calls listens on the port of the process, as nothing translates that of the Service."""
+    caller["service"]["port"] = PORT_BY_SERVICE[caller["service"]["name"]]
+
+
+def client_configurations(manifest: Manifest) -> Iterator[Manifest]:
+    """How the API server calls the webhooks of this manifest, for admission or conversion."""
+    if manifest["kind"] in WEBHOOK_KINDS:
+        for webhook in manifest["webhooks"]:
+            yield webhook["clientConfig"]
+    conversion = manifest.get("spec", {}).get("conversion", {})
+    if conversion.get("strategy") == "Webhook":
+        yield conversion["webhook"]["clientConfig"]
 
 
 def certificate_folder(plane: ControlPlane) -> Path:
     return plane.layout.folder / NAME / "certificates"
 
 
-def write_certificate(plane: ControlPlane) -> Manifest:
+def write_certificate(plane: ControlPlane, authority: KeyPair) -> Manifest:
     """
     The Secret with the webhook's certificate, also written where the process reads it.
 
     Kueue would make it on its first start and then wait for a kubelet to mount it; a valid one is taken as it is.
     """
-    authority = certificates.authority(AUTHORITY)
     server = certificates.server(authority, [f"{WEBHOOK_SERVICE}.{NAMESPACE}.svc"])
     files = {**pem_files("ca", authority), **pem_files("tls", server)}
     folder = certificate_folder(plane)
