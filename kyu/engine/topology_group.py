@@ -93,11 +93,12 @@ def find_placement(scene: Scene, shelf: Shelf, group: Group, ask: Ask, *, confin
     workers, leader = group.workers, group.leader
     if scene.assumed or confined_to is not None:
         return _search(scene, shelf, group, ask, confined_to)
-    memo = (shelf.tree.base if scene.empty else shelf.tree.free).memo
-    key = (ask, workers.count, workers.requests, workers.pod_filter, leader.requests if leader is not None else None)
-    answer = memo.get(key)
+    room = shelf.tree.base if scene.empty else shelf.tree.free
+    question = (ask, workers.count, workers.requests, workers.pod_filter, leader.requests if leader else None)
+    answer = room.recall(question)
     if answer is None:
-        answer = memo[key] = _search(scene, shelf, group, ask, None)
+        answer = _search(scene, shelf, group, ask, None)
+        room.remember(question, answer)
     assert isinstance(answer, Answer)
     return answer
 

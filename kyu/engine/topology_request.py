@@ -71,11 +71,12 @@ def resolve(levels: tuple[str, ...], request: TopologyRequest, count: int, gates
 
 
 def _layers(levels: tuple[str, ...], request: TopologyRequest) -> tuple[SliceLayer, ...] | failures.NoSliceSize:
-    if request.layers:
-        return request.layers
-    if request.slice_size is None:
-        return () if request.slice_level is None else failures.NoSliceSize()
-    return (SliceLayer(request.slice_level or levels[-1], request.slice_size),)
+    layers = request.layers
+    if not layers and request.slice_size is not None:
+        layers = (SliceLayer(request.slice_level or levels[-1], request.slice_size),)
+    if any(layer.size < 1 for layer in layers) or (request.slice_level is not None and not layers):
+        return failures.NoSliceSize()
+    return layers
 
 
 def _level(levels: tuple[str, ...], request: TopologyRequest) -> tuple[Reach, str]:

@@ -19,20 +19,29 @@ from kyu.engine.topology_types import PODS, FlavorInfo, NodeInfo, Requests, Valu
 # A log longer than this many times the leaves is dropped: counting afresh is then cheaper than catching up.
 LOG_FACTOR = 4
 LOG_MINIMUM = 1024
+ANSWERS_KEPT = 4096
 
 
 class Room:
     """Amounts by resource and leaf, and a log of the leaves that changed."""
 
-    __slots__ = ("changes", "columns", "epoch", "memo", "size")
+    __slots__ = ("_memo", "changes", "columns", "epoch", "size")
 
     def __init__(self, size: int, columns: dict[str, list[int]]) -> None:
         self.size = size
         self.columns = columns
         self.changes: list[int] = []
         self.epoch = 0
-        # Answers that hold as long as nothing changes in this room; the callers choose the keys.
-        self.memo: dict[object, object] = {}
+        self._memo: dict[object, object] = {}
+
+    def recall(self, question: object) -> object | None:
+        """The answer that was given before, if nothing changed in this room since."""
+        return self._memo.get(question)
+
+    def remember(self, question: object, answer: object) -> None:
+        if len(self._memo) >= ANSWERS_KEPT:
+            self._memo.clear()
+        self._memo[question] = answer
 
     def take(self, leaf: int, requests: Requests, count: int) -> None:
         """Room for ``count`` pods is gone from the leaf; a negative count gives it back."""
@@ -55,8 +64,7 @@ class Room:
         return column
 
     def _changed(self, leaf: int) -> None:
-        if self.memo:
-            self.memo.clear()
+        self._memo.clear()
         self.changes.append(leaf)
         if len(self.changes) > LOG_FACTOR * self.size + LOG_MINIMUM:
             self.changes.clear()
