@@ -111,6 +111,8 @@ def restored(template: Json, original: Json) -> Json:
             holder.pop(key, None)
             if before.get(key):
                 holder[key] = before[key]
+    if not meta and "metadata" not in original:
+        template = {key: value for key, value in template.items() if key != "metadata"}
     return with_parts(template, meta, spec)
 
 
