@@ -16,7 +16,7 @@ T = TypeVar("T", bound=Object)
 
 
 class MemoryView:
-    """Implements ``View``. ``carry_out`` does what a server would: merge patches, versions, deletion with finalizers."""
+    """Implements ``View``; ``carry_out`` does what a server would: merge patches, versions, finalizers."""
 
     def __init__(self, objects: Iterable[Json] = (), configuration: Configuration | None = None) -> None:
         self.configuration = configuration or Configuration()

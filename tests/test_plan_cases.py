@@ -1,10 +1,11 @@
 """
-Plans as readable cases: manifests, then steps. A step runs plans until they have nothing more to write, so every case also
-shows that plans settle: planned twice is planned once.
+Plans as readable cases: manifests, then steps. A step runs plans until they have nothing more to write, so every case
+also shows that plans settle: planned twice is planned once.
 
-A step says ``now``, which ``plans`` to run and on which ``key``, what happened in the meantime (``put``: objects merged into
-the stored ones, ``delete``), and what is wanted afterwards: ``conditions`` ("True/Reason" or a part of the message),
-``status`` and ``object`` (a subset), ``events`` (reasons, in order), ``wakes`` (when the plan wants to be asked again).
+A step says ``now``, which ``plans`` to run and on which ``key``, what happened in the meantime (``put``: objects
+merged into the stored ones, ``delete``), and what is wanted afterwards: ``conditions`` ("True/Reason" or a part of
+the message), ``status`` and ``object`` (a subset), ``events`` (reasons, in order), ``wakes`` (when the plan wants to
+be asked again).
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def run_step(view: MemoryView, step: Json, where: str) -> None:
     if "events" in want:
         assert [event.reason for event in events] == want["events"], where
     if "wakes" in want:
-        assert wakes and min(wakes) == datetime.fromisoformat(want["wakes"]), where
+        assert min(wakes, default=None) == datetime.fromisoformat(want["wakes"]), where
     for kind, expected in want.items():
         if kind not in ("events", "wakes"):
             check_object(view, kind, namespace, expected, where)
@@ -72,7 +73,7 @@ def settle(
     for _ in range(12):
         wrote, wakes = False, []
         for name in plans:
-            for action in PLANS[name](view, key if "/" not in name else key, now):
+            for action in PLANS[name](view, key, now):
                 if isinstance(action, WakeAt):
                     wakes.append(action.at)
                     continue
@@ -126,7 +127,8 @@ def assert_subset(wanted: object, found: object, where: str) -> None:
                 assert name in found, f"{where}.{name} is missing"
                 assert_subset(value, found[name], f"{where}.{name}")
     elif isinstance(wanted, list):
-        assert isinstance(found, list) and len(found) == len(wanted), f"{where}: {found!r}"
+        assert isinstance(found, list), f"{where}: {found!r} is no list"
+        assert len(found) == len(wanted), f"{where}: {found!r}"
         for position, value in enumerate(wanted):
             assert_subset(value, found[position], f"{where}[{position}]")
     else:

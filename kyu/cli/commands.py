@@ -22,7 +22,19 @@ class Command:
 
 
 COMMANDS = (
+    Command("submit", "kyu.cli.submit", "batch", "queue a command"),
+    Command("jobs", "kyu.cli.jobs", "batch", "what runs, what waits and why"),
+    Command("queues", "kyu.cli.queues", "batch", "the queues that you can submit to, and what of them is used"),
+    Command("logs", "kyu.cli.logs", "batch", "print what a job wrote"),
+    Command("wait", "kyu.cli.wait", "batch", "wait for a job, and end with its exit code"),
+    Command("cancel", "kyu.cli.cancel", "batch", "cancel jobs"),
+    Command("top", "kyu.cli.top", "batch", "cohorts, quotas, who runs and who waits; live"),
+    Command("ctl", "kyu.cli.ctl", "admin", "create, list, stop, resume and delete queues, as kueuectl does"),
     Command("decide", "kyu.cli.decide", "admin", "what the engine would decide on these manifests, without a cluster"),
     Command("manifests", "kyu.cli.manifests", "admin", "print or write the CRDs and other generated files"),
+    Command("get", "kyu.cli.get", "Kubernetes", "list objects"),
+    Command("describe", "kyu.cli.describe", "Kubernetes", "show an object and the events about it"),
+    Command("apply", "kyu.cli.apply", "Kubernetes", "create or change objects from manifests"),
+    Command("delete", "kyu.cli.delete", "Kubernetes", "delete objects"),
     Command("bench", "kyu.cli.bench", "development", "measure the engine, the server or the whole, against a rival"),
 )

@@ -23,7 +23,7 @@ class Server:
 
     def only_queue(self) -> str:
         """The LocalQueue of a user who did not name one: `default`, or the only one that there is."""
-        names = sorted(item["metadata"]["name"] for item in self.client.list(LocalQueue.KIND, self.namespace))
+        names = sorted(str(item["metadata"]["name"]) for item in self.client.list(LocalQueue.KIND, self.namespace))
         if "default" in names:
             return "default"
         if len(names) == 1:

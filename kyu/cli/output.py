@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
-from kyu.api import codec
+from kyu.api import documents
 from kyu.api.meta import Json
 
 Colour = Literal["red", "green", "yellow", "blue", "dim", "bold"]
@@ -50,7 +50,7 @@ def objects(items: Sequence[Json], form: str) -> str:
     if form == "name":
         return "\n".join(full_name(item) for item in items)
     body = items[0] if len(items) == 1 else {"apiVersion": "v1", "kind": "List", "items": list(items)}
-    return json.dumps(body, indent=2) if form == "json" else codec.dump_yaml(body).rstrip()
+    return json.dumps(body, indent=2) if form == "json" else documents.render([body]).rstrip()
 
 
 def full_name(item: Json) -> str:

@@ -107,6 +107,11 @@ class BlockingClient:
             raise errors.from_answer(answer.status, answer.body, answer.headers)
         return answer.body
 
+    def table(self, path: str, accept: str, labels: str = "") -> Json:
+        """A list or an object as the server would print it."""
+        query = {"labelSelector": labels} if labels else {}
+        return self._ask(Call("GET", path, query=query, headers={"accept": accept}))
+
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()

@@ -1,0 +1,18 @@
+"""
+Show an object whole, with the events about it.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from kyu.cli import connection, kubernetes
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    connection.arguments(parser)
+    parser.add_argument("what", nargs="+", metavar="KIND [NAME…]", help="as kubectl names it: workload, cq/main")
+
+
+def run(args: argparse.Namespace) -> int:
+    return kubernetes.describe(connection.connect(args), args)

@@ -1,0 +1,206 @@
+"""
+Kubernetes' own verbs, for machines without kubectl: get, describe, apply, delete. They take the same names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from kyu.api import codec, documents
+from kyu.api.meta import Json, Key, Kind
+from kyu.cli import output
+from kyu.cli.connection import Server
+from kyu.cli.main import BadInput, Failed
+from kyu.kube.requests import collection_path, object_path
+
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A kind as the server's discovery tells it."""
+
+    kind: Kind
+    names: frozenset[str]
+
+
+def discover(server: Server) -> list[Served]:
+    """Every kind that the server serves, in its preferred version first."""
+    found = []
+    for path in group_paths(server):
+        listed = json.loads(server.client.raw(path))
+        group, _, version = listed["groupVersion"].rpartition("/")
+        for item in listed["resources"]:
+            if "/" in item["name"]:
+                continue
+            kind = Kind(group, version, item["kind"], item["name"], item["namespaced"])
+            words = {
+                item["name"],
+                item.get("singularName") or "",
+                item["kind"].lower(),
+                *(item.get("shortNames") or ()),
+            }
+            qualified = {f"{word}.{group}" for word in words if group and word}
+            found.append(Served(kind, frozenset(words - {""} | qualified)))
+    return found
+
+
+def group_paths(server: Server) -> list[str]:
+    groups = json.loads(server.client.raw("/apis"))["groups"]
+    preferred = [f"/apis/{group['preferredVersion']['groupVersion']}" for group in groups]
+    others = [f"/apis/{v['groupVersion']}" for group in groups for v in group["versions"]]
+    return list(dict.fromkeys(["/api/v1", *preferred, *others]))
+
+
+def find_kind(server: Server, word: str) -> Kind:
+    served = discover(server)
+    for item in served:
+        if word.lower() in item.names:
+            return item.kind
+    close = sorted({item.kind.plural for item in served if word.lower()[:4] in item.kind.plural})
+    hint = f"; did you mean {', '.join(close[:5])}?" if close else ""
+    raise BadInput(f"the server has no kind {word!r}{hint}")
+
+
+def find_manifest_kind(served: list[Served], obj: Json, source: str) -> Kind:
+    for item in served:
+        if (item.kind.api_version, item.kind.kind) == (obj.get("apiVersion"), obj.get("kind")):
+            return item.kind
+    raise BadInput(f"{source}: the server does not serve {obj.get('kind')} of {obj.get('apiVersion')}")
+
+
+def place(server: Server, kind: Kind, name: str) -> Key:
+    return Key(server.namespace if kind.namespaced else "", name)
+
+
+def split(arguments: list[str]) -> tuple[str, list[str]]:
+    """`job a b` or `job/a job/b`: one kind, some names."""
+    if "/" not in arguments[0]:
+        return arguments[0], arguments[1:]
+    kinds = {argument.partition("/")[0] for argument in arguments}
+    if len(kinds) > 1:
+        raise BadInput("one kind at a time, please")
+    return kinds.pop(), [argument.partition("/")[2] for argument in arguments]
+
+
+def get(server: Server, args: argparse.Namespace) -> int:
+    word, names = split(args.what)
+    kind = find_kind(server, word)
+    namespace = None if args.all_namespaces else server.namespace
+    if args.output in ("json", "yaml", "name"):
+        items = (
+            [server.client.get(kind, place(server, kind, name)) for name in names]
+            if names
+            else list(server.client.list(kind, namespace, labels=args.selector))
+        )
+        print(
+            output.objects([{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in items], args.output)
+        )
+        return 0
+    paths = [object_path(kind, place(server, kind, name)) for name in names] or [collection_path(kind, namespace)]
+    tables = [server.client.table(path, TABLE, args.selector) for path in paths]
+    rows = [row for table in tables for row in table["rows"]]
+    if not rows:
+        output.note(f"no {kind.plural} found" + (f" in namespace {server.namespace}" if namespace else ""))
+        return 0
+    columns = tables[0]["columnDefinitions"]
+    shown = [i for i, column in enumerate(columns) if args.output == "wide" or column.get("priority", 0) == 0]
+    header = [columns[i]["name"].upper() for i in shown]
+    cells = [["" if row["cells"][i] is None else row["cells"][i] for i in shown] for row in rows]
+    if args.all_namespaces and kind.namespaced:
+        header.insert(0, "NAMESPACE")
+        for row, line in zip(rows, cells, strict=True):
+            line.insert(0, row["object"]["metadata"].get("namespace", ""))
+    print(output.table(header, cells))
+    return 0
+
+
+def describe(server: Server, args: argparse.Namespace) -> int:
+    word, names = split(args.what)
+    kind = find_kind(server, word)
+    if not names:
+        names = [item["metadata"]["name"] for item in server.client.list(kind, server.namespace)]
+    for name in names:
+        obj = server.client.get(kind, place(server, kind, name))
+        obj["metadata"].pop("managedFields", None)
+        print(documents.render([{"apiVersion": kind.api_version, "kind": kind.kind, **obj}]).rstrip())
+        print(events_of(server, kind, obj))
+    return 0
+
+
+def events_of(server: Server, kind: Kind, obj: Json) -> str:
+    meta = obj["metadata"]
+    selector = f"involvedObject.name={meta['name']},involvedObject.kind={kind.kind}"
+    events = server.client.list(Kind("", "v1", "Event", "events"), meta.get("namespace") or "default", fields=selector)
+    if not events:
+        return "Events: none"
+    ordered = sorted(events, key=lambda event: str(event.get("lastTimestamp")))
+    rows = [
+        [e.get("type"), e.get("reason"), output.age(e.get("lastTimestamp")), e.get("count", 1), e.get("message")]
+        for e in ordered
+    ]
+    return "Events:\n" + output.table(["TYPE", "REASON", "AGE", "COUNT", "MESSAGE"], rows)
+
+
+def apply(server: Server, args: argparse.Namespace) -> int:
+    manifests = [manifest for name in args.filename for manifest in read(name)]
+    served = discover(server)
+    planned = [(find_manifest_kind(served, m.object, m.source), m.object) for m in manifests]
+    output.note(f"on {server.description}")
+    for kind, obj in planned:
+        if kind.namespaced:
+            obj.setdefault("metadata", {}).setdefault("namespace", server.namespace)
+        if "name" not in obj["metadata"]:
+            created = server.client.create(kind, obj)
+            print(f"{kind.plural}/{created['metadata']['name']} created")
+            continue
+        before = server.client.find(kind, Key(obj["metadata"].get("namespace", ""), obj["metadata"]["name"]))
+        after = server.client.apply(kind, obj, force=args.force)
+        unchanged = before and before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]
+        done = "created" if before is None else ("unchanged" if unchanged else "configured")
+        print(f"{kind.plural}/{obj['metadata']['name']} {done}")
+    return 0
+
+
+def read(name: str) -> list[codec.Manifest]:
+    """The objects of a file, of the YAML and JSON files of a folder, or of standard input (`-`)."""
+    if name == "-":
+        return codec.read(sys.stdin.read(), "standard input")
+    path = Path(name)
+    if not path.exists():
+        raise BadInput(f"{name}: no such file or folder")
+    files = sorted(f for f in path.rglob("*") if f.suffix in (".yaml", ".yml", ".json")) if path.is_dir() else [path]
+    try:
+        return [manifest for file in files for manifest in codec.read(file.read_text(), str(file))]
+    except codec.DecodeError as error:
+        raise BadInput(str(error)) from error
+
+
+def delete(server: Server, args: argparse.Namespace) -> int:
+    output.note(f"on {server.description}")
+    if args.filename:
+        served = discover(server)
+        targets = []
+        for manifest in (m for name in args.filename for m in read(name)):
+            kind, meta = find_manifest_kind(served, manifest.object, manifest.source), manifest.object["metadata"]
+            targets.append(
+                (kind, Key(meta.get("namespace", server.namespace) if kind.namespaced else "", meta["name"]))
+            )
+    else:
+        word, names = split(args.what)
+        kind = find_kind(server, word)
+        if args.all:
+            names = [item["metadata"]["name"] for item in server.client.list(kind, server.namespace)]
+        if not names:
+            raise BadInput("kyu delete: name what to delete, or use --all")
+        targets = [(kind, place(server, kind, name)) for name in names]
+    for kind, key in targets:
+        server.client.delete(kind, key)
+        print(f"{kind.plural}/{key.name} deleted")
+    if not targets:
+        raise Failed("nothing to delete")
+    return 0

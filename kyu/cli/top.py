@@ -1,0 +1,136 @@
+"""
+The queues at a glance, live: cohorts as a tree, what of each quota is used, who runs and who waits and why.
+
+    kyu top            refreshed until Ctrl-C
+    kyu top --once     printed once, for scripts and pipes
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from kyu.api import quantity
+from kyu.api.kueue import ClusterQueue, Cohort, Workload
+from kyu.api.meta import Json
+from kyu.cli import connection, jobs, output
+
+CLEAR_AND_HOME = "\033[2J\033[H"
+LONGEST_LIST = 12
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    connection.arguments(parser)
+    parser.add_argument("--once", action="store_true", help="print once and end")
+    parser.add_argument("--every", type=float, default=1.0, metavar="SECONDS", help="how often to look (default: 1)")
+
+
+def run(args: argparse.Namespace) -> int:
+    server = connection.connect(args)
+    live = not args.once and sys.stdout.isatty()
+    while True:
+        picture = draw(
+            list(server.client.list(Cohort.KIND)),
+            list(server.client.list(ClusterQueue.KIND)),
+            list(server.client.list(Workload.KIND)),
+            shutil.get_terminal_size().columns,
+        )
+        if not live:
+            print(picture)
+            return 0
+        sys.stdout.write(f"{CLEAR_AND_HOME}{server.description}\n\n{picture}\n")
+        sys.stdout.flush()
+        time.sleep(args.every)
+
+
+@dataclass(slots=True)
+class Branch:
+    """A cohort, with what hangs below it."""
+
+    name: str
+    cohorts: list[Branch] = field(default_factory=list)
+    queues: list[Json] = field(default_factory=list)
+
+
+def draw(cohorts: list[Json], queues: list[Json], workloads: list[Json], width: int) -> str:
+    lines = []
+    for root in tree(cohorts, queues):
+        lines += list(branch_lines(root, ""))
+    lines.append("")
+    lines += list(workload_lines(workloads))
+    return "\n".join(line[: width + 40] for line in lines).rstrip()
+
+
+def tree(cohorts: list[Json], queues: list[Json]) -> list[Branch]:
+    """Cohorts by parent; those that are only named exist too. Queues without a cohort come last, by themselves."""
+    branches: dict[str, Branch] = {}
+    parents: dict[str, str] = {}
+    for cohort in cohorts:
+        name = cohort["metadata"]["name"]
+        branches.setdefault(name, Branch(name))
+        if parent := (cohort.get("spec") or {}).get("parentName"):
+            branches.setdefault(parent, Branch(parent))
+            parents[name] = parent
+    alone = Branch("")
+    for queue in sorted(queues, key=lambda item: str(item["metadata"]["name"])):
+        name = queue["spec"].get("cohortName", "")
+        (branches.setdefault(name, Branch(name)) if name else alone).queues.append(queue)
+    for child, parent in sorted(parents.items()):
+        branches[parent].cohorts.append(branches[child])
+    roots = [branches[name] for name in sorted(branches) if name not in parents]
+    return [*roots, *([alone] if alone.queues else [])]
+
+
+def branch_lines(branch: Branch, indent: str) -> Iterator[str]:
+    inner = indent
+    if branch.name:
+        yield f"{indent}{output.colour('cohort ' + branch.name, 'bold')}"
+        inner = indent + "  "
+    for cohort in branch.cohorts:
+        yield from branch_lines(cohort, inner)
+    for queue in branch.queues:
+        yield from queue_lines(queue, inner)
+
+
+def queue_lines(queue: Json, indent: str) -> Iterator[str]:
+    status = queue.get("status") or {}
+    name = queue["metadata"]["name"]
+    counts = f"{status.get('admittedWorkloads', 0)} running, {status.get('pendingWorkloads', 0)} waiting"
+    active = next((c for c in status.get("conditions") or () if c["type"] == "Active"), None)
+    stopped = "" if active is None or active["status"] == "True" else output.colour(f"  {active['message']}", "red")
+    yield f"{indent}{name:<24} {counts}{stopped}"
+    used = {
+        (flavor["name"], resource["name"]): resource
+        for flavor in status.get("flavorsReservation") or ()
+        for resource in flavor.get("resources") or ()
+    }
+    for group in queue["spec"].get("resourceGroups") or ():
+        for flavor in group["flavors"]:
+            for resource in flavor["resources"]:
+                yield usage_line(flavor["name"], resource, used.get((flavor["name"], resource["name"]), {}), indent)
+
+
+def usage_line(flavor: str, quota: Json, used: Json, indent: str) -> str:
+    name = quota["name"]
+    total = quantity.amount(name, used.get("total", "0"))
+    nominal = quantity.amount(name, quota["nominalQuota"])
+    borrowed = quantity.amount(name, used.get("borrowed", "0"))
+    share = total / nominal if nominal else (2.0 if total else 0.0)
+    shown = f"{quantity.render(name, total)}/{quantity.render(name, nominal)}"
+    lent = output.colour(f" {quantity.render(name, borrowed)} borrowed", "yellow") if borrowed else ""
+    return f"{indent}  {flavor[:14]:<14} {name[:14]:<14} {output.bar(share)} {shown}{lent}"
+
+
+def workload_lines(workloads: list[Json]) -> Iterator[str]:
+    shown = [w for w in workloads if jobs.state_of(w).word not in ("Succeeded", "Failed")]
+    shown.sort(key=lambda w: (jobs.state_of(w).word == "Queued", str(w["metadata"].get("creationTimestamp"))))
+    if not shown:
+        yield output.colour("nothing runs, nothing waits", "dim")
+        return
+    yield from jobs.jobs_table(shown[:LONGEST_LIST], wide=False, namespaces=True).splitlines()
+    if len(shown) > LONGEST_LIST:
+        yield output.colour(f"… and {len(shown) - LONGEST_LIST} more", "dim")
