@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from tests.cluster import client, parts
+from tests.cluster import client, kueue, parts
 from tests.cluster.client import ApiError, Client, Manifest, condition, has
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.nodes import RUN_FOR
@@ -74,14 +74,19 @@ def test_kueue_converts_its_old_api_version_and_refuses_what_is_invalid(kueue_pl
     }
     admin.create(old)
     assert admin.get(KUEUE, "ClusterQueue", "old")["spec"]["cohortName"] == "lab"
-    refused: Manifest = {
-        "apiVersion": KUEUE,
-        "kind": "ClusterQueue",
-        "metadata": {"name": "refused"},
-        "spec": {"namespaceSelector": {"matchLabels": {"not a label": "x"}}},
-    }
     with pytest.raises(ApiError, match=r"vclusterqueue\.kb\.io"):
-        admin.create(refused)
+        admin.create(cluster_queue_with_bad_selector("refused"))
+
+
+def test_kueue_without_webhooks_refuses_nothing_and_follows_its_configuration(plane: ControlPlane) -> None:
+    kueue.start(plane, {"resources": {"excludeResourcePrefixes": ["example.com/"]}}, webhooks=False)
+    admin = plane.admin
+    admin.apply([flavor("default-flavor"), *queue("team-a"), cluster_queue_with_bad_selector("accepted")])
+
+    admin.create(workload("by-hand", {"cpu": "1", "example.com/ignored": "1"}, queue_name="team-a"))
+
+    admitted = admin.until(has("Admitted"), KUEUE, "Workload", "by-hand")
+    assert admitted["status"]["admission"]["podSetAssignments"][0]["flavors"] == {"cpu": "default-flavor"}
 
 
 def test_yunikorn_starts_a_gang_together_or_not_at_all(yunikorn_plane: ControlPlane) -> None:
@@ -139,6 +144,29 @@ def queue(team: str) -> list[Manifest]:
         "spec": {"clusterQueue": team},
     }
     return [cluster_queue, local_queue]
+
+
+def cluster_queue_with_bad_selector(name: str) -> Manifest:
+    """Its schema is right; only Kueue's webhook knows that this label key is none."""
+    selector = {"matchLabels": {"not a label": "x"}}
+    return {
+        "apiVersion": KUEUE,
+        "kind": "ClusterQueue",
+        "metadata": {"name": name},
+        "spec": {"namespaceSelector": selector},
+    }
+
+
+def workload(name: str, requests: dict[str, str], queue_name: str) -> Manifest:
+    """A Workload with one pod, of no Job."""
+    container = {"name": "main", "image": "none", "resources": {"requests": requests}}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    return {
+        "apiVersion": KUEUE,
+        "kind": "Workload",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"queueName": queue_name, "podSets": [{"name": "main", "count": 1, "template": template}]},
+    }
 
 
 def workload_of(admin: Client, job_name: str, kind: str, status: str) -> Manifest:
