@@ -1,0 +1,215 @@
+"""
+What the queues stand on: flavors, topologies, nodes and pods, checks, namespaces; and whether a queue can work at all.
+
+Called by: state.py (changes), eligibility.py, placing.py and nomination.py (reads). Calls: topology_forest.py.
+Kueue: pkg/cache/scheduler/cache.go, clusterqueue.go (status), tas_cache.go
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kyu.api.checks import MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER, AdmissionCheck
+from kyu.api.core import Namespace, Node, Pod
+from kyu.api.meta import Key, find_condition, is_true
+from kyu.api.quantity import amount
+from kyu.api.queues import ResourceFlavor, ResourceFlavorSpec, Topology
+from kyu.engine import requests
+from kyu.engine.reasons import FlavorReason
+from kyu.engine.shapes import PodSetShape
+from kyu.engine.topology_forest import Forest
+from kyu.engine.topology_types import FlavorInfo, NodeInfo, Requests
+from kyu.engine.tree import Queue
+
+# A pod with one of these is placed by a topology; its room is counted with its workload.
+TOPOLOGY_ANNOTATIONS = (
+    "kueue.x-k8s.io/podset-required-topology",
+    "kueue.x-k8s.io/podset-preferred-topology",
+    "kueue.x-k8s.io/podset-unconstrained-topology",
+    "kueue.x-k8s.io/podset-slice-required-topology",
+    "kueue.x-k8s.io/podset-slice-required-topology-constraints",
+)
+
+Inactive = Literal[
+    "Stopped",
+    "FlavorNotFound",
+    "AdmissionCheckNotFound",
+    "AdmissionCheckInactive",
+    "MultipleMultiKueueAdmissionChecks",
+    "MultiKueueAdmissionCheckAppliedPerFlavor",
+    "MultiKueueWithProvisioningRequest",
+    "TopologyNotFound",
+    "Terminating",
+    "CohortCycle",
+]
+
+
+@dataclass(slots=True)
+class Cluster:
+    """Everything outside the queues that a decision looks at."""
+
+    forest: Forest
+    flavors: dict[str, ResourceFlavorSpec] = field(default_factory=dict)
+    topologies: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    checks: dict[str, AdmissionCheck] = field(default_factory=dict)
+    labels_by_namespace: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    pods: dict[Key, tuple[str, Requests]] = field(default_factory=dict)
+    matches: dict[tuple[PodSetShape, str], FlavorReason | None] = field(default_factory=dict)
+    """Remembered answers of eligibility.py."""
+
+    # Each of these says whether something has changed that a decision may depend on.
+
+    def put_flavor(self, flavor: ResourceFlavor) -> bool:
+        name = flavor.metadata.name
+        if self.flavors.get(name) == flavor.spec:
+            return False
+        self.flavors[name] = flavor.spec
+        self.matches.clear()
+        self._plant(name)
+        return True
+
+    def delete_flavor(self, name: str) -> bool:
+        self.matches.clear()
+        self.forest.delete_flavor(name)
+        return self.flavors.pop(name, None) is not None
+
+    def put_topology(self, topology: Topology) -> bool:
+        levels = tuple(level.node_label for level in topology.spec.levels)
+        name = topology.metadata.name
+        if self.topologies.get(name) == levels:
+            return False
+        self.topologies[name] = levels
+        self._plant_all(name)
+        return True
+
+    def delete_topology(self, name: str) -> bool:
+        if self.topologies.pop(name, None) is None:
+            return False
+        self._plant_all(name)
+        return True
+
+    def put_check(self, check: AdmissionCheck) -> bool:
+        old = self.checks.get(check.metadata.name)
+        self.checks[check.metadata.name] = check
+        return old is None or old.spec != check.spec or _is_active(old) != _is_active(check)
+
+    def put_namespace(self, namespace: Namespace) -> bool:
+        name, labels = namespace.metadata.name, dict(namespace.metadata.labels)
+        changed = self.labels_by_namespace.get(name) != labels
+        self.labels_by_namespace[name] = labels
+        return changed
+
+    def put_node(self, node: Node) -> bool:
+        before = self.forest.generation
+        self.forest.put_node(
+            NodeInfo(
+                node.metadata.name,
+                dict(node.metadata.labels),
+                {resource: amount(resource, value) for resource, value in node.status.allocatable.items()},
+                node.spec.taints,
+                ready=is_true(node.status.conditions, "Ready"),
+                unschedulable=node.spec.unschedulable,
+            )
+        )
+        return self.forest.generation != before
+
+    def delete_node(self, name: str) -> bool:
+        before = self.forest.generation
+        self.forest.delete_node(name)
+        return self.forest.generation != before
+
+    def put_pod(self, pod: Pod) -> bool:
+        """True when room has become free."""
+        found = self._occupancy(pod)
+        old = self.pods.get(pod.key)
+        if found == old:
+            return False
+        if old is not None:
+            self.delete_pod(pod.key)
+        if found is not None:
+            self.pods[pod.key] = found
+            self.forest.occupy(*found)
+        return old is not None
+
+    def delete_pod(self, key: Key) -> bool:
+        old = self.pods.pop(key, None)
+        if old is not None:
+            self.forest.vacate(*old)
+        return old is not None
+
+    @staticmethod
+    def _occupancy(pod: Pod) -> tuple[str, Requests] | None:
+        """What a pod takes from its node without any workload that accounts for it."""
+        if not pod.spec.node_name or pod.status.phase in ("Succeeded", "Failed"):
+            return None
+        if any(name in pod.metadata.annotations for name in TOPOLOGY_ANNOTATIONS):
+            return None
+        raw = requests.raw_requests(requests.complete(pod.spec, {}, {}))
+        return pod.spec.node_name, tuple(sorted(requests.amounts(raw).items()))
+
+    def _plant_all(self, topology: str) -> None:
+        for name, spec in self.flavors.items():
+            if spec.topology_name == topology:
+                self._plant(name)
+
+    def _plant(self, name: str) -> None:
+        spec = self.flavors[name]
+        levels = self.topologies.get(spec.topology_name or "")
+        if levels is None:
+            self.forest.delete_flavor(name)
+            return
+        self.forest.put_flavor(
+            FlavorInfo(name, spec.topology_name or "", levels, dict(spec.node_labels), spec.tolerations)
+        )
+
+    def has_topology(self, flavor: str) -> bool:
+        spec = self.flavors.get(flavor)
+        return spec is not None and bool(spec.topology_name)
+
+    # Queues
+
+    def why_inactive(self, queue: Queue) -> Inactive | None:
+        """The first thing that keeps a queue from admitting anything."""
+        if queue.spec.stop_policy != "None":
+            return "Stopped"
+        flavors = queue.flavor_names()
+        if any(name not in self.flavors for name in flavors):
+            return "FlavorNotFound"
+        strategy = queue.spec.admission_checks_strategy
+        rules = strategy.admission_checks if strategy else ()
+        checks = [self.checks.get(rule.name) for rule in rules]
+        if any(check is None for check in checks):
+            return "AdmissionCheckNotFound"
+        if any(check is not None and not _is_active(check) for check in checks):
+            return "AdmissionCheckInactive"
+        controllers = [check.spec.controller_name for check in checks if check is not None]
+        multikueue = [i for i, controller in enumerate(controllers) if controller == MULTIKUEUE_CONTROLLER]
+        if len(multikueue) > 1:
+            return "MultipleMultiKueueAdmissionChecks"
+        if multikueue and rules[multikueue[0]].on_flavors:
+            return "MultiKueueAdmissionCheckAppliedPerFlavor"
+        if multikueue and PROVISIONING_CONTROLLER in controllers:
+            return "MultiKueueWithProvisioningRequest"
+        if not multikueue and any(self.has_topology(f) and self.forest.flavor(f) is None for f in flavors):
+            return "TopologyNotFound"
+        if queue.terminating:
+            return "Terminating"
+        return "CohortCycle" if queue.parent is not None and queue.parent.cyclic else None
+
+    def checks_of(self, queue: Queue, flavors: set[str]) -> list[str]:
+        """Which checks apply to a workload on these flavors."""
+        strategy = queue.spec.admission_checks_strategy
+        if strategy is None:
+            return []
+        return [r.name for r in strategy.admission_checks if not r.on_flavors or not flavors.isdisjoint(r.on_flavors)]
+
+    def is_controlled_by(self, check: str, controller: str) -> bool:
+        found = self.checks.get(check)
+        return found is not None and found.spec.controller_name == controller
+
+
+def _is_active(check: AdmissionCheck) -> bool:
+    active = find_condition(check.status.conditions, "Active")
+    return active is not None and active.status == "True"

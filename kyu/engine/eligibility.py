@@ -1,0 +1,111 @@
+"""
+Whether a pod set could run on the nodes of a flavor at all: taints, labels, topology.
+
+A flavor stands for nodes that need not exist yet, so the pod set is matched against a made-up node that has the
+flavor's labels and nothing else; what the pod set wants of other labels is not the flavor's business. The answer
+depends on the two alone, so it is remembered until a flavor changes.
+
+Called by: flavors.py. Kueue: pkg/scheduler/flavorassigner/flavorassigner.go, tas_flavorassigner.go
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kyu.api.core import NodeSelectorRequirement, NodeSelectorTerm, Taint
+from kyu.api.queues import ResourceFlavorSpec
+from kyu.engine.reasons import FlavorNotFound, FlavorReason, NodeAffinityMismatch, TopologyMismatch, UntoleratedTaint
+from kyu.engine.shapes import PodSetShape
+from kyu.engine.state import State
+from kyu.engine.topology_request import lacks_levels
+from kyu.engine.tree import Flavor, Group, Queue
+
+
+def why_not(state: State, queue: Queue, group: Group, flavor: Flavor, pod_set: PodSetShape) -> FlavorReason | None:
+    """The first thing that keeps the pod set off the flavor, or None."""
+    spec = state.cluster.flavors.get(flavor.name)
+    if spec is None:
+        return FlavorNotFound(flavor.name)
+    if (pod_set.topology is not None or spec.topology_name) and state.options.topology_aware_scheduling:
+        mismatch = topology_mismatch(state, queue, group, flavor, pod_set)
+        if mismatch is not None:
+            return mismatch
+    key = (pod_set, flavor.name)
+    if key not in state.cluster.matches:
+        state.cluster.matches[key] = node_mismatch(spec, flavor.name, pod_set)
+    return state.cluster.matches[key]
+
+
+def topology_mismatch(
+    state: State, queue: Queue, group: Group, flavor: Flavor, pod_set: PodSetShape
+) -> TopologyMismatch | None:
+    spec = state.cluster.flavors[flavor.name]
+    if not spec.topology_name:
+        if pod_set.topology is None or not any(resource in group.resources for resource, _ in pod_set.raw):
+            return None
+        return TopologyMismatch(flavor.name, "no topology")
+    if pod_set.topology is None and not queue.topology_only:
+        return TopologyMismatch(flavor.name, "only topology")
+    info = state.forest.flavor(flavor.name)
+    if info is None:
+        return TopologyMismatch(flavor.name, "unknown topology")
+    if pod_set.topology is not None and lacks_levels(info.levels, pod_set.topology):
+        return TopologyMismatch(flavor.name, "no level")
+    return None
+
+
+def node_mismatch(spec: ResourceFlavorSpec, flavor: str, pod_set: PodSetShape) -> FlavorReason | None:
+    tolerations = (*pod_set.spec.tolerations, *spec.tolerations)
+    for taint in spec.node_taints:
+        if taint.effect == "PreferNoSchedule":
+            continue
+        if not any(toleration.tolerates(taint) for toleration in tolerations):
+            return UntoleratedTaint(flavor, render_taint(taint))
+    return None if matches_labels(pod_set, spec.node_labels) else NodeAffinityMismatch(flavor)
+
+
+def render_taint(taint: Taint) -> str:
+    return f"{taint.key}={taint.value}:{taint.effect}"
+
+
+def matches_labels(pod_set: PodSetShape, labels: Mapping[str, str]) -> bool:
+    """Only what concerns the flavor's own labels counts. A term that asks for nothing else makes all the terms void."""
+    if any(labels.get(key, value) != value for key, value in pod_set.spec.node_selector.items()):
+        return False
+    affinity = pod_set.spec.affinity.node_affinity if pod_set.spec.affinity else None
+    required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
+    if required is None:
+        return True
+    terms = [_own_expressions(term, labels) for term in required.node_selector_terms]
+    if any(not term for term in terms):
+        return True
+    return any(all(_holds(requirement, labels) for requirement in term) for term in terms)
+
+
+def _own_expressions(term: NodeSelectorTerm, labels: Mapping[str, str]) -> list[NodeSelectorRequirement]:
+    return [requirement for requirement in term.match_expressions if requirement.key in labels]
+
+
+def _holds(requirement: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
+    value = labels[requirement.key]
+    match requirement.operator:
+        case "In":
+            return value in requirement.values
+        case "NotIn":
+            return value not in requirement.values
+        case "Exists":
+            return True
+        case "Gt" | "Lt":
+            return _compares(requirement, value)
+        case _:
+            return False
+
+
+def _compares(requirement: NodeSelectorRequirement, value: str) -> bool:
+    if len(requirement.values) != 1:
+        return False
+    try:
+        label, bound = int(value), int(requirement.values[0])
+    except ValueError:
+        return False
+    return label > bound if requirement.operator == "Gt" else label < bound

@@ -1,0 +1,129 @@
+"""
+Everything about the operator's configuration that changes a decision: one frozen value.
+
+Each feature gate that upstream has for scheduling is a field with its name in snake case and upstream's default, so
+that a rule can be read with the gate next to it. Nobody else in the engine sees a Configuration.
+
+Built by: whoever makes a State, with ``from_configuration``. Kueue: pkg/features, apis/config/v1beta2
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from kyu.api import quantity
+from kyu.api.config import Configuration
+from kyu.engine.requests import Transformation
+from kyu.engine.topology_types import Gates
+
+FairStrategy = Literal["LessThanOrEqualToFinalShare", "LessThanInitialShare"]
+FAIR_STRATEGIES: tuple[FairStrategy, ...] = ("LessThanOrEqualToFinalShare", "LessThanInitialShare")
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionFairSharing:
+    """Order workloads of a queue by what their LocalQueue used in the past."""
+
+    half_life_seconds: float = 0.0
+    """After how long past usage counts half; 0 forgets at once."""
+    sampling_seconds: float = 300.0
+    weight_by_resource: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How decisions are made. The defaults are those of a Kueue without a configuration file."""
+
+    fair_sharing: bool = False
+    fair_strategies: tuple[FairStrategy, ...] = FAIR_STRATEGIES
+    admission_fair_sharing: AdmissionFairSharing | None = None
+    ignore_undeclared: bool = False
+    """Requests for resources that the queue does not declare are not counted, instead of not admitted."""
+    excluded_prefixes: tuple[str, ...] = ()
+    transformations: Mapping[str, Transformation] = field(default_factory=dict)
+    block_admission: bool = False
+    """Admit nothing while the pods of an admitted workload are not ready."""
+    requeue_by_eviction: bool = True
+    """A workload whose pods were not ready in time queues from then, not from its creation."""
+
+    # Feature gates.
+    partial_admission: bool = True
+    flavor_fungibility: bool = True
+    flavor_fungibility_preserve_scan_progress: bool = True
+    priority_sorting_within_cohort: bool = True
+    fair_sharing_preempt_within_nominal: bool = True
+    fair_sharing_prioritize_non_borrowing: bool = True
+    recompute_assignment_upon_preemption_targets_overlap: bool = True
+    scheduling_equivalence_hashing: bool = True
+    admission_gated_by: bool = True
+    reclaimable_pods: bool = True
+    elastic_jobs_via_workload_slices: bool = True
+    priority_boost: bool = False
+    prioritize_preemptor_workloads: bool = False
+    concurrent_admission: bool = False
+    multi_kueue_orchestrated_preemption: bool = False
+    unadmitted_workloads_observability: bool = True
+    topology_aware_scheduling: bool = True
+    tas_recompute_assignment_within_scheduling_cycle: bool = True
+    tas_failed_node_replacement: bool = True
+    tas_failed_node_replacement_fail_fast: bool = True
+    skip_reassignment_for_pod_owned_workloads: bool = True
+    tas_profile_mixed: bool = True
+    tas_handle_overlapping_flavors: bool = True
+    tas_balanced_placement: bool = False
+    tas_respect_node_affinity_preferred: bool = False
+    elastic_jobs_via_workload_slices_with_tas: bool = False
+
+    @property
+    def topology_gates(self) -> Gates:
+        return Gates(
+            mixed_profile=self.tas_profile_mixed,
+            overlapping_flavors=self.tas_handle_overlapping_flavors,
+            balanced_placement=self.tas_balanced_placement,
+            preferred_affinity=self.tas_respect_node_affinity_preferred,
+        )
+
+
+def from_configuration(configuration: Configuration) -> Options:
+    """The options of a configuration. Gates that change no decision of the engine are left to others."""
+    values: dict[str, Any] = dict(gates(configuration.feature_gates))
+    if configuration.fair_sharing is not None:
+        values["fair_sharing"] = True
+        values["fair_strategies"] = tuple(configuration.fair_sharing.preemption_strategies) or FAIR_STRATEGIES
+    past = configuration.admission_fair_sharing
+    if past is not None and configuration.feature_gates.get("AdmissionFairSharing", True):
+        values["admission_fair_sharing"] = AdmissionFairSharing(
+            half_life_seconds=past.usage_half_life_time.total_seconds(),
+            sampling_seconds=past.usage_sampling_interval.total_seconds(),
+            weight_by_resource=dict(past.resource_weights),
+        )
+    resources = configuration.resources
+    values["ignore_undeclared"] = resources.quota_check_strategy == "IgnoreUndeclared"
+    values["excluded_prefixes"] = tuple(resources.exclude_resource_prefixes)
+    values["transformations"] = {
+        rule.input: Transformation(
+            strategy=rule.strategy,
+            multiply_by=rule.multiply_by,
+            outputs={name: quantity.parse(value) for name, value in rule.outputs.items()},
+        )
+        for rule in resources.transformations
+    }
+    ready = configuration.wait_for_pods_ready
+    if ready is not None and not configuration.feature_gates.get("DisableWaitForPodsReady", False):
+        values["block_admission"] = bool(ready.block_admission)
+        values["requeue_by_eviction"] = ready.requeuing_strategy.timestamp == "Eviction"
+    return Options(**values)
+
+
+def gates(feature_gates: Mapping[str, bool]) -> dict[str, bool]:
+    """The fields of Options that these gates set."""
+    known = {option.name for option in fields(Options) if isinstance(option.default, bool)}
+    named = {snake_case(name): value for name, value in feature_gates.items()}
+    return {name: value for name, value in named.items() if name in known}
+
+
+def snake_case(gate: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", gate).lower()

@@ -1,0 +1,214 @@
+"""
+How much of one flavor and resource a queue may still use.
+
+Queues and cohorts form a tree, and each has one ``Cell`` per flavor and resource. A cell keeps some of its quota to
+itself (its lending limit says how much it gives away); the rest is stored in its parent, where the siblings can borrow
+it. The only state is ``usage``; everything else is computed from the quotas once, by ``settle``. Charging an amount and
+charging its negative are exact inverses, so a what-if is a charge that is taken back.
+
+Called by: tree.py (builds the cells), flavors.py (does it fit?), preemption.py (would it fit without these?).
+Kueue: pkg/cache/scheduler/resource_node.go
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple, TypeAlias
+
+from kyu.api import quantity
+
+# What quantity.UNLIMITED becomes in a settled cell: so large that no usage makes a difference, whatever is subtracted.
+BOUNDLESS: Final = 1 << 100
+
+
+class FlavorResource(NamedTuple):
+    """What quota is counted by."""
+
+    flavor: str
+    resource: str
+
+
+class Cell:
+    """The quota and the usage of one node of the tree, for one flavor and resource."""
+
+    __slots__ = (
+        "admitted",
+        "borrowing_limit",
+        "cap",
+        "children",
+        "declared",
+        "height",
+        "key",
+        "lending_limit",
+        "local",
+        "nominal",
+        "parent",
+        "potential",
+        "subtree",
+        "usage",
+    )
+
+    def __init__(self, key: FlavorResource) -> None:
+        self.key = key
+        self.parent: Cell | None = None
+        self.children: list[Cell] = []
+        self.declared = False
+        """Whether the node's own spec lists this flavor and resource; only such cells can be used by a queue."""
+        self.nominal = 0
+        self.borrowing_limit: int | None = None
+        self.lending_limit: int | None = None
+        self.height = 0
+        """How far up the tree the node is: what borrowing from it counts as."""
+        self.subtree = 0
+        """The quota of the node and of what its children lend to it."""
+        self.local = 0
+        """The part of it that is never lent: no sibling can see it."""
+        self.cap: int | None = None
+        """The most that may be stored in the parent, at zero usage there; None without a borrowing limit."""
+        self.potential = 0
+        """What could be used at the very most, if nobody used anything."""
+        self.usage = 0
+        self.admitted = 0
+        """Of a queue: the part of the usage whose workloads are admitted, not only holding quota."""
+
+    def __repr__(self) -> str:
+        return f"Cell({self.key.flavor}/{self.key.resource}: {self.usage} of {self.nominal}, subtree {self.subtree})"
+
+
+Charges: TypeAlias = Iterable[tuple[Cell, int]]
+
+
+def settle(cell: Cell) -> None:
+    """Compute what follows from the quotas of the cell and of its settled children, and its usage if it has any."""
+    subtree = _limited(cell.nominal)
+    if cell.children:
+        cell.usage = 0
+        for child in cell.children:
+            subtree = quantity.add(subtree, quantity.subtract(_limited(child.subtree), _limited(child.local)))
+            cell.usage += max(0, child.usage - child.local)
+    lending = cell.lending_limit
+    local = 0 if lending is None else max(0, quantity.subtract(subtree, lending))
+    borrowing = cell.borrowing_limit
+    cell.cap = None if borrowing is None else quantity.add(quantity.subtract(subtree, local), borrowing)
+    cell.subtree = boundless(subtree)
+    cell.local = boundless(local)
+
+
+def settle_potential(cell: Cell) -> None:
+    """The second half of ``settle``, from the root down: what the node could use if nobody used anything."""
+    if cell.parent is None:
+        cell.potential = cell.subtree
+        return
+    potential = quantity.add(_limited(cell.local), _limited(cell.parent.potential))
+    if cell.borrowing_limit is not None:
+        potential = min(potential, quantity.add(_limited(cell.subtree), cell.borrowing_limit))
+    cell.potential = boundless(potential)
+
+
+def boundless(amount: int) -> int:
+    """An amount as settled cells hold it."""
+    return BOUNDLESS if amount >= quantity.UNLIMITED else amount
+
+
+def _limited(amount: int) -> int:
+    return min(amount, quantity.UNLIMITED)
+
+
+def available(cell: Cell) -> int:
+    """Negative when the node is in debt, for example after its quota was cut; nobody can use a debt."""
+    parent = cell.parent
+    if parent is None:
+        return cell.subtree - cell.usage
+    from_parent = available(parent)
+    over = cell.usage - cell.local
+    cap = cell.cap
+    if over >= 0:
+        return from_parent if cap is None else min(from_parent, cap - over)
+    return (from_parent if cap is None else min(from_parent, cap)) - over
+
+
+def fits(cell: Cell, amount: int) -> bool:
+    """Nothing always fits, also into a debt."""
+    return amount <= 0 or amount <= available(cell)
+
+
+def local_available(cell: Cell) -> int:
+    """The private part that is still unused."""
+    return max(0, cell.local - cell.usage)
+
+
+class Level(NamedTuple):
+    """How far up the tree a queue reaches for quota: 0 is its own, else the height of the cohort that can cover it."""
+
+    height: int
+    inside: bool
+    """A part of the tree covers it, so that preempting outside that part could be justified."""
+
+
+def borrowing_level(cell: Cell, amount: int) -> Level:
+    """Where the amount would come from, on top of what is used now."""
+    parent = cell.parent
+    if parent is None:
+        return Level(0, inside=False)
+    if cell.usage + amount <= cell.nominal:
+        return Level(0, inside=True)
+    rest = amount - local_available(cell)
+    while True:
+        if parent.subtree >= parent.usage + rest:
+            return Level(parent.height, inside=parent.parent is not None)
+        if parent.parent is None:
+            return Level(parent.height, inside=False)
+        rest -= local_available(parent)
+        parent = parent.parent
+
+
+def is_borrowing(cell: Cell) -> bool:
+    """The node uses more than it and its children have."""
+    return cell.usage > cell.subtree
+
+
+def charge(cell: Cell, amount: int) -> None:
+    """Add usage (a negative amount returns it); the parent sees only what no longer fits in the private part."""
+    while True:
+        before = cell.usage - cell.local
+        cell.usage += amount
+        if cell.parent is None:
+            return
+        after = before + amount
+        change = (after if after > 0 else 0) - (before if before > 0 else 0)
+        if change == 0:
+            return
+        cell, amount = cell.parent, change
+
+
+def charge_all(charges: Charges) -> None:
+    for cell, amount in charges:
+        charge(cell, amount)
+
+
+def refund_all(charges: Charges) -> None:
+    for cell, amount in charges:
+        charge(cell, -amount)
+
+
+@contextmanager
+def charged(charges: Charges) -> Iterator[None]:
+    """Ask 'what if this were used too?'; the tree is as before on exit, whatever happens inside."""
+    taken = list(charges)
+    charge_all(taken)
+    try:
+        yield
+    finally:
+        refund_all(taken)
+
+
+@contextmanager
+def without(charges: Charges) -> Iterator[None]:
+    """Ask 'what if these were gone?'; the tree is as before on exit, whatever happens inside."""
+    returned = list(charges)
+    refund_all(returned)
+    try:
+        yield
+    finally:
+        charge_all(returned)

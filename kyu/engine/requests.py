@@ -1,0 +1,222 @@
+"""
+What one pod of a template asks for, before and after the operator's rules about resources.
+
+A template is first completed as admission would complete its pods (overhead of the runtime class, defaults of the
+namespace's LimitRanges, limits standing in for requests), then counted by Kubernetes' rule for init containers and
+sidecars. The result is the *raw* request, which topologies use. Quota uses the request after prefixes were excluded and
+transformations applied. Everything is exact: nano-units in integers, fractions where factors multiply.
+
+Called by: workload.py, once per distinct template. Calls: api/quantity.py.
+Kueue: pkg/workload/resources.go, pkg/util/limitrange. Kubernetes: component-helpers resource.PodRequests
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import ceil
+from typing import Literal, TypeAlias
+
+from kyu.api import quantity
+from kyu.api.core import Container, LimitRange, LimitRangeItem, PodSpec, ResourceRequirements
+from kyu.api.quantity import Quantity, QuantityValue
+
+# Nano-units by resource.
+Nanos: TypeAlias = dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Transformation:
+    """How one resource of a pod is turned to others before quota is counted."""
+
+    strategy: Literal["Retain", "Replace"] = "Retain"
+    multiply_by: str = ""
+    outputs: Mapping[str, Quantity] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Limits:
+    """The LimitRanges of a namespace, folded to one rule per type (Container, Pod)."""
+
+    max: Nanos = field(default_factory=dict)
+    min: Nanos = field(default_factory=dict)
+    default: Nanos = field(default_factory=dict)
+    default_request: Nanos = field(default_factory=dict)
+
+    def fold(self, item: LimitRangeItem) -> None:
+        """Maxima keep the smallest, minima the largest, defaults the first."""
+        for resource, value in nanos(item.max).items():
+            self.max[resource] = min(value, self.max.get(resource, value))
+        for resource, value in nanos(item.min).items():
+            self.min[resource] = max(value, self.min.get(resource, value))
+        for resource, value in nanos(item.default).items():
+            self.default.setdefault(resource, value)
+        for resource, value in nanos(item.default_request).items():
+            self.default_request.setdefault(resource, value)
+
+
+def fold_limit_ranges(limit_ranges: Iterable[LimitRange]) -> dict[str, Limits]:
+    folded: dict[str, Limits] = {}
+    for limit_range in limit_ranges:
+        for item in limit_range.spec.limits:
+            folded.setdefault(item.type, Limits()).fold(item)
+    return folded
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The completed requests and limits of a container, or of the pod as a whole."""
+
+    name: str
+    requests: Nanos
+    limits: Nanos
+    sidecar: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A completed pod: what each of its parts requests."""
+
+    containers: tuple[Part, ...]
+    init_containers: tuple[Part, ...]
+    whole: Part | None
+    overhead: Nanos
+
+
+def nanos(resources: Mapping[str, QuantityValue]) -> Nanos:
+    return {resource: quantity.parse(value).nanos for resource, value in resources.items()}
+
+
+def complete(spec: PodSpec, limits: Mapping[str, Limits], overhead: Mapping[str, QuantityValue]) -> Pod:
+    """The pod as admission would make it. ``overhead`` is that of its runtime class; its own wins."""
+    for_container = limits.get("Container", Limits())
+    whole = None
+    if spec.resources.requests or spec.resources.limits:
+        whole = complete_part("pod", spec.resources, limits.get("Pod", Limits()))
+    return Pod(
+        containers=tuple(complete_container(c, for_container) for c in spec.containers),
+        init_containers=tuple(complete_container(c, for_container) for c in spec.init_containers),
+        whole=whole,
+        overhead=nanos(spec.overhead or overhead),
+    )
+
+
+def complete_container(container: Container, limits: Limits) -> Part:
+    part = complete_part(container.name, container.resources, limits)
+    return Part(part.name, part.requests, part.limits, sidecar=container.restart_policy == "Always")
+
+
+def complete_part(name: str, resources: ResourceRequirements, defaults: Limits) -> Part:
+    limits = {**defaults.default, **nanos(resources.limits)}
+    requests = {**limits, **defaults.default_request, **nanos(resources.requests)}
+    return Part(name, requests, limits)
+
+
+def raw_requests(pod: Pod) -> Nanos:
+    """Kubernetes' rule: the running containers together, or the most that starting up needs, then the overhead."""
+    base = _sum(part.requests for part in pod.containers)
+    sidecars: Nanos = {}
+    peak: Nanos = {}
+    for part in pod.init_containers:
+        if part.sidecar:
+            sidecars = _sum((sidecars, part.requests))
+            _raise_to(peak, sidecars)
+        else:
+            _raise_to(peak, _sum((sidecars, part.requests)))
+    total = _sum((base, sidecars))
+    _raise_to(total, peak)
+    if pod.whole is not None:
+        total.update({r: v for r, v in pod.whole.requests.items() if _counts_for_whole_pods(r)})
+    return _sum((total, pod.overhead))
+
+
+def _sum(parts: Iterable[Nanos]) -> Nanos:
+    total: Nanos = {}
+    for part in parts:
+        for resource, value in part.items():
+            total[resource] = total.get(resource, 0) + value
+    return total
+
+
+def _raise_to(total: Nanos, floor: Nanos) -> None:
+    for resource, value in floor.items():
+        total[resource] = max(total.get(resource, value), value)
+
+
+def _counts_for_whole_pods(resource: str) -> bool:
+    return resource in ("cpu", "memory") or resource.startswith("hugepages-")
+
+
+def quota_requests(
+    raw: Nanos, excluded_prefixes: tuple[str, ...], transformations: Mapping[str, Transformation]
+) -> Nanos:
+    """What counts against quota: some resources left out, others turned to what the operator counts instead."""
+    requests = {r: v for r, v in raw.items() if not r.startswith(excluded_prefixes)} if excluded_prefixes else dict(raw)
+    if not any(resource in transformations for resource in requests):
+        return requests
+    retained: Nanos = {}
+    generated: dict[str, Fraction] = {}
+    for resource, value in requests.items():
+        rule = transformations.get(resource)
+        if rule is None or rule.strategy == "Retain":
+            retained[resource] = value
+        if rule is None:
+            continue
+        times = Fraction(requests.get(rule.multiply_by, quantity.NANO), quantity.NANO)
+        for output, factor in rule.outputs.items():
+            more = Fraction(value * factor.nanos, quantity.NANO) * times
+            generated[output] = generated.get(output, Fraction(0)) + more
+    # A negative output is an allowance against other outputs, never against a direct request.
+    return _sum((retained, {output: max(0, ceil(total)) for output, total in generated.items()}))
+
+
+def amounts(requests: Nanos) -> dict[str, int]:
+    """In the engine's integers, nothing below zero."""
+    return {r: max(0, quantity.exact_amount(r, Quantity(v))) for r, v in requests.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A request that admission would refuse: above its own limit, or outside the namespace's LimitRange."""
+
+    part: str
+    resource: str
+    rule: Literal["limit", "max", "min"]
+    value: int
+    bound: int
+
+
+def find_violation(pod: Pod, limits: Mapping[str, Limits]) -> Violation | None:
+    """The first request that breaks a rule. Only resources that both sides name are compared."""
+    containers = (*pod.init_containers, *pod.containers)
+    for part in (*containers, *((pod.whole,) if pod.whole else ())):
+        for resource, value in part.requests.items():
+            if resource in part.limits and value > part.limits[resource]:
+                return Violation(part.name, resource, "limit", value, part.limits[resource])
+    rule = limits.get("Container")
+    if rule is not None:
+        for part in containers:
+            high = {r: max(part.requests.get(r, 0), v) for r, v in part.limits.items()} | {
+                r: max(part.limits.get(r, 0), v) for r, v in part.requests.items()
+            }
+            low = {r: min(part.limits.get(r, v), v) for r, v in part.requests.items()} | {
+                r: min(part.requests.get(r, v), v) for r, v in part.limits.items()
+            }
+            if violation := _outside(part.name, low, high, rule):
+                return violation
+    rule = limits.get("Pod")
+    if rule is not None:
+        total = raw_requests(pod)
+        return _outside("pod", total, total, rule)
+    return None
+
+
+def _outside(part: str, low: Nanos, high: Nanos, rule: Limits) -> Violation | None:
+    for resource, bound in rule.max.items():
+        if resource in high and high[resource] > bound:
+            return Violation(part, resource, "max", high[resource], bound)
+    for resource, bound in rule.min.items():
+        if resource in low and low[resource] < bound:
+            return Violation(part, resource, "min", low[resource], bound)
+    return None

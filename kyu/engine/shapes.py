@@ -1,0 +1,209 @@
+"""
+The shape of a workload: all that its chances depend on, parsed once and shared by all workloads that look alike.
+
+Two steps. Pod sets that are equal byte for byte share one parsing; parsed pod sets that differ only in what scheduling
+does not look at (images, names of containers, limits) share one ``Shape``. Shapes compare by identity, so a verdict
+about one workload can be kept for all of its shape, and a million pending workloads hold only a few thousand of them.
+
+Called by: state.py for each Workload. Calls: requests.py.
+Kueue: pkg/workload/workload.go (totalRequests), pkg/workload/schedulinghash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from kyu.api.core import PodSpec
+from kyu.api.quantity import QuantityValue, multiply
+from kyu.api.workloads import PodSet, PodSetTopologyRequest, Workload
+from kyu.engine import requests, topology_types
+from kyu.engine.options import Options
+from kyu.engine.requests import Limits, Violation
+from kyu.engine.topology_types import PodFilter, TopologyRequest
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PodSetShape:
+    """One pod set as the engine sees it."""
+
+    name: str
+    count: int
+    """Pods that need quota: those of the spec without the reclaimable ones."""
+    spec_count: int
+    min_count: int | None
+    per_pod: Mapping[str, int]
+    """What one pod counts against quota, by resource."""
+    total: Mapping[str, int]
+    """What all ``count`` pods together count."""
+    raw: topology_types.Requests
+    """What one pod takes from a node, by resource."""
+    spec: PodSpec
+    pod_filter: PodFilter
+    topology: TopologyRequest | None
+    """None without any wish about topology; a group name alone is no wish."""
+    group: str | None
+
+    def requests(self, count: int) -> Mapping[str, int]:
+        if count == self.count:
+            return self.total
+        return {resource: multiply(amount, count) for resource, amount in self.per_pod.items()}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shape:
+    """What a workload asks for. One object per distinct shape: compare with ``is``."""
+
+    pod_sets: tuple[PodSetShape, ...]
+    violation: Violation | None
+    """A request that the namespace's LimitRange or its own limit forbids."""
+    claims: bool
+    """It asks for devices through resource claims, which no quota counts here."""
+
+    groups: tuple[tuple[int, ...], ...]
+    """Indices of pod sets that must get the same flavors, in order of appearance; most stand alone."""
+
+    @property
+    def can_shrink(self) -> bool:
+        return any(p.min_count is not None and p.min_count < p.spec_count for p in self.pod_sets)
+
+    def totals(self) -> dict[str, int]:
+        total: dict[str, int] = {}
+        for pod_set in self.pod_sets:
+            for resource, amount in pod_set.requests(pod_set.count).items():
+                total[resource] = total.get(resource, 0) + amount
+        return total
+
+
+@dataclass(slots=True)
+class Shapes:
+    """All shapes that were seen, and what parsing them depends on."""
+
+    options: Options
+    limits_by_namespace: dict[str, dict[str, Limits]] = field(default_factory=dict)
+    overhead_by_class: dict[str, Mapping[str, QuantityValue]] = field(default_factory=dict)
+    _by_bytes: dict[bytes, Shape] = field(default_factory=dict)
+    _by_content: dict[bytes, Shape] = field(default_factory=dict)
+
+    def forget_parsed(self) -> None:
+        """A LimitRange or RuntimeClass has changed: parse again what comes next. Shapes in use stay valid."""
+        self._by_bytes.clear()
+
+    def find(self, workload: Workload) -> Shape:
+        """The shape of a workload that waits."""
+        limits = self.limits_by_namespace.get(workload.metadata.namespace)
+        reclaimable = {}
+        if workload.status.reclaimable_pods and self.options.reclaimable_pods:
+            reclaimable = {pods.name: pods.count for pods in workload.status.reclaimable_pods}
+        content = (workload.metadata.namespace if limits else "", workload.spec.pod_sets, reclaimable)
+        key = _ENCODER.encode(content)
+        shape = self._by_bytes.get(key)
+        if shape is None:
+            shape = self._parse(workload.spec.pod_sets, reclaimable, limits or {})
+            shape = self._by_content.setdefault(_content(shape), shape)
+            self._by_bytes[key] = shape
+        return shape
+
+    def _parse(
+        self, pod_sets: tuple[PodSet, ...], reclaimable: Mapping[str, int], limits: Mapping[str, Limits]
+    ) -> Shape:
+        parsed = []
+        violation: Violation | None = None
+        claims = False
+        for pod_set in pod_sets:
+            spec = pod_set.template.spec
+            pod = requests.complete(spec, limits, self.overhead_by_class.get(spec.runtime_class_name, {}))
+            violation = violation or requests.find_violation(pod, limits)
+            claims = claims or bool(spec.resource_claims)
+            raw = requests.raw_requests(pod)
+            counted = requests.quota_requests(raw, self.options.excluded_prefixes, self.options.transformations)
+            per_pod = requests.amounts(counted)
+            count = max(0, pod_set.count - reclaimable.get(pod_set.name, 0))
+            parsed.append(
+                PodSetShape(
+                    name=pod_set.name,
+                    count=count,
+                    spec_count=pod_set.count,
+                    min_count=pod_set.min_count,
+                    per_pod=per_pod,
+                    total={resource: multiply(amount, count) for resource, amount in per_pod.items()},
+                    raw=tuple(sorted(requests.amounts(raw).items())),
+                    spec=spec,
+                    pod_filter=pod_filter(spec),
+                    topology=topology_request(pod_set.topology_request),
+                    group=pod_set.topology_request.pod_set_group_name if pod_set.topology_request else None,
+                )
+            )
+        return Shape(tuple(parsed), violation, claims, pod_set_groups(parsed))
+
+
+_ENCODER = msgspec.msgpack.Encoder()
+_SORTED_ENCODER = msgspec.msgpack.Encoder(order="sorted")
+
+
+def _content(shape: Shape) -> bytes:
+    """What makes two shapes the same: requests and ports of containers, not their names, images or limits."""
+    return _SORTED_ENCODER.encode(
+        [
+            (
+                p.name,
+                p.count,
+                p.min_count,
+                p.per_pod,
+                p.raw,
+                [[(c.resources.requests, c.ports) for c in cs] for cs in (p.spec.init_containers, p.spec.containers)],
+                p.spec.resources.requests,
+                p.spec.overhead,
+                p.spec.node_selector,
+                p.spec.affinity,
+                p.spec.tolerations,
+                p.spec.topology_spread_constraints,
+                p.spec.resource_claims,
+                p.spec.runtime_class_name,
+                p.spec.priority,
+                p.topology,
+                p.group,
+                shape.violation,
+            )
+            for p in shape.pod_sets
+        ]
+    )
+
+
+def pod_set_groups(pod_sets: Sequence[PodSetShape]) -> tuple[tuple[int, ...], ...]:
+    groups: dict[object, list[int]] = {}
+    for index, pod_set in enumerate(pod_sets):
+        groups.setdefault(index if pod_set.group is None else pod_set.group, []).append(index)
+    return tuple(tuple(indices) for indices in groups.values())
+
+
+def topology_request(request: PodSetTopologyRequest | None) -> TopologyRequest | None:
+    """The wish in the words of placement; None where none of its fields asks for a topology."""
+    if request is None:
+        return None
+    wished = TopologyRequest(
+        required=request.required,
+        preferred=request.preferred,
+        unconstrained=bool(request.unconstrained),
+        slice_level=request.pod_set_slice_required_topology,
+        slice_size=request.pod_set_slice_size,
+        layers=tuple(
+            topology_types.SliceLayer(layer.topology, layer.size)
+            for layer in request.podset_slice_required_topology_constraints
+        ),
+    )
+    explicit = wished != TopologyRequest() or request.unconstrained is not None
+    return wished if explicit else None
+
+
+def pod_filter(spec: PodSpec) -> PodFilter:
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
+    return PodFilter(
+        node_selector=tuple(sorted(spec.node_selector.items())),
+        required_terms=None if required is None else required.node_selector_terms,
+        preferred_terms=affinity.preferred_during_scheduling_ignored_during_execution if affinity else (),
+        tolerations=spec.tolerations,
+    )

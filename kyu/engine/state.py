@@ -1,0 +1,586 @@
+"""
+The live state: what there is, who waits, who holds quota. Changed by objects as they come, read by every rule.
+
+Nothing is copied for a cycle. A what-if takes workloads out and puts them back; admissions that a cycle decides are
+*assumed* at once and either confirmed by the object that comes back or forgotten when the write failed. A change wakes
+only the tree that it concerns, so the cost of a cycle is that of what has changed.
+
+START HERE for the engine's API: ``State(options)``, ``put``, ``delete``, ``forget``, ``stats``, ``pending``, ``check``;
+then ``cycle.schedule``. Kueue: pkg/cache/scheduler, pkg/cache/queue
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from kyu.api import placement as stored
+from kyu.api.checks import AdmissionCheck
+from kyu.api.core import LimitRange, Namespace, Node, Pod, RuntimeClass
+from kyu.api.meta import Key, Kind, Object, selects
+from kyu.api.quantity import amount
+from kyu.api.queues import ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology, WorkloadPriorityClass
+from kyu.api.workloads import PodSetAssignment, Workload
+from kyu.engine import fairshare, requests, workload
+from kyu.engine.cluster import Cluster, Inactive
+from kyu.engine.options import Options
+from kyu.engine.quota import Cell, FlavorResource, charge_all, refund_all
+from kyu.engine.shapes import Shape, Shapes
+from kyu.engine.topology_forest import Forest
+from kyu.engine.topology_types import DomainUsage, Placement
+from kyu.engine.tree import CohortNode, Hierarchy, Queue, TreeNode
+from kyu.engine.waiting import WaitingRoom
+from kyu.engine.workload import Ask, AssignedPodSet, Holding
+
+ADMISSION_FAIR_SHARING = "UsageBasedAdmissionFairSharing"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How much of one flavor and resource is in use."""
+
+    reserved: int
+    admitted: int
+    borrowed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """What a status says about a queue or cohort; kept as things happen, never counted by listing."""
+
+    pending: int
+    reserving: int
+    admitted: int
+    usage: dict[FlavorResource, Usage]
+    weighted_share: int = 0
+
+
+@dataclass(slots=True)
+class State:
+    """All that decisions depend on."""
+
+    options: Options
+    hierarchy: Hierarchy = field(default_factory=Hierarchy)
+    cluster: Cluster = field(init=False)
+    shapes: Shapes = field(init=False)
+    waiting: WaitingRoom = field(init=False)
+    holdings: dict[Key, Holding] = field(default_factory=dict)
+    cycles: int = 0
+    not_ready: int = 0
+    """Workloads that hold quota and whose pods are not all ready."""
+    second_passes: dict[Key, Holding] = field(default_factory=dict)
+    _assumed: dict[Key, Ask] = field(default_factory=dict)
+    """What was admitted here and not seen in an object yet."""
+    _limit_ranges: dict[Key, LimitRange] = field(default_factory=dict)
+    _admitted_by_queue: dict[str, int] = field(default_factory=dict)
+    _woken: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.cluster = Cluster(Forest(self.options.topology_gates))
+        self.shapes = Shapes(self.options)
+        self.waiting = WaitingRoom(self.options, self.hierarchy.queues)
+
+    # Shorthands for the rules
+
+    @property
+    def forest(self) -> Forest:
+        return self.cluster.forest
+
+    @property
+    def queues(self) -> dict[str, Queue]:
+        return self.hierarchy.queues
+
+    # Objects
+
+    def put(self, obj: Object) -> None:
+        """An object was created or changed. Putting the same again changes nothing."""
+        match obj:
+            case Workload():
+                self._put_workload(obj)
+            case ClusterQueue():
+                self._put_cluster_queue(obj)
+            case LocalQueue():
+                self.waiting.put_local_queue(obj)
+            case Cohort():
+                self._wake_tree(self.hierarchy.put_cohort(obj))
+            case ResourceFlavor():
+                if self.cluster.put_flavor(obj):
+                    self._review(q for q in self.queues.values() if obj.metadata.name in q.flavor_names())
+            case Topology():
+                if self.cluster.put_topology(obj):
+                    self._review(self.queues.values())
+            case AdmissionCheck():
+                if self.cluster.put_check(obj):
+                    self._review(self.queues.values())
+            case Node():
+                if self.cluster.put_node(obj):
+                    self._wake_topologies()
+            case Pod():
+                if self.cluster.put_pod(obj):
+                    self._wake_topologies()
+            case Namespace():
+                if self.cluster.put_namespace(obj):
+                    self._wake_held(obj.metadata.name)
+            case LimitRange():
+                self._limit_ranges[obj.key] = obj
+                self._fold_limit_ranges(obj.metadata.namespace)
+            case RuntimeClass():
+                self.shapes.overhead_by_class[obj.metadata.name] = obj.overhead.pod_fixed
+                self.shapes.forget_parsed()
+            case WorkloadPriorityClass():
+                pass  # workloads carry the number
+            case _:
+                raise TypeError(f"the engine does not know the kind {type(obj).__name__}")
+
+    def delete(self, kind: Kind, key: Key) -> None:
+        """An object is gone. Deleting what is not there changes nothing."""
+        match kind.kind:
+            case "Workload":
+                self._remove_workload(key)
+            case "ClusterQueue":
+                self._delete_cluster_queue(key.name)
+            case "LocalQueue":
+                self.waiting.delete_local_queue(key)
+            case "Cohort":
+                if (cohort := self.hierarchy.cohorts.get(key.name)) is not None:
+                    self._wake_tree(cohort)
+                    self.hierarchy.delete_cohort(key.name)
+            case "ResourceFlavor":
+                if self.cluster.delete_flavor(key.name):
+                    self._review(q for q in self.queues.values() if key.name in q.flavor_names())
+            case "Topology":
+                if self.cluster.delete_topology(key.name):
+                    self._review(self.queues.values())
+            case "AdmissionCheck":
+                if self.cluster.checks.pop(key.name, None) is not None:
+                    self._review(self.queues.values())
+            case "Node":
+                if self.cluster.delete_node(key.name):
+                    self._wake_topologies()
+            case "Pod":
+                if self.cluster.delete_pod(key):
+                    self._wake_topologies()
+            case "Namespace":
+                self.cluster.labels_by_namespace.pop(key.name, None)
+            case "LimitRange":
+                if self._limit_ranges.pop(key, None) is not None:
+                    self._fold_limit_ranges(key.namespace)
+            case "RuntimeClass":
+                self.shapes.overhead_by_class.pop(key.name, None)
+                self.shapes.forget_parsed()
+            case "WorkloadPriorityClass":
+                pass
+            case _:
+                raise TypeError(f"the engine does not know the kind {kind.kind}")
+
+    def _fold_limit_ranges(self, namespace: str) -> None:
+        found = [r for key, r in sorted(self._limit_ranges.items()) if key.namespace == namespace]
+        if found:
+            self.shapes.limits_by_namespace[namespace] = requests.fold_limit_ranges(found)
+        else:
+            self.shapes.limits_by_namespace.pop(namespace, None)
+        self.shapes.forget_parsed()
+
+    # Workloads
+
+    def _put_workload(self, found: Workload) -> None:
+        match workload.phase(found, self.options):
+            case "idle":
+                self._remove_workload(found.key)
+            case "holding":
+                self._put_holding(found)
+            case "waiting":
+                self._put_ask(found)
+
+    def _put_ask(self, found: Workload) -> None:
+        ask = workload.make_ask(found, self.shapes.find(found), self.options)
+        key = ask.key
+        if key in self._assumed:
+            self._assumed[key] = ask
+            return
+        if key in self.holdings:
+            self._remove_workload(key)
+        old = self.waiting.asks.get(key)
+        if old is not None:
+            if _same(old, ask):
+                return
+            ask.memory = old.memory
+            self.waiting.remove(old)
+        self.waiting.add(ask)
+
+    def _put_holding(self, found: Workload) -> None:
+        admission = found.status.admission
+        assert admission is not None
+        self._assumed.pop(found.key, None)
+        if (waiting := self.waiting.asks.get(found.key)) is not None:
+            self.waiting.remove(waiting)
+        shape = self.shapes.find(found)
+        assigned = tuple(self._read_assigned(a, shape) for a in admission.pod_set_assignments)
+        ask = workload.make_ask(found, shape, self.options)
+        old = self.holdings.get(found.key)
+        if old is not None and (old.assigned != assigned or old.cluster_queue != admission.cluster_queue):
+            self._remove_workload(found.key)
+            old = None
+        if old is None:
+            holding = Holding(ask, admission.cluster_queue, assigned, reserved_at=workload.reservation_time(found))
+            self._note_status(holding, found)
+            holding.order = holding.candidate_order()
+            self.add_holding(holding)
+        else:
+            self._update_holding(old, ask, found)
+
+    def _note_status(self, holding: Holding, found: Workload) -> None:
+        holding.admitted = workload.is_admitted(found)
+        holding.evicted = workload.is_evicted(found)
+        holding.ready = workload.is_ready(found)
+        holding.second_pass = workload.second_pass(found, self.options)
+
+    def _update_holding(self, holding: Holding, ask: Ask, found: Workload) -> None:
+        """The same quota as before; what may differ is how far the workload has come."""
+        queue = self.queues.get(holding.cluster_queue)
+        was_admitted, was_ready, old_priority = holding.admitted, holding.ready, holding.priority
+        holding.priority, holding.time, holding.special = ask.priority, ask.time, ask.special
+        holding.reserved_at = workload.reservation_time(found)
+        self._note_status(holding, found)
+        if holding.order != holding.candidate_order():
+            if queue is not None:
+                queue.reorder(holding)
+                self.waiting.awake.add(queue.root)
+            holding.order = holding.candidate_order()
+        self._note_second_pass(holding)
+        self.not_ready += was_ready - holding.ready
+        if was_admitted != holding.admitted:
+            self._count_admitted(holding, +1 if holding.admitted else -1)
+        if holding.priority != old_priority:
+            self._wake_queue_tree(holding.cluster_queue)
+
+    def _read_assigned(self, found: PodSetAssignment, shape: Shape) -> AssignedPodSet:
+        """What the status says the pod set holds, less what its finished pods no longer need."""
+        pod_set = next((p for p in shape.pod_sets if p.name == found.name), None)
+        held = found.count if found.count is not None else pod_set.count if pod_set else 0
+        count = held if pod_set is None or found.topology_assignment else min(held, pod_set.count)
+        usage = {r: amount(r, value) for r, value in found.resource_usage.items()}
+        if 0 <= count < held:
+            usage = {r: value // held * count for r, value in usage.items()}
+        placed = None
+        if found.topology_assignment is not None:
+            where = found.topology_assignment
+            placed = Placement(where.levels, stored.domains(where))
+        return AssignedPodSet(
+            found.name, count, dict(found.flavors), usage, placed, found.delayed_topology_request == "Pending"
+        )
+
+    def _remove_workload(self, key: Key) -> None:
+        self._assumed.pop(key, None)
+        if (ask := self.waiting.asks.get(key)) is not None:
+            self.waiting.remove(ask)
+            self.waiting.drop_penalty(ask)
+        if (holding := self.holdings.get(key)) is not None:
+            self.remove_holding(holding)
+
+    def add_holding(self, holding: Holding) -> None:
+        """The workload has quota from now on."""
+        self.holdings[holding.key] = holding
+        queue = self.queues.get(holding.cluster_queue)
+        if queue is not None:
+            self._charge(queue, holding)
+            self.waiting.awake.add(queue.root)
+        holding.topology = self.topology_usage(holding)
+        self.forest.add(holding.topology)
+        record = self.waiting.record(Key(holding.key.namespace, holding.local_queue))
+        record.count(holding, +1)
+        if holding.admitted:
+            self._admitted_by_queue[holding.cluster_queue] = self._admitted_by_queue.get(holding.cluster_queue, 0) + 1
+        self.not_ready += not holding.ready
+        self._note_second_pass(holding)
+
+    def _charge(self, queue: Queue, holding: Holding) -> None:
+        holding.charges = charges(queue, holding.assigned)
+        queue.add(holding)
+        if any(not cell.declared for cell, _ in holding.charges):
+            # A flavor that the queue no longer lists: its cell must find its place in the tree.
+            self.hierarchy.mark(queue)
+
+    def remove_holding(self, holding: Holding) -> None:
+        """The workload returned its quota: those who wait in its tree may try again."""
+        del self.holdings[holding.key]
+        self.second_passes.pop(holding.key, None)
+        queue = self.queues.get(holding.cluster_queue)
+        if queue is not None:
+            queue.remove(holding)
+            self._wake_queue_tree(holding.cluster_queue)
+        self.forest.remove(holding.topology)
+        record = self.waiting.record(Key(holding.key.namespace, holding.local_queue))
+        record.count(holding, -1)
+        if holding.admitted:
+            self._admitted_by_queue[holding.cluster_queue] -= 1
+        self.not_ready -= not holding.ready
+
+    def _note_second_pass(self, holding: Holding) -> None:
+        if holding.second_pass is None:
+            self.second_passes.pop(holding.key, None)
+        elif holding.key not in self.second_passes:
+            self.second_passes[holding.key] = holding
+            if (queue := self.queues.get(holding.cluster_queue)) is not None:
+                self.waiting.awake.add(queue.root)
+
+    def _count_admitted(self, holding: Holding, sign: int) -> None:
+        name = holding.cluster_queue
+        self._admitted_by_queue[name] = self._admitted_by_queue.get(name, 0) + sign
+        Queue.count_admitted(holding, sign)
+        record = self.waiting.record(Key(holding.key.namespace, holding.local_queue))
+        record.count_admitted(holding, sign)
+        if sign > 0:
+            record.fold_penalty(holding.key)
+
+    def topology_usage(self, holding: Holding) -> tuple[DomainUsage, ...]:
+        """The room on nodes that a workload takes, a line for each pod set and domain."""
+        raw = {pod_set.name: pod_set.raw for pod_set in holding.shape.pod_sets}
+        return tuple(
+            DomainUsage(flavor, domain.values, domain.count, raw.get(assigned.name, ()))
+            for assigned in holding.assigned
+            if assigned.placement is not None
+            for flavor in sorted({f for f in assigned.flavors.values() if self.cluster.has_topology(f)})[:1]
+            for domain in assigned.placement.domains
+        )
+
+    def reassign(self, holding: Holding, assigned: tuple[AssignedPodSet, ...]) -> None:
+        """A second pass has placed, or moved, a workload that keeps its quota."""
+        self.forest.remove(holding.topology)
+        holding.assigned = assigned
+        holding.topology = self.topology_usage(holding)
+        self.forest.add(holding.topology)
+        holding.second_pass = None
+        self.second_passes.pop(holding.key, None)
+
+    def assume(self, ask: Ask, holding: Holding, *, first: bool) -> None:
+        """The cycle gave the workload quota; the object that says so comes later."""
+        if first:
+            self._assumed[ask.key] = ask
+            self.waiting.remove(ask)
+            self.waiting.note_penalty(ask, self.queues[holding.cluster_queue])
+        self.add_holding(holding)
+
+    def forget(self, key: Key) -> None:
+        """The admission could not be written: return the quota and queue the workload again."""
+        ask = self._assumed.pop(key, None)
+        holding = self.holdings.get(key)
+        if ask is None or holding is None:
+            return
+        self.remove_holding(holding)
+        self.waiting.drop_penalty(ask)
+        self.waiting.add(ask)
+
+    # Queues
+
+    def _put_cluster_queue(self, found: ClusterQueue) -> None:
+        name = found.metadata.name
+        old = self.queues.get(name)
+        terminating = found.metadata.deletion_timestamp is not None
+        if old is not None and old.spec == found.spec and old.terminating == terminating:
+            return
+        if old is not None:
+            self._wake_tree(old)
+        queue = self.hierarchy.put_queue(found)
+        scope = found.spec.admission_scope
+        by_usage = scope is not None and scope.admission_mode == ADMISSION_FAIR_SHARING
+        queue.by_usage = by_usage and self.options.admission_fair_sharing is not None
+        queue.line.past_usage = self.waiting.order_by_usage(queue) if queue.by_usage else None
+        self._review((queue,))
+        if old is None:
+            for holding in [h for h in self.holdings.values() if h.cluster_queue == name]:
+                self._charge(queue, holding)
+            self.waiting.open_queue(name)
+
+    def _delete_cluster_queue(self, name: str) -> None:
+        queue = self.queues.get(name)
+        if queue is None:
+            return
+        self._wake_tree(queue)
+        self.waiting.close_queue(queue)
+        for _, holding in list(queue.holdings):
+            queue.remove(holding)
+            holding.charges = ()
+        self.hierarchy.delete_queue(name)
+
+    def _review(self, queues: Iterable[Queue]) -> None:
+        """What the queues stand on has changed: are they active, do all their flavors have a topology?"""
+        for queue in list(queues):
+            active = self.cluster.why_inactive(queue) is None
+            if active != queue.active:
+                queue.active = active
+                self.hierarchy.mark(queue)
+            flavors = queue.flavor_names()
+            queue.topology_only = bool(flavors) and all(self.cluster.has_topology(f) for f in flavors)
+            self._wake_tree(queue)
+
+    # Waking
+
+    def _wake_tree(self, node: TreeNode) -> None:
+        """Something in the tree may have become possible: everybody in it gets another turn."""
+        root = node.root if not isinstance(node, CohortNode) or not node.cyclic else node
+        for queue in queues_of(root):
+            queue.line.wake()
+            if queue.line.held:
+                self._woken.add(queue.name)
+        self.waiting.awake.add(root)
+
+    def _wake_queue_tree(self, name: str) -> None:
+        if (queue := self.queues.get(name)) is not None:
+            self._wake_tree(queue)
+
+    def _wake_topologies(self) -> None:
+        """Nodes have changed: wake every tree with a flavor that is placed."""
+        roots = {q.root for q in self.queues.values() if any(map(self.cluster.has_topology, q.flavor_names()))}
+        for root in roots:
+            self._wake_tree(root)
+
+    def _wake_held(self, namespace: str) -> None:
+        """The labels of a namespace have changed: workloads that a queue did not select may be selected now."""
+        for queue in self.queues.values():
+            if any(key.namespace == namespace for key in queue.line.held):
+                self._wake_tree(queue)
+
+    def begin(self, now: float) -> None:
+        """What time has brought: settled trees, ended backoffs, another sample of past usage."""
+        for root in self.hierarchy.refresh():
+            self._review(queues_of(root))
+        self.hierarchy.refresh()
+        self.waiting.end_backoffs(now)
+        self.waiting.sample_usage(now)
+        woken, self._woken = self._woken, set()
+        for name in sorted(woken):
+            queue = self.queues.get(name)
+            for ask in list(queue.line.held.values()) if queue is not None else ():
+                if queue is not None and ask.special.may_queue(now) and self.is_selected(queue, ask):
+                    self.waiting.let_in(queue, ask)
+
+    def is_selected(self, queue: Queue, ask: Ask) -> bool:
+        """Whether the queue serves the workload's namespace."""
+        labels = self.cluster.labels_by_namespace.get(ask.key.namespace)
+        return labels is not None and selects(queue.spec.namespace_selector, labels)
+
+    # What-ifs
+
+    def take_out(self, holding: Holding) -> None:
+        """As if the workload were gone. The caller puts it back."""
+        refund_all(holding.charges)
+        self.forest.release(holding.topology)
+        holding.present = False
+
+    def put_back(self, holding: Holding) -> None:
+        charge_all(holding.charges)
+        self.forest.charge(holding.topology)
+        holding.present = True
+
+    def past_usage(self, queue: Queue, namespace: str, local_queue: str) -> float:
+        return self.waiting.past_usage(queue, namespace, local_queue)
+
+    # Looking
+
+    def stats(self, cluster_queue: str) -> Stats:
+        """Counts and usage of a ClusterQueue."""
+        self.hierarchy.refresh()
+        queue = self.queues[cluster_queue]
+        usage = {
+            key: Usage(cell.usage, cell.admitted, max(0, cell.usage - cell.nominal) if queue.parent else 0)
+            for key, cell in queue.cells.items()
+            if cell.declared or cell.usage
+        }
+        return Stats(
+            queue.line.size,
+            len(queue.holdings),
+            self._admitted_by_queue.get(cluster_queue, 0),
+            usage,
+            fairshare.published(queue),
+        )
+
+    def local_queue_stats(self, key: Key) -> Stats:
+        """Counts and usage of a LocalQueue."""
+        record = self.waiting.record(key)
+        usage = {k: Usage(count.reserved, count.admitted) for k, count in record.usage.items()}
+        return Stats(record.pending, record.reserving, record.admitted, usage)
+
+    def cohort_stats(self, name: str) -> Stats:
+        """Counts and usage of a Cohort with everything below it."""
+        self.hierarchy.refresh()
+        cohort = self.hierarchy.cohorts[name]
+        members = list(queues_of(cohort))
+        usage = {
+            key: Usage(cell.usage, 0, max(0, cell.usage - cell.subtree) if cohort.parent else 0)
+            for key, cell in cohort.cells.items()
+        }
+        return Stats(
+            sum(queue.line.size for queue in members),
+            sum(len(queue.holdings) for queue in members),
+            sum(self._admitted_by_queue.get(queue.name, 0) for queue in members),
+            usage,
+            fairshare.published(cohort),
+        )
+
+    def why_inactive(self, cluster_queue: str) -> Inactive | None:
+        """Why a ClusterQueue admits nothing; None if it does."""
+        return self.cluster.why_inactive(self.queues[cluster_queue])
+
+    def pending(self, cluster_queue: str, *, limit: int = 1000, offset: int = 0) -> list[Ask]:
+        """Who waits in a ClusterQueue, in order."""
+        queue = self.queues.get(cluster_queue)
+        return [] if queue is None else queue.line.waiting()[offset : offset + limit]
+
+    def check(self) -> None:
+        """Raise AssertionError unless everything that is kept agrees with what it is kept for."""
+        self.hierarchy.refresh()
+        for queue in self.queues.values():
+            check_queue(queue)
+        for cohort in self.hierarchy.cohorts.values():
+            for cell in cohort.cells.values():
+                total = sum(max(0, child.usage - child.local) for child in cell.children)
+                assert cell.usage == total, f"{cohort}: {cell} should use {total}"
+        for key, holding in self.holdings.items():
+            assert key not in self.waiting.asks, f"{key} both waits and holds quota"
+            assert holding.present, f"{key} was taken out and not put back"
+        pending = sum(queue.line.size for queue in self.queues.values())
+        counted = sum(record.pending for record in self.waiting.local_queues.values())
+        assert pending == counted, f"{pending} wait in ClusterQueues, {counted} in LocalQueues"
+
+
+def check_queue(queue: Queue) -> None:
+    usage: dict[Cell, int] = {}
+    for order, holding in queue.holdings:
+        assert order == holding.order, f"{holding} is out of order"
+        for cell, amount_held in holding.charges:
+            usage[cell] = usage.get(cell, 0) + amount_held
+    for cell in queue.cells.values():
+        assert cell.usage == usage.get(cell, 0), f"{queue}: {cell} should use {usage.get(cell, 0)}"
+    assert queue.holdings == sorted(queue.holdings, key=lambda entry: entry[0])
+    assert queue.line.size == len(queue.line.waiting()), f"{queue} has lost count of who waits"
+
+
+def queues_of(node: TreeNode) -> Iterator[Queue]:
+    if isinstance(node, Queue):
+        yield node
+    elif isinstance(node, CohortNode):
+        yield from node.all_queues()
+
+
+def charges(queue: Queue, assigned: Iterable[AssignedPodSet]) -> tuple[tuple[Cell, int], ...]:
+    """What pod sets use, by cell; also zeros, since a workload uses every flavor that it is assigned."""
+    total: dict[Cell, int] = {}
+    for pod_set in assigned:
+        for resource, flavor in pod_set.flavors.items():
+            cell = queue.cell(FlavorResource(flavor, resource))
+            total[cell] = total.get(cell, 0) + pod_set.usage.get(resource, 0)
+    return tuple(total.items())
+
+
+def _same(old: Ask, new: Ask) -> bool:
+    """Nothing that a decision depends on has changed."""
+    return (
+        old.shape is new.shape
+        and old.priority == new.priority
+        and old.time == new.time
+        and old.uid == new.uid
+        and old.local_queue == new.local_queue
+        and old.generation == new.generation
+        and old.special == new.special
+    )

@@ -1,0 +1,431 @@
+"""
+Queues and cohorts: who lends to whom, with which policies, and who holds quota where.
+
+A ``Queue`` is a ClusterQueue as the engine needs it; a ``Cohort`` exists when an object says so or when a queue or
+another cohort names it. The tree is changed lazily: a changed spec marks its tree, and ``refresh`` recomputes the
+marked trees once, however many specs have changed. Cells of queues keep their identity, so what a workload holds
+stays valid.
+
+Called by: state.py (changes), every rule of the engine (reads). Calls: quota.py.
+Kueue: pkg/cache/hierarchy, pkg/cache/scheduler/{cache,clusterqueue,cohort}.go
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from kyu.api import quantity
+from kyu.api.queues import ClusterQueue, ClusterQueuePreemption, Cohort, FairSharing, ResourceGroup
+from kyu.engine import quota
+from kyu.engine.queues import Line
+from kyu.engine.quota import Cell, FlavorResource
+from kyu.engine.workload import Holding
+
+
+class TreeNode:
+    """What queues and cohorts have in common: a place in the tree, and a cell per flavor and resource."""
+
+    __slots__ = ("cells", "name", "parent", "weight")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.parent: CohortNode | None = None
+        self.cells: dict[FlavorResource, Cell] = {}
+        self.weight = 1.0
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name})"
+
+    def ancestors(self) -> Iterator[CohortNode]:
+        """The parent first, the root last."""
+        cohort = self.parent
+        while cohort is not None:
+            yield cohort
+            cohort = cohort.parent
+
+    @property
+    def root(self) -> TreeNode:
+        node: TreeNode = self
+        while node.parent is not None:
+            node = node.parent
+        return node
+
+    def is_within(self, needed: Iterable[FlavorResource]) -> bool:
+        """The node uses no more than it and its children have, of all of these."""
+        cells = self.cells
+        for key in needed:
+            cell = cells.get(key)
+            if cell is not None and cell.usage > cell.subtree:
+                return False
+        return True
+
+    def declare(self, groups: Iterable[ResourceGroup]) -> None:
+        """Take over the quotas of a spec. Cells that are no longer declared stay while something uses them."""
+        for cell in self.cells.values():
+            cell.declared = False
+            cell.nominal, cell.borrowing_limit, cell.lending_limit = 0, None, None
+        for group in groups:
+            for flavor in group.flavors:
+                for resource in flavor.resources:
+                    cell = self.cell(FlavorResource(flavor.name, resource.name))
+                    cell.declared = True
+                    cell.nominal = quota.boundless(quantity.quota_amount(resource.name, resource.nominal_quota))
+                    cell.borrowing_limit = _limit(resource.name, resource.borrowing_limit)
+                    cell.lending_limit = _limit(resource.name, resource.lending_limit)
+
+    def cell(self, key: FlavorResource) -> Cell:
+        cell = self.cells.get(key)
+        if cell is None:
+            cell = self.cells[key] = Cell(key)
+        return cell
+
+
+def _limit(resource: str, value: quantity.QuantityValue | None) -> int | None:
+    if value is None:
+        return None
+    amount = quantity.quota_amount(resource, value)
+    return None if amount >= quantity.UNLIMITED else amount
+
+
+def weight_of(sharing: FairSharing | None) -> float:
+    if sharing is None or sharing.weight is None:
+        return 1.0
+    return quantity.parse(sharing.weight).nanos / quantity.NANO
+
+
+class CohortNode(TreeNode):
+    """A group of queues and cohorts that lend to each other."""
+
+    __slots__ = ("children", "cyclic", "declared", "height", "lendable", "queues")
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.children: list[CohortNode] = []
+        self.queues: list[Queue] = []
+        self.declared = False
+        """Whether there is an object for it, rather than only a mention."""
+        self.cyclic = False
+        """Its chain of parents comes back to itself."""
+        self.height = 0
+        self.lendable: dict[str, int] = {}
+        """What the members could use of each resource at the very most."""
+
+    def all_queues(self) -> Iterator[Queue]:
+        yield from self.queues
+        for child in self.children:
+            yield from child.all_queues()
+
+
+@dataclass(frozen=True, slots=True)
+class Flavor:
+    """One flavor of a resource group, with the queue's cells for it."""
+
+    name: str
+    cells: dict[str, Cell]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Resources that come from the same flavor, and the flavors in the order in which they are tried."""
+
+    resources: frozenset[str]
+    flavors: tuple[Flavor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """Whom a workload of a queue may preempt. An absent policy finds nobody, like Never."""
+
+    within: str = "Never"
+    reclaim: str = "Never"
+    borrow: str = "Never"
+    threshold: int | None = None
+    listed: bool = False
+    """There is a preemption block at all: then an absent policy is not the word Never."""
+
+    @classmethod
+    def read(cls, preemption: ClusterQueuePreemption | None) -> Policies:
+        if preemption is None:
+            return cls()
+        borrow = preemption.borrow_within_cohort
+        return cls(
+            within=preemption.within_cluster_queue or "",
+            reclaim=preemption.reclaim_within_cohort or "",
+            borrow=(borrow.policy or "") if borrow else "Never",
+            threshold=borrow.max_priority_threshold if borrow else None,
+            listed=True,
+        )
+
+    @property
+    def borrow_forbidden(self) -> bool:
+        return self.borrow in ("", "Never")
+
+    def may_preempt_while_borrowing(self, *, fair_sharing: bool) -> bool:
+        """Only the literal word Never is excluded here."""
+        return self.borrow != "Never" or (fair_sharing and self.reclaim != "Never")
+
+
+class Queue(TreeNode):
+    """A ClusterQueue."""
+
+    __slots__ = (
+        "active",
+        "by_usage",
+        "generation",
+        "group_by_resource",
+        "groups",
+        "holdings",
+        "line",
+        "policies",
+        "spec",
+        "strict",
+        "terminating",
+        "topology_only",
+    )
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.spec = ClusterQueue().spec
+        self.groups: tuple[Group, ...] = ()
+        self.group_by_resource: dict[str, Group] = {}
+        self.policies = Policies()
+        self.strict = False
+        self.terminating = False
+        self.by_usage = False
+        """Past usage of the LocalQueues comes before priority."""
+        self.active = True
+        """Whether heads are taken from it, and its workloads may be preempted."""
+        self.topology_only = False
+        """Every flavor has a topology, so that every pod set uses it."""
+        self.generation = 0
+        """Grows when quota may have become free; a remembered scan of flavors is then out of date."""
+        self.line = Line()
+        self.holdings: list[tuple[tuple[bool, int, float, str], Holding]] = []
+        """Who has quota, in the order in which they would be preempted."""
+
+    def read(self, queue: ClusterQueue) -> None:
+        self.spec = spec = queue.spec
+        self.terminating = queue.metadata.deletion_timestamp is not None
+        self.declare(spec.resource_groups)
+        self.weight = weight_of(spec.fair_sharing)
+        self.policies = Policies.read(spec.preemption)
+        self.strict = self.line.strict = spec.queueing_strategy == "StrictFIFO"
+        self.groups = tuple(
+            Group(
+                frozenset(group.covered_resources),
+                tuple(
+                    Flavor(f.name, {r.name: self.cells[FlavorResource(f.name, r.name)] for r in f.resources})
+                    for f in group.flavors
+                ),
+            )
+            for group in spec.resource_groups
+        )
+        self.group_by_resource = {resource: group for group in self.groups for resource in group.resources}
+
+    def flavor_names(self) -> set[str]:
+        return {flavor.name for group in self.groups for flavor in group.flavors}
+
+    def add(self, holding: Holding) -> None:
+        insort(self.holdings, (holding.order, holding))
+        quota.charge_all(holding.charges)
+        if holding.admitted:
+            self.count_admitted(holding, +1)
+
+    def remove(self, holding: Holding) -> None:
+        del self.holdings[bisect_left(self.holdings, (holding.order,))]
+        quota.refund_all(holding.charges)
+        self.generation += 1
+        if holding.admitted:
+            self.count_admitted(holding, -1)
+
+    def reorder(self, holding: Holding) -> None:
+        """The holding was evicted or its priority has changed."""
+        del self.holdings[bisect_left(self.holdings, (holding.order,))]
+        holding.order = holding.candidate_order()
+        insort(self.holdings, (holding.order, holding))
+
+    @staticmethod
+    def count_admitted(holding: Holding, sign: int) -> None:
+        for cell, amount in holding.charges:
+            cell.admitted += sign * amount
+
+
+@dataclass(slots=True)
+class Hierarchy:
+    """All queues and cohorts."""
+
+    queues: dict[str, Queue] = field(default_factory=dict)
+    cohorts: dict[str, CohortNode] = field(default_factory=dict)
+    _changed: dict[str, TreeNode] = field(default_factory=dict)
+
+    def put_queue(self, found: ClusterQueue) -> Queue:
+        queue = self.queues.get(found.metadata.name)
+        if queue is None:
+            queue = self.queues[found.metadata.name] = Queue(found.metadata.name)
+        queue.read(found)
+        self._move(queue, found.spec.cohort_name)
+        return queue
+
+    def delete_queue(self, name: str) -> None:
+        queue = self.queues.pop(name, None)
+        if queue is not None:
+            self._move(queue, "")
+            self._changed.pop(f"queue {name}", None)
+
+    def put_cohort(self, found: Cohort) -> CohortNode:
+        cohort = self._cohort(found.metadata.name)
+        cohort.declared = True
+        cohort.declare(found.spec.resource_groups)
+        cohort.weight = weight_of(found.spec.fair_sharing)
+        self._move(cohort, found.spec.parent_name)
+        return cohort
+
+    def delete_cohort(self, name: str) -> None:
+        cohort = self.cohorts.get(name)
+        if cohort is not None:
+            cohort.declared = False
+            cohort.declare(())
+            cohort.weight = 1.0
+            self._move(cohort, "")
+
+    def mark(self, node: TreeNode) -> None:
+        """Something about the node's tree has changed: which of its queues are active, for example."""
+        self._changed[f"{'queue' if isinstance(node, Queue) else 'cohort'} {node.name}"] = node
+
+    def refresh(self) -> set[TreeNode]:
+        """Recompute the trees of all that was marked; the roots of those trees."""
+        if not self._changed:
+            return set()
+        changed, self._changed = self._changed, {}
+        roots: set[TreeNode] = set()
+        for node in changed.values():
+            root = self._find_root(node)
+            if root is not None and root not in roots:
+                roots.add(root)
+                settle_tree(root)
+        return roots
+
+    def _cohort(self, name: str) -> CohortNode:
+        cohort = self.cohorts.get(name)
+        if cohort is None:
+            cohort = self.cohorts[name] = CohortNode(name)
+        return cohort
+
+    def _move(self, node: TreeNode, parent: str) -> None:
+        """Hang the node under another parent, and mark the trees that it leaves and joins."""
+        old = node.parent
+        new = self._cohort(parent) if parent else None
+        if old is not None and old is not new:
+            _members(old, node).remove(node)
+            self.mark(old)
+        node.parent = new
+        if new is not None and old is not new:
+            _members(new, node).append(node)
+            _members(new, node).sort(key=lambda member: member.name)
+        self.mark(node)
+        if old is not None:
+            self._drop_if_unused(old)
+        if isinstance(node, CohortNode):
+            self._drop_if_unused(node)
+
+    def _drop_if_unused(self, cohort: CohortNode) -> None:
+        if not (cohort.declared or cohort.queues or cohort.children) and cohort.parent is None:
+            self.cohorts.pop(cohort.name, None)
+            self._changed.pop(f"cohort {cohort.name}", None)
+
+    def _find_root(self, node: TreeNode) -> TreeNode | None:
+        """The root of the node's tree, or None if its parents form a cycle; then its queues are told so."""
+        seen: set[TreeNode] = set()
+        while node.parent is not None and node not in seen:
+            seen.add(node)
+            node = node.parent
+        if node.parent is None:
+            return node
+        for member in _cycle_members(node):
+            member.cyclic = True
+            for queue in member.queues:
+                for cell in queue.cells.values():
+                    cell.parent = None
+                    quota.settle(cell)
+                    quota.settle_potential(cell)
+        return None
+
+
+def _members(cohort: CohortNode, kind: TreeNode) -> list[TreeNode]:
+    # The two lists hold the two kinds of nodes; a list of one kind is not a list of both to the type checker.
+    return cohort.queues if isinstance(kind, Queue) else cohort.children  # type: ignore[return-value]
+
+
+def _cycle_members(start: TreeNode) -> set[CohortNode]:
+    """Everything below the cycle, the cycle included."""
+    found: set[CohortNode] = set()
+    waiting = [start]
+    while waiting:
+        cohort = waiting.pop()
+        if isinstance(cohort, CohortNode) and cohort not in found:
+            found.add(cohort)
+            waiting.extend(cohort.children)
+    return found
+
+
+def settle_tree(root: TreeNode) -> None:
+    """Recompute all that follows from the specs of one tree, bottom up and top down."""
+    _link(root)
+    _settle_down(root, {cell.key for cell in root.cells.values()})
+
+
+def _link(node: TreeNode) -> None:
+    if isinstance(node, Queue):
+        node.generation += 1
+        for key in [k for k, c in node.cells.items() if not c.declared and not c.usage]:
+            del node.cells[key]
+        height, children = 0, []
+    else:
+        assert isinstance(node, CohortNode)
+        node.cyclic = False
+        children = [*node.queues, *node.children]
+        for child in children:
+            _link(child)
+        if node.children:
+            height = 1 + max(child.height for child in node.children)
+        else:
+            height = int(any(queue.active for queue in node.queues))
+        node.height = height
+        for key in [key for key, cell in node.cells.items() if not cell.declared]:
+            del node.cells[key]
+        for cell in node.cells.values():
+            cell.children = []
+            cell.usage = 0
+    for child in children:
+        for key, cell in child.cells.items():
+            parent = node.cell(key)
+            cell.parent = parent
+            parent.children.append(cell)
+    for cell in node.cells.values():
+        cell.height = height
+        if node.parent is None:
+            cell.parent = None
+        quota.settle(cell)
+
+
+def _settle_down(node: TreeNode, keys: set[FlavorResource]) -> None:
+    for cell in node.cells.values():
+        quota.settle_potential(cell)
+    if not isinstance(node, CohortNode):
+        return
+    node.lendable = {}
+    for key in keys:
+        amount = min(potential(node, key), quantity.UNLIMITED)
+        node.lendable[key.resource] = quantity.add(node.lendable.get(key.resource, 0), amount)
+    for child in (*node.queues, *node.children):
+        _settle_down(child, keys)
+
+
+def potential(node: TreeNode, key: FlavorResource) -> int:
+    """What the node could use at most; where it has no cell of its own, whatever its parent could."""
+    cell = node.cells.get(key)
+    if cell is not None:
+        return cell.potential
+    return potential(node.parent, key) if node.parent else 0

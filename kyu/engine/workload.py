@@ -1,0 +1,347 @@
+"""
+A workload as the engine sees it: an ``Ask`` while it waits, a ``Holding`` while it has quota.
+
+A Workload object is read once, when it changes, and only what a decision needs is kept. An ask is small, because there
+may be a million: who it is, its place in the queue, and its shape, which it shares. A holding knows what it uses, cell
+by cell, so that taking it out of the tree and putting it back costs nothing but the additions.
+
+Called by: state.py (reads objects), queues.py (orders asks), preemption.py (orders holdings). Calls: shapes.py.
+Kueue: pkg/workload/workload.go, pkg/cache/queue (ordering), pkg/scheduler/preemption/common (candidate order).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache
+from math import inf
+from typing import Literal
+
+from kyu.api.meta import Key, find_condition, is_true
+from kyu.api.workloads import (
+    ADMITTED,
+    EVICTED,
+    FINISHED,
+    PODS_READY,
+    PREEMPTED,
+    QUOTA_RESERVED,
+    REQUEUED,
+    PodSetUpdate,
+    Workload,
+)
+from kyu.engine.options import Options
+from kyu.engine.quota import Cell
+from kyu.engine.shapes import Shape
+from kyu.engine.topology_types import DomainUsage, Placement
+
+PRIORITY_BOOST = "kueue.x-k8s.io/priority-boost"
+ADMISSION_GATED_BY = "kueue.x-k8s.io/admission-gated-by"
+ALLOWED_FLAVORS = "kueue.x-k8s.io/workload-allowed-resource-flavors"
+REPLACEMENT_FOR = "kueue.x-k8s.io/workload-slice-replacement-for"
+CONCURRENT_PARENT = "kueue.x-k8s.io/concurrent-admission-parent"
+GROUP_WORKLOAD = "kueue.x-k8s.io/is-group-workload"
+WAITING_FOR_REPLACEMENT_PODS = "WaitingForReplacementPods"
+ON_HOLD = "OnHold"
+
+Phase = Literal["idle", "waiting", "holding"]
+
+
+@dataclass(frozen=True, slots=True)
+class Special:
+    """What only few workloads have; most share ``ORDINARY``."""
+
+    requeue_at: float | None = None
+    """Not before this time."""
+    requeued: bool = True
+    """False while the condition Requeued forbids queueing, whatever the time."""
+    failed_check: bool = False
+    """A check still says Retry or Rejected."""
+    allowed_flavor: str = ""
+    """The only flavor that this variant of a workload may use."""
+    variant_of: str = ""
+    """UID of the workload that this is a variant of."""
+    replaces: Key | None = None
+    """The smaller slice of the same job that this one replaces once it is admitted."""
+    gate_closed: bool = False
+    """It must not preempt now."""
+    checks: tuple[str, ...] = ()
+    """Names of the checks that its status lists."""
+
+    def may_queue(self, now: float) -> bool:
+        return self.requeued and (self.requeue_at is None or self.requeue_at <= now)
+
+
+ORDINARY = Special()
+
+
+@dataclass(frozen=True, slots=True)
+class ScanMemory:
+    """Where the scan of flavors stopped, so that the next try goes on from there."""
+
+    last_tried: tuple[tuple[str, Mapping[str, int]], ...]
+    """By pod set and resource: the last flavor that was looked at; -1 if it was the last of the list."""
+    cycle: int
+    generation: int
+    """Of the queue's quota and holdings, when it was stored."""
+    shape: Shape
+
+    @property
+    def pending(self) -> bool:
+        """Some flavors were not looked at yet."""
+        return any(index != -1 for _, indices in self.last_tried for index in indices.values())
+
+    def next_flavor(self, pod_set: str, resource: str) -> int:
+        for name, indices in self.last_tried:
+            if name == pod_set:
+                return indices.get(resource, -1) + 1
+        return 0
+
+
+class Ask:
+    """A workload that waits for quota."""
+
+    __slots__ = ("generation", "key", "local_queue", "memory", "priority", "shape", "special", "ticket", "time", "uid")
+
+    def __init__(
+        self,
+        key: Key,
+        uid: str,
+        *,
+        priority: int,
+        time: float,
+        shape: Shape,
+        local_queue: str,
+        special: Special = ORDINARY,
+        generation: int = 0,
+    ) -> None:
+        self.key = key
+        self.uid = uid
+        self.priority = priority
+        self.time = time
+        self.shape = shape
+        self.local_queue = local_queue
+        self.special = special
+        self.generation = generation
+        self.memory: ScanMemory | None = None
+        self.ticket = 0
+        """Changes whenever it joins or leaves a line, so that an old entry of it is told from the current one."""
+
+    def __repr__(self) -> str:
+        return f"Ask({self.key}, priority {self.priority})"
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedPodSet:
+    """What one pod set got."""
+
+    name: str
+    count: int
+    flavors: Mapping[str, str] = field(default_factory=dict)
+    """Flavor by resource."""
+    usage: Mapping[str, int] = field(default_factory=dict)
+    """Amount by resource, for all pods of the set together."""
+    placement: Placement | None = None
+    delayed: bool = False
+    """Its place is chosen later, when the checks are ready."""
+
+
+class Holding:
+    """A workload that has quota."""
+
+    __slots__ = (
+        "admitted",
+        "assigned",
+        "charges",
+        "cluster_queue",
+        "evicted",
+        "key",
+        "local_queue",
+        "order",
+        "present",
+        "priority",
+        "ready",
+        "reserved_at",
+        "second_pass",
+        "shape",
+        "special",
+        "time",
+        "topology",
+        "uid",
+    )
+
+    def __init__(
+        self, ask: Ask, cluster_queue: str, assigned: tuple[AssignedPodSet, ...], *, reserved_at: float
+    ) -> None:
+        self.key = ask.key
+        self.uid = ask.uid
+        self.priority = ask.priority
+        self.time = ask.time
+        self.shape = ask.shape
+        self.local_queue = ask.local_queue
+        self.special = ask.special
+        self.cluster_queue = cluster_queue
+        self.assigned = assigned
+        self.reserved_at = reserved_at
+        self.admitted = False
+        self.evicted = False
+        self.ready = False
+        self.charges: tuple[tuple[Cell, int], ...] = ()
+        self.topology: tuple[DomainUsage, ...] = ()
+        self.second_pass: SecondPass | None = None
+        self.present = True
+        """False while a what-if has taken it out."""
+        self.order: tuple[bool, int, float, str] = self.candidate_order()
+
+    def __repr__(self) -> str:
+        return f"Holding({self.key} in {self.cluster_queue})"
+
+    def candidate_order(self) -> tuple[bool, int, float, str]:
+        """Whom to preempt first: the evicted, the unimportant, the newest. Kueue: candidatesOrdering."""
+        return (not self.evicted, self.priority, -self.reserved_at, self.uid)
+
+
+@dataclass(frozen=True, slots=True)
+class SecondPass:
+    """Why a workload that holds quota needs the scheduler once more: to be placed, or to leave a failed node."""
+
+    unhealthy_node: str = ""
+    """The node to leave; empty for a topology request that was delayed until the checks were ready."""
+    keep: bool = False
+    """It is a single pod, which cannot be moved: its assignment stays."""
+    updates: tuple[PodSetUpdate, ...] = ()
+    """What ready checks ask of the nodes."""
+
+
+@lru_cache(maxsize=65536)
+def seconds(timestamp: str) -> float:
+    """RFC 3339 to seconds since 1970."""
+    return datetime.fromisoformat(timestamp).timestamp()
+
+
+def phase(workload: Workload, options: Options) -> Phase:
+    """Whether the workload waits in a queue, holds quota, or neither."""
+    status, annotations = workload.status, workload.metadata.annotations
+    if not workload.spec.active or is_true(status.conditions, FINISHED):
+        return "idle"
+    reserved = find_condition(status.conditions, QUOTA_RESERVED)
+    if reserved is not None and reserved.status == "True" and status.admission is not None:
+        return "holding"
+    if options.admission_gated_by and annotations.get(ADMISSION_GATED_BY):
+        return "idle"
+    if options.concurrent_admission and CONCURRENT_PARENT in workload.metadata.labels:
+        return "idle"
+    if reserved is not None and reserved.status == "False" and reserved.reason == ON_HOLD:
+        return "idle"
+    return "idle" if is_true(status.conditions, WAITING_FOR_REPLACEMENT_PODS) else "waiting"
+
+
+def make_ask(workload: Workload, shape: Shape, options: Options) -> Ask:
+    return Ask(
+        workload.key,
+        workload.metadata.uid or str(workload.key),
+        priority=effective_priority(workload, options),
+        time=queue_time(workload, options),
+        shape=shape,
+        local_queue=workload.spec.queue_name,
+        special=special(workload, options),
+        generation=workload.metadata.generation,
+    )
+
+
+def effective_priority(workload: Workload, options: Options) -> int:
+    priority = workload.spec.priority or 0
+    if options.priority_boost:
+        boost = workload.metadata.annotations.get(PRIORITY_BOOST, "0")
+        if boost.lstrip("+-").isdecimal():
+            priority += int(boost)
+    return priority
+
+
+def queue_time(workload: Workload, options: Options) -> float:
+    """Since when the workload queues: normally since its creation, even after it was preempted."""
+    conditions = workload.status.conditions
+    if conditions:
+        evicted = find_condition(conditions, EVICTED)
+        if evicted is not None and evicted.status == "True":
+            by_eviction = evicted.reason == "PodsReadyTimeout" and options.requeue_by_eviction
+            if by_eviction or evicted.reason == "AdmissionCheck":
+                return seconds(evicted.last_transition_time)
+        if not options.priority_sorting_within_cohort:
+            preempted = find_condition(conditions, PREEMPTED)
+            if preempted and preempted.status == "True" and preempted.reason == "InCohortReclaimWhileBorrowing":
+                return seconds(preempted.last_transition_time) + 0.001
+    created = workload.metadata.creation_timestamp
+    return seconds(created) if created else 0.0
+
+
+def special(workload: Workload, options: Options) -> Special:
+    status, annotations = workload.status, workload.metadata.annotations
+    if not (annotations or status.conditions or status.admission_checks or status.requeue_state) and not (
+        workload.spec.preemption_gates
+    ):
+        return ORDINARY
+    requeued = find_condition(status.conditions, REQUEUED)
+    requeue_at = status.requeue_state.requeue_at if status.requeue_state else None
+    gated = options.multi_kueue_orchestrated_preemption or options.concurrent_admission
+    open_gates = {gate.name for gate in status.preemption_gates if gate.position == "Open"}
+    owner = workload.metadata.controller
+    replaces = annotations.get(REPLACEMENT_FOR, "") if options.elastic_jobs_via_workload_slices else ""
+    found = Special(
+        requeue_at=seconds(requeue_at) if requeue_at else None,
+        requeued=requeued is None or requeued.status != "False",
+        failed_check=any(check.state in ("Retry", "Rejected") for check in status.admission_checks),
+        allowed_flavor=annotations.get(ALLOWED_FLAVORS, "") if options.concurrent_admission else "",
+        variant_of=owner.uid if owner and options.concurrent_admission and ALLOWED_FLAVORS in annotations else "",
+        replaces=Key(*replaces.split("/", 1)) if "/" in replaces else None,
+        gate_closed=gated and any(gate.name not in open_gates for gate in workload.spec.preemption_gates),
+        checks=tuple(check.name for check in status.admission_checks),
+    )
+    return ORDINARY if found == ORDINARY else found
+
+
+def reservation_time(workload: Workload) -> float:
+    """When quota was reserved; a workload without that condition counts as the newest of all."""
+    reserved = find_condition(workload.status.conditions, QUOTA_RESERVED)
+    if reserved is None or reserved.status != "True" or not reserved.last_transition_time:
+        return inf
+    return seconds(reserved.last_transition_time)
+
+
+def is_admitted(workload: Workload) -> bool:
+    return is_true(workload.status.conditions, ADMITTED)
+
+
+def is_evicted(workload: Workload) -> bool:
+    return is_true(workload.status.conditions, EVICTED)
+
+
+def is_ready(workload: Workload) -> bool:
+    return is_true(workload.status.conditions, PODS_READY)
+
+
+def second_pass(workload: Workload, options: Options) -> SecondPass | None:
+    """Whether a workload that holds quota needs the scheduler once more."""
+    status = workload.status
+    if status.admission is None or is_evicted(workload):
+        return None
+    updates = tuple(u for check in status.admission_checks if check.state == "Ready" for u in check.pod_set_updates)
+    if is_admitted(workload):
+        if not status.unhealthy_nodes or not options.tas_failed_node_replacement:
+            return None
+        return SecondPass(status.unhealthy_nodes[0].name, keep=_is_single_pod(workload, options), updates=updates)
+    delayed = any(a.delayed_topology_request == "Pending" for a in status.admission.pod_set_assignments)
+    checks = status.admission_checks
+    if delayed and checks and all(check.state == "Ready" for check in checks):
+        return SecondPass(updates=updates)
+    return None
+
+
+def _is_single_pod(workload: Workload, options: Options) -> bool:
+    owners = workload.metadata.owner_references
+    return (
+        options.skip_reassignment_for_pod_owned_workloads
+        and len(owners) == 1
+        and (owners[0].api_version, owners[0].kind) == ("v1", "Pod")
+        and workload.metadata.annotations.get(GROUP_WORKLOAD) != "true"
+    )
