@@ -23,7 +23,7 @@ from kyu.server.store import Change, Record, Store
 Authenticate = Callable[[str], User]
 
 NAMESPACE = "kyu-system"
-SECRET_TYPE = "kyu.x-k8s.io/token"
+SECRET_TYPE = "kyu.dev/token"
 AUTHENTICATED = "system:authenticated"
 MASTERS = "system:masters"
 
@@ -43,7 +43,7 @@ def token_secret(user: str, groups: tuple[str, ...], token: str) -> Json:
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": {"name": f"token-{user}", "namespace": NAMESPACE, "labels": {"kyu.x-k8s.io/user": user}},
+        "metadata": {"name": f"token-{user}", "namespace": NAMESPACE, "labels": {"kyu.dev/user": user}},
         "type": SECRET_TYPE,
         "data": {key: base64.b64encode(value.encode()).decode() for key, value in data.items()},
     }
@@ -68,6 +68,9 @@ class Tokens:
         if user is None:
             raise errors.unauthorized()
         return user
+
+    def knows(self, token: str) -> bool:
+        return token_hash(token) in self._users
 
     def _heard(self, change: Change) -> None:
         record = change.record

@@ -36,7 +36,7 @@ def decode(request: Request, kind: Kind, *, is_custom: bool = False) -> tuple[Js
     if content_type not in accepted:
         raise errors.unsupported_media_type(accepted)
     if content_type == PROTOBUF:
-        return _decode_protobuf(request.body), []
+        return protobuf.decode(request.body), []
     value = parse_yaml(request.body) if content_type == YAML else parse_json(request.body)
     if not isinstance(value, dict):
         raise errors.bad_request(
@@ -61,13 +61,6 @@ def parse_yaml(body: bytes) -> Any:
     if len(found) > 1:
         raise errors.bad_request("error converting YAML to JSON: the body holds more than one document")
     return found[0].value if found else None
-
-
-def _decode_protobuf(body: bytes) -> Json:
-    try:
-        return protobuf.decode(body)
-    except ValueError as error:
-        raise errors.bad_request(f"the body is not readable protobuf: {error}") from error
 
 
 def duplicates(body: bytes, value: Json) -> list[str]:

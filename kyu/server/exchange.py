@@ -7,7 +7,7 @@ Called by: server/http.py and app.py (make requests, send answers), server/route
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import parse_qsl
@@ -57,7 +57,8 @@ class Request:
 class Stream(Protocol):
     """An answer without an end: a watch, or a log that is followed."""
 
-    def __aiter__(self) -> AsyncIterator[bytes]: ...
+    def parts(self) -> AsyncGenerator[bytes, None]:
+        """The bytes as they come, until the stream is closed."""
 
     def close(self) -> None:
         """End it soon; called when the client has gone or the server stops."""
@@ -98,18 +99,28 @@ class Handler(Protocol):
     async def __call__(self, request: Request) -> Response: ...
 
 
-class TextStream:
-    """Bytes that a producer puts in as they come, for a reader that may be slower."""
+class Produced:
+    """A Stream of what a generator makes; it runs ahead of a slow reader by a few parts only."""
 
-    def __init__(self) -> None:
-        self._queue: asyncio.Queue[bytes | None] = asyncio.Queue()
-
-    def put(self, data: bytes) -> None:
-        self._queue.put_nowait(data)
+    def __init__(self, source: AsyncIterator[bytes]) -> None:
+        self._queue: asyncio.Queue[bytes | None] = asyncio.Queue(maxsize=16)
+        self._task = asyncio.ensure_future(self._produce(source))
 
     def close(self) -> None:
-        self._queue.put_nowait(None)
+        self._task.cancel()
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        while (data := await self._queue.get()) is not None:
-            yield data
+    async def parts(self) -> AsyncGenerator[bytes, None]:
+        try:
+            while (data := await self._queue.get()) is not None:
+                yield data
+        finally:
+            self._task.cancel()
+
+    async def _produce(self, source: AsyncIterator[bytes]) -> None:
+        try:
+            async for part in source:
+                await self._queue.put(part)
+        finally:
+            while self._queue.full():
+                self._queue.get_nowait()
+            self._queue.put_nowait(None)

@@ -53,6 +53,8 @@ class Server:
             http="httptools",
             ws="none",
             lifespan="off",
+            interface="asgi3",
+            proxy_headers=False,
             log_config=None,
             access_log=False,
             server_header=False,
@@ -64,9 +66,21 @@ class Server:
             backlog=1024,
         )
         self._uvicorn = _Uvicorn(config)
+        self._ended = asyncio.Event()
 
     async def serve(self) -> None:
-        await self._uvicorn.serve(sockets=[self._listener])
+        try:
+            await self._uvicorn.serve(sockets=[self._listener])
+        finally:
+            self._ended.set()
+
+    async def started(self) -> None:
+        """Wait until requests are answered."""
+        await self._uvicorn.listening.wait()
+
+    async def stopped(self) -> None:
+        """Wait until the last request is answered."""
+        await self._ended.wait()
 
     def stop(self) -> None:
         """Take no more connections, end the watches, let the other requests finish."""
@@ -107,7 +121,7 @@ class Server:
             await send(_start(response, None))
             # An empty part makes the headers leave now: the client waits for them before anything happens.
             await send({"type": "http.response.body", "body": b"", "more_body": True})
-            async for part in stream:
+            async for part in stream.parts():
                 await send({"type": "http.response.body", "body": part, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
         finally:
@@ -117,6 +131,14 @@ class Server:
 
 
 class _Uvicorn(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listening.set()
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Signals are the business of the composition root, which also stops what uvicorn does not know."""

@@ -24,6 +24,7 @@ from kyu.server import errors, forms, selectors
 from kyu.server.exchange import Request, Response
 from kyu.server.options import ListOptions, list_options
 from kyu.server.registry import Resource
+from kyu.server.routes import Target
 from kyu.server.store import Change, Expired, Record, Store
 from kyu.server.watch import Hub, Matches, Watcher
 
@@ -54,20 +55,22 @@ class Reads:
         self._store = store
         self._hub = hub
 
-    def get(self, resource: Resource, request: Request, namespace: str, name: str) -> Response:
+    async def get(self, request: Request, target: Target) -> Response:
+        resource = target.resource
         version = request.query.get("resourceVersion", "")
         if version and not version.isdigit():
             raise errors.internal(f'invalid resource version: strconv.ParseUint: parsing "{version}": invalid syntax')
         form = forms.choose(resource, request.accept, request.query.get("includeObject", ""))
-        return Response(200, form.one(self.find(resource, namespace, name)) + b"\n")
+        return Response(200, form.one(self._find(resource, *target.key)) + b"\n")
 
-    def find(self, resource: Resource, namespace: str, name: str) -> Record:
+    def _find(self, resource: Resource, namespace: str, name: str) -> Record:
         record = self._store.find(resource.storage, namespace, name)
         if record is None:
             raise errors.not_found(resource.kind, name)
         return record
 
-    async def list(self, resource: Resource, request: Request, namespace: str | None) -> Response:
+    async def collection(self, request: Request, target: Target) -> Response:
+        resource, namespace = target.resource, target.namespace
         options = list_options(request.query)
         form = forms.choose(resource, request.accept, request.query.get("includeObject", ""))
         if options.is_watch:
@@ -156,7 +159,7 @@ def matcher(resource: Resource, options: ListOptions) -> Matches | None:
     labels = selectors.parse_labels(options.label_selector) if options.label_selector else None
     fields = None
     if options.field_selector:
-        fields = selectors.parse_fields(options.field_selector, selectable(resource))
+        fields = selectors.parse_fields(options.field_selector, resource.field_labels)
     if labels is None and fields is None:
         return None
 

@@ -5,7 +5,8 @@ A Resource is one version of one kind, with all that the verbs need to know of i
 and how an object gets from the stored version to this one and back. Built-in kinds are there from the start; those of
 CustomResourceDefinitions come and go as their definitions do.
 
-Called by: server/routes.py (which resource is this path?), server/discovery.py (what is there?). Filled by server/kinds.py.
+Called by: server/routes.py (which resource is this path?), server/discovery.py (what is there?).
+Filled by: server/catalog.py.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from kyu.api.meta import Json, Kind
+from kyu.server.rules import Rules
 from kyu.server.schema import Schema
+from kyu.server.selectors import FieldLabels
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 # (object, from version, to version) -> object
@@ -56,18 +59,21 @@ class Resource:
     singular: str
     list_kind: str
     schema: Schema
+    rules: Rules
     verbs: tuple[str, ...] = ALL_VERBS
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     subresources: Mapping[str, Subresource] = field(default_factory=dict)
     columns: tuple[Column, ...] = ()
     scale: ScalePaths | None = None
-    selectable_fields: tuple[str, ...] = ()
+    field_labels: FieldLabels = FieldLabels()
     stored_version: str = ""
     convert: Converter | None = None
     is_custom: bool = False
     # Sent as a Warning header with every answer of a deprecated version.
     deprecation: str = ""
+    # Sent with every write.
+    warning: str = ""
 
     @cached_property
     def storage(self) -> str:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 
-from kyu.server import discovery, errors, options, rbac, reviews
+from kyu.api.meta import Kind
+from kyu.server import bodies, discovery, errors, options, rbac, reviews
 from kyu.server.exchange import Request, Response, error_response, json_response, text_response
 from kyu.server.registry import Registry, Resource
 from kyu.server.store import Unwritable
@@ -60,16 +61,17 @@ class Routes:
         registry: Registry,
         authorizer: rbac.Authorizer,
         verbs: Mapping[str, Verb],
+        special: Mapping[str, Verb],
         subresources: Mapping[str, Mapping[str, Verb]],
         pages: Mapping[str, Page],
     ) -> None:
         self._registry = registry
         self._authorizer = authorizer
         self._verbs = verbs
+        # Resources that are only created, and answered instead of stored.
+        self._special = special
         self._subresources = subresources
         self._pages = pages
-        self._documents: dict[tuple[str, str], bytes] = {}
-        self._edition = -1
 
     async def __call__(self, request: Request) -> Response:
         try:
@@ -116,9 +118,8 @@ class Routes:
 
     def _handler(self, target: Target, method: str, verb: str) -> Verb:
         if target.subresource:
-            handlers = self._subresources.get(f"{target.resource.storage}/{target.subresource}")
-            handlers = handlers or self._subresources.get(target.subresource, {})
-            handler = handlers.get(method)
+            # A subresource without a handler of its own is another way to write the same object.
+            handler = self._subresources.get(target.subresource, self._subresources[""]).get(method)
             if handler is None or verb not in target.resource.subresources[target.subresource].verbs:
                 raise errors.method_not_allowed()
             return handler
@@ -127,7 +128,7 @@ class Routes:
         across = target.resource.kind.namespaced and target.namespace is None and verb in ("create", "deletecollection")
         if (target.name and method == "POST") or across or verb not in target.resource.verbs:
             raise errors.method_not_allowed()
-        return self._verbs[wanted]
+        return self._special.get(target.resource.storage) or self._verbs[wanted]
 
     def _authorize(self, request: Request, target: Target, verb: str) -> None:
         kind = target.resource.kind
@@ -142,7 +143,7 @@ class Routes:
         """Whoever may not see a resource does not learn whether there is one."""
         attributes = rbac.Attributes(verb, path.group, path.plural, path.subresource, path.namespace or "", path.name)
         if not self._authorizer.is_allowed(request.user, attributes):
-            what = errors.Kind(path.group, path.version, "", path.plural)
+            what = Kind(path.group, path.version, "", path.plural)
             raise errors.forbidden(what, path.name, refusal(request.user.name, attributes))
 
     # Paths that are no resources.
@@ -175,7 +176,7 @@ class Routes:
             raise errors.method_not_allowed()
         registry = self._registry
         if request.path in ("/api", "/apis", "/api/", "/apis/"):
-            return self._discover_root(request, core=path.group == "" and request.path.startswith("/api/v") is False)
+            return self._discover_root(request)
         if path.group not in registry.groups():
             return text_response(404, PAGE_NOT_FOUND)
         if not path.version:
@@ -184,7 +185,7 @@ class Routes:
             return text_response(404, PAGE_NOT_FOUND)
         return json_response(200, discovery.resource_list(registry, path.group, path.version))
 
-    def _discover_root(self, request: Request, *, core: bool) -> Response:
+    def _discover_root(self, request: Request) -> Response:
         core = request.path.rstrip("/") == "/api"
         version = discovery.aggregated_version(request.accept)
         if version is not None:
@@ -232,10 +233,12 @@ def _verb(request: Request, path: Path) -> str:
     return "watch" if verb == "list" and options.is_watch(request.query) else verb
 
 
-def review(authorizer: rbac.Authorizer, decode: Callable[[Request], reviews.Json]) -> Verb:
+def review(authorizer: rbac.Authorizer) -> Verb:
     """The verb that answers reviews."""
 
     async def create(request: Request, target: Target) -> Response:
-        return json_response(201, reviews.answer(authorizer, target.resource.kind, request.user, decode(request)))
+        kind = target.resource.kind
+        body, _ = bodies.decode(request, kind)
+        return json_response(201, reviews.answer(authorizer, kind, request.user, body))
 
     return create

@@ -1,8 +1,8 @@
 """
 Watches: each client gets every change of what it looks at, once and in order, as lines of JSON.
 
-The hub hears each change when it is on disk and hands it to the watchers of the resource. A watcher keeps what its client
-has not taken yet; the bytes of an event are made when they are sent, once for all watchers that want the same form.
+The hub hears each change when it is on disk and hands it to the watchers of the resource. A watcher keeps what its
+client has not taken yet; the bytes of an event are made when they are sent, once for all watchers that want the same form.
 A client that is too slow is cut off: it comes back with the version it has seen.
 
 Called by: server/reads.py. Kubernetes: apiserver/pkg/storage/cacher.
@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import Literal
+
+import msgspec
 
 from kyu.api.meta import Json
 from kyu.server.exchange import encode
@@ -152,7 +154,7 @@ class Watcher:
 
     # Sending.
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
+    async def parts(self) -> AsyncGenerator[bytes, None]:
         try:
             while True:
                 await self._ready.wait()
@@ -194,6 +196,4 @@ def _moved(record: Record, version: int) -> Record:
     """The same content with another version: an object that left the selection is shown as it was."""
     obj = decode(record.value)
     obj["metadata"]["resourceVersion"] = str(version)
-    return Record(
-        record.resource, record.namespace, record.name, record.uid, version, encode(obj), record.labels, record.owners
-    )
+    return msgspec.structs.replace(record, version=version, value=encode(obj))

@@ -1,0 +1,210 @@
+"""
+The composition root of the embedded control plane: makes the parts, runs them together, stops them in order.
+
+A data folder belongs to one process at a time. In it are the database, the certificates, the kubeconfig of the
+administrator, and what must not change between two starts (the port).
+
+Called by: cli/server.py, tests. The only place that reads the environment for the server and builds things.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import uvloop
+
+from kyu import log
+from kyu.kube import kubeconfig
+from kyu.kube.client import Client
+from kyu.kube.direct import Direct
+from kyu.lock import Lock
+from kyu.server import auth, bootstrap, tls
+from kyu.server.api import Api
+from kyu.server.database import DatabaseError
+from kyu.server.http import Server
+
+ADMINISTRATOR = "admin"
+
+
+class CannotStart(Exception):
+    """The server cannot be started in this folder, at this address; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to run the embedded control plane.
+
+    ``host`` and ``port``: where to listen; port 0 is the remembered one, or any. ``bare``: no queues in a fresh folder.
+    ``server_only``: the API alone, without garbage collection, controllers and pods. ``config``: the settings of the
+    controllers.
+    """
+
+    data: Path
+    host: str = "127.0.0.1"
+    port: int = 0
+    bare: bool = False
+    server_only: bool = False
+    config: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """The running control plane, for those who add to it."""
+
+    settings: Settings
+    api: Api
+    address: str
+
+    def client(self, manager: str = "kyu") -> Client:
+        """A client without a socket in between, with all rights."""
+        return Client(Direct(self.api.serve), manager)
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.settings.data / "kubeconfig"
+
+
+def run(settings: Settings, ready: Callable[[Embedded], None]) -> None:
+    """Run until SIGINT or SIGTERM. ``ready`` is called when requests are answered."""
+    uvloop.run(_run(settings, ready))
+
+
+async def _run(settings: Settings, ready: Callable[[Embedded], None]) -> None:
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopped.set)
+    async with embedded(settings) as running:
+        ready(running)
+        await stopped.wait()
+        log.info("stopping")
+
+
+@contextlib.asynccontextmanager
+async def embedded(settings: Settings) -> AsyncIterator[Embedded]:
+    """The whole control plane while the context is open."""
+    data = settings.data
+    prepare_folder(data)
+    lock = Lock(data / "lock")
+    try:
+        listener = listen(settings)
+        host, port = listener.getsockname()[:2]
+        address = f"https://{_url_host(host)}:{port}"
+        certificate = tls.ensure(data, _reachable(host), tls.now())
+        try:
+            api = Api(data / "kyu.db", clock)
+        except DatabaseError as error:
+            raise CannotStart(str(error)) from error
+        try:
+            await bootstrap.ensure(api)
+            await ensure_administrator(api, data, address, certificate.authority.read_bytes())
+            server = Server(
+                api.handle, api.tokens.authenticate, listener, certificate=certificate.certificate, key=certificate.key
+            )
+            running = Embedded(settings, api, address)
+            async with together(server.serve, *background(running)):
+                await server.started()
+                yield running
+                server.stop()
+                await server.stopped()
+        finally:
+            await api.close()
+    finally:
+        lock.release()
+
+
+def background(running: Embedded) -> list[Callable[[], Awaitable[None]]]:
+    """What runs beside the server. Controllers and the runtime are added here."""
+    api = running.api
+    tasks: list[Callable[[], Awaitable[None]]] = [api.definitions.run, api.expiry.run]
+    if not running.settings.server_only:
+        tasks += [api.collector.run, api.cleaner.run]
+    return tasks
+
+
+@contextlib.asynccontextmanager
+async def together(*parts: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+    """Run all parts while the context is open; one that fails ends it, and all are cancelled at the end."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(_as_coroutine(part)) for part in parts]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+async def _as_coroutine(part: Callable[[], Awaitable[None]]) -> None:
+    await part()
+
+
+def clock() -> datetime:
+    return datetime.now(UTC)
+
+
+def prepare_folder(data: Path) -> None:
+    """Only the user may look into it."""
+    try:
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        data.chmod(0o700)
+    except OSError as error:
+        raise CannotStart(f"cannot use {data}: {error}") from error
+    os.umask(0o077)
+
+
+def listen(settings: Settings) -> socket.socket:
+    """A socket at the wanted place. The port is chosen once and kept, so that kubeconfigs stay valid."""
+    remembered = settings.data / "port"
+    port = settings.port
+    if not port and remembered.exists():
+        port = int(remembered.read_text())
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, port))
+    except OSError as error:
+        listener.close()
+        raise CannotStart(f"cannot listen on {settings.host}:{port}: {error.strerror or error}") from error
+    remembered.write_text(f"{listener.getsockname()[1]}\n")
+    return listener
+
+
+async def ensure_administrator(api: Api, data: Path, address: str, authority: bytes) -> None:
+    """The kubeconfig in the folder lets its owner do everything; it is written anew when it does not fit any more."""
+    path = data / "kubeconfig"
+    token = ""
+    if path.exists():
+        with contextlib.suppress(kubeconfig.BadKubeconfig):
+            token = kubeconfig.load(path).token
+    if not token or not api.tokens.knows(token):
+        token = auth.new_token()
+        await bootstrap.put_token(api, auth.token_secret(ADMINISTRATOR, (auth.MASTERS,), token))
+    _write_private(path, kubeconfig.render(address, authority, ADMINISTRATOR, token))
+
+
+def _write_private(path: Path, text: str) -> None:
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+    temporary.replace(path)
+
+
+def _reachable(host: str) -> str:
+    """A server on all addresses is reached by the name of the machine."""
+    return socket.gethostname() if host in ("0.0.0.0", "::") else host
+
+
+def _url_host(host: str) -> str:
+    reachable = _reachable(host)
+    return f"[{reachable}]" if ":" in reachable else reachable

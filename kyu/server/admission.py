@@ -1,0 +1,67 @@
+"""
+Who may object to a write besides the rules of its kind: the namespace, the priorities of Pods, the rights of the user.
+
+Called by: server/writes.py for each write, after defaults and before validation.
+Kubernetes: plugin/pkg/admission/{priority,defaulttolerationseconds,namespace/lifecycle}.
+"""
+
+from __future__ import annotations
+
+from kyu.api.meta import Json
+from kyu.server import builtin_pods, errors, forms, rbac
+from kyu.server.namespaces import Lifecycle
+from kyu.server.store import Store
+from kyu.server.writes import Attempt
+
+PRIORITY_CLASSES = "priorityclasses.scheduling.k8s.io"
+
+
+class Admission:
+    def __init__(self, store: Store, authorizer: rbac.Authorizer, lifecycle: Lifecycle) -> None:
+        self._store = store
+        self._authorizer = authorizer
+        self._lifecycle = lifecycle
+
+    def admit(self, attempt: Attempt) -> None:
+        self._lifecycle.admit(attempt)
+        if attempt.subresource:
+            return
+        if attempt.resource.storage == "pods" and attempt.old is None:
+            builtin_pods.admit_pod(attempt.new, self)
+        self._check_assignment(attempt)
+
+    # What builtin_pods.py asks of the cluster.
+
+    def priority_class(self, name: str) -> Json | None:
+        record = self._store.latest(PRIORITY_CLASSES, "", name)
+        return forms.decode(record.value) if record is not None else None
+
+    def default_priority_class(self) -> Json | None:
+        classes = (forms.decode(record.value) for record in self._store.objects(PRIORITY_CLASSES))
+        chosen = [each for each in classes if each.get("globalDefault")]
+        return min(chosen, key=lambda each: int(each.get("value", 0)), default=None)
+
+    def _check_assignment(self, attempt: Attempt) -> None:
+        """Where a pod runs is decided by the queue: whoever may not bind pods may not choose a node either."""
+        spec = pod_spec(attempt.new)
+        if spec is None or not spec.get("nodeName"):
+            return
+        if attempt.old is not None and (pod_spec(attempt.old) or {}).get("nodeName") == spec["nodeName"]:
+            return
+        metadata = attempt.new["metadata"]
+        wanted = rbac.Attributes("create", "", "pods", "binding", metadata.get("namespace", ""))
+        if not self._authorizer.is_allowed(attempt.user, wanted):
+            text = f'User "{attempt.user.name}" cannot set spec.nodeName: the queue decides where pods run'
+            raise errors.forbidden(attempt.resource.kind, metadata.get("name", ""), text)
+
+
+def pod_spec(obj: Json) -> Json | None:
+    """The spec of a Pod, or of the pods that an object is the template of."""
+    spec = obj.get("spec")
+    if not isinstance(spec, dict):
+        return None
+    if isinstance(spec.get("containers"), list):
+        return spec
+    template = spec.get("template")
+    inner = template.get("spec") if isinstance(template, dict) else None
+    return inner if isinstance(inner, dict) else None

@@ -1,0 +1,157 @@
+"""
+What is there before anyone has asked: namespaces, roles, the definitions of Kueue's kinds, and a first set of queues.
+
+Everything is created if it is missing and then belongs to the users; only the definitions are kept up to date, because
+the code depends on them.
+
+Called by: app.py at each start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kyu.api import crds
+from kyu.api.meta import Json, Key
+from kyu.server import auth, errors, rbac
+from kyu.server.api import INTERNAL, Api
+from kyu.server.options import WriteOptions
+from kyu.server.routes import Target
+
+NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease", auth.NAMESPACE)
+MANAGER = "kyu"
+READ = ["get", "list", "watch"]
+WRITE = ["create", "delete", "deletecollection", "patch", "update"]
+KUEUE = "kueue.x-k8s.io"
+# What jobs are made of, for those who submit them.
+JOB_RESOURCES = {
+    "batch": ["jobs"],
+    "jobset.x-k8s.io": ["jobsets"],
+    "kubeflow.org": ["mpijobs", "paddlejobs", "pytorchjobs", "tfjobs", "xgboostjobs", "jaxjobs"],
+    "trainer.kubeflow.org": ["trainjobs"],
+    "ray.io": ["rayclusters", "rayjobs", "rayservices"],
+    "leaderworkerset.x-k8s.io": ["leaderworkersets"],
+    "workload.codeflare.dev": ["appwrappers"],
+    "apps": ["deployments", "statefulsets"],
+}
+
+
+async def ensure(api: Api) -> None:
+    """Create what is missing. On a store that has it all, nothing is written."""
+    for name in NAMESPACES:
+        _create(api, "v1", "Namespace", {"metadata": {"name": name}})
+    for name, rules in cluster_roles().items():
+        _create(api, f"{rbac.GROUP}/v1", "ClusterRole", {"metadata": {"name": name}, "rules": rules})
+    for name, group in CLUSTER_BINDINGS.items():
+        _create(api, f"{rbac.GROUP}/v1", "ClusterRoleBinding", _binding(name, group))
+    for definition in crds.definitions():
+        _put_definition(api, definition)
+    await api.store.flush()
+
+
+async def create_all(api: Api, objects: Iterable[Json]) -> None:
+    """Create these objects where they are missing."""
+    for obj in objects:
+        body = {key: value for key, value in obj.items() if key not in ("apiVersion", "kind")}
+        _create(api, obj["apiVersion"], obj["kind"], body)
+    await api.store.flush()
+
+
+async def put_token(api: Api, secret: Json) -> None:
+    """Let a user in with a token, instead of any that was there before."""
+    resource = api.registry.find("", "v1", "secrets")
+    assert resource is not None
+    key = Key(secret["metadata"]["namespace"], secret["metadata"]["name"])
+    target = Target(resource, key.namespace, key.name)
+    written = api.writes.apply_object(target, secret, WriteOptions(MANAGER, force=True), INTERNAL)
+    if written.done is not None:
+        await written.done
+
+
+def _create(api: Api, api_version: str, kind: str, body: Json) -> None:
+    resource = api.registry.find_kind(api_version, kind)
+    if resource is None:
+        raise AssertionError(f"{api_version} {kind} is not served")
+    metadata = body["metadata"]
+    if api.store.latest(resource.storage, metadata.get("namespace", ""), metadata["name"]) is not None:
+        return
+    try:
+        obj, _ = resource.rules.read({"apiVersion": api_version, "kind": kind, **body})
+        api.writes.create_object(resource, obj, WriteOptions(MANAGER), INTERNAL)
+    except errors.ApiError as error:
+        raise AssertionError(f"{kind} {metadata['name']}: {error}") from error
+
+
+def _put_definition(api: Api, definition: Json) -> None:
+    resource = api.registry.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+    assert resource is not None
+    target = Target(resource, None, definition["metadata"]["name"])
+    api.writes.apply_object(target, definition, WriteOptions(MANAGER, force=True), INTERNAL)
+
+
+# Roles.
+
+CLUSTER_BINDINGS = {
+    "cluster-admin": auth.MASTERS,
+    "system:basic-user": auth.AUTHENTICATED,
+    "system:discovery": auth.AUTHENTICATED,
+    "system:public-info-viewer": "system:unauthenticated",
+}
+
+
+def cluster_roles() -> dict[str, list[Json]]:
+    """By name: ``batch-user`` submits in a namespace, ``batch-admin`` cares for queues, ``admin`` for a namespace."""
+    everything = [_rule(["*"], ["*"], ["*"]), {"nonResourceURLs": ["*"], "verbs": ["*"]}]
+    return {
+        "cluster-admin": everything,
+        "admin": [*_user_rules(WRITE), _rule([""], ["secrets", "serviceaccounts", "pods"], READ + WRITE),
+                  _rule([rbac.GROUP], ["roles", "rolebindings"], READ + WRITE),
+                  _rule([KUEUE], ["localqueues"], READ + WRITE)],
+        "batch-admin": [
+            *_user_rules(WRITE),
+            _rule([KUEUE], ["*"], READ + WRITE),
+            _rule([""], ["namespaces", "nodes"], READ),
+            _rule(["scheduling.k8s.io"], ["priorityclasses"], READ + WRITE),
+        ],
+        "batch-user": _user_rules(WRITE),
+        "view": _user_rules([]),
+        "system:basic-user": [
+            _rule(["authorization.k8s.io"], ["selfsubjectaccessreviews", "selfsubjectrulesreviews"], ["create"]),
+            _rule(["authentication.k8s.io"], ["selfsubjectreviews"], ["create"]),
+        ],
+        "system:discovery": [_paths("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", "/version")],
+        "system:public-info-viewer": [_paths("/healthz", "/livez", "/readyz", "/version")],
+    }  # fmt: skip
+
+
+def _user_rules(verbs: list[str]) -> list[Json]:
+    """Read what concerns one's jobs; with verbs, also submit them. Never Secrets, never the status of a Workload."""
+    queues = ["localqueues", "workloads", "workloadpriorityclasses", "clusterqueues", "resourceflavors"]
+    rules = [
+        _rule([""], ["pods", "pods/log", "events", "configmaps", "limitranges", "resourcequotas"], READ),
+        _rule([KUEUE], queues, READ),
+        _rule(["visibility.kueue.x-k8s.io"], ["localqueues/pendingworkloads"], READ),
+        *(_rule([group], resources, READ) for group, resources in JOB_RESOURCES.items()),
+    ]
+    if verbs:
+        rules += [
+            _rule([""], ["pods", "configmaps"], verbs),
+            *(_rule([group], resources, verbs) for group, resources in JOB_RESOURCES.items()),
+        ]
+    return rules
+
+
+def _rule(groups: list[str], resources: list[str], verbs: list[str]) -> Json:
+    return {"apiGroups": groups, "resources": resources, "verbs": verbs}
+
+
+def _paths(*paths: str) -> Json:
+    return {"nonResourceURLs": list(paths), "verbs": ["get"]}
+
+
+def _binding(role: str, group: str) -> Json:
+    return {
+        "metadata": {"name": role},
+        "roleRef": {"apiGroup": rbac.GROUP, "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": rbac.GROUP, "kind": "Group", "name": group}],
+    }

@@ -1,0 +1,137 @@
+"""
+The built-in kinds as Resources, and the reviews, which are kinds without objects.
+
+A row of builtin.py says what is special about a kind; here it gets the form that the verbs work with.
+
+Called by: server/api.py. Calls: server/builtin.py.
+"""
+
+from __future__ import annotations
+
+from kyu.api.errors import FieldError
+from kyu.api.meta import Json, Kind
+from kyu.server import builtin, builtin_metadata, managed, reviews, schema_typed
+from kyu.server.builtin import BuiltinKind
+from kyu.server.options import Propagation
+from kyu.server.registry import Resource, Subresource
+from kyu.server.schema import Schema
+
+# Subresources that write a part of the object, other than the status.
+FINALIZE = "finalize"
+
+
+def built_in() -> list[Resource]:
+    return [_resource(row) for row in builtin.KINDS] + [_review(kind) for kind in reviews.KINDS]
+
+
+def _resource(row: BuiltinKind) -> Resource:
+    kind = row.kind
+    return Resource(
+        kind=kind,
+        singular=row.singular,
+        list_kind=row.list_kind,
+        schema=row.schema,
+        rules=BuiltInRules(row),
+        verbs=row.verbs,
+        short_names=row.short_names,
+        categories=row.categories,
+        subresources={each.name: _subresource(kind, each) for each in row.subresources},
+        field_labels=row.field_labels,
+        stored_version=kind.version,
+        warning=row.warning,
+    )
+
+
+def _subresource(kind: Kind, row: builtin.Subresource) -> Subresource:
+    spoken = Kind(*row.body, "") if row.body is not None else kind
+    return Subresource(row.name, spoken, row.verbs)
+
+
+def _review(kind: Kind) -> Resource:
+    return Resource(
+        kind=kind,
+        singular=kind.kind.lower(),
+        list_kind="",
+        schema=Schema({}),
+        rules=BuiltInRules(BuiltinKind(kind)),
+        verbs=("create",),
+        stored_version=kind.version,
+    )
+
+
+class BuiltInRules:
+    """The Rules of a row."""
+
+    allows_unconditional_update = True
+
+    def __init__(self, row: BuiltinKind) -> None:
+        self._row = row
+        self.creates_on_update = row.creates_on_update
+        self.has_generation = row.has_generation
+        self.default_propagation: Propagation | None = "Orphan" if row.default_propagation == "Orphan" else None
+        self.answers_deleted_object = row.kind.plural == "pods" and not row.kind.group
+        self._is_pod = self.answers_deleted_object
+        self._is_namespace = row.kind.plural == "namespaces" and not row.kind.group
+
+    def read(self, body: Json) -> tuple[Json, list[str]]:
+        return schema_typed.decode(self._row.schema, body, self._row.kind.kind)
+
+    def default(self, obj: Json) -> None:
+        builtin.default(self._row, obj)
+
+    def prepare_create(self, obj: Json) -> None:
+        builtin.prepare_create(self._row, obj)
+
+    def prepare_update(self, new: Json, old: Json, subresource: str) -> None:
+        match subresource:
+            case "status":
+                builtin.prepare_status(self._row, new, old)
+            case "finalize":
+                finalizers = (new.get("spec") or {}).get("finalizers") or []
+                new["spec"] = {**(old.get("spec") or {}), "finalizers": finalizers}
+                if not finalizers:
+                    del new["spec"]["finalizers"]
+                new["status"] = old.get("status") or {}
+            case _:
+                builtin.prepare_update(self._row, new, old)
+
+    def validate_create(self, obj: Json) -> list[FieldError]:
+        kind = self._row.kind
+        found = builtin_metadata.validate_metadata(obj, namespaced=kind.namespaced, name_rule=self._row.name_rule)
+        return found + builtin.validate_create(self._row, obj)
+
+    def validate_update(self, new: Json, old: Json, subresource: str) -> list[FieldError]:
+        found = builtin_metadata.validate_metadata_update(new, old)
+        if subresource == "status":
+            return found + builtin.validate_status(self._row, new, old)
+        return found + found + builtin.validate_update(self._row, new, old)
+
+    def resets(self, subresource: str) -> frozenset[str]:
+        if not self._row.has_status:
+            return frozenset()
+        return managed.resets_of(self._row.schema, subresource)
+
+    def is_finally_deleted(self, obj: Json) -> bool:
+        metadata = obj["metadata"]
+        if not metadata.get("deletionTimestamp") or metadata.get("finalizers"):
+            return False
+        if self._is_namespace:
+            return not (obj.get("spec") or {}).get("finalizers")
+        return not metadata.get("deletionGracePeriodSeconds")
+
+    def grace_seconds(self, obj: Json, asked: int | None) -> int:
+        """A Pod that nobody runs, or that has ended, needs no time."""
+        if not self._is_pod:
+            return 0
+        spec, status = obj.get("spec") or {}, obj.get("status") or {}
+        if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
+            return 0
+        if asked is not None:
+            return asked if asked >= 0 else 1
+        granted: int = spec.get("terminationGracePeriodSeconds", 30)
+        return granted
+
+    def prepare_delete(self, obj: Json, now: str) -> None:
+        if self._is_namespace:
+            obj["metadata"].pop("deletionGracePeriodSeconds", None)
+            obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}

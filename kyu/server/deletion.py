@@ -1,0 +1,182 @@
+"""
+Delete: marks an object, or removes it when nothing holds it.
+
+An object is held by its finalizers, and a running Pod by its grace period. The propagation policy becomes a finalizer
+that the garbage collector takes away when it has dealt with the dependents.
+
+Called by: server/routes.py, server/gc.py, server/namespaces.py. Calls: server/objects.py.
+Kubernetes: apiserver/pkg/registry/rest/delete.go, generic/registry/store.go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from kyu.api.meta import Json
+from kyu.server import bodies, errors, forms, metadata, reads
+from kyu.server.exchange import Request, Response, User, json_response
+from kyu.server.objects import Objects
+from kyu.server.options import DeleteOptions, Propagation, delete_options, list_options
+from kyu.server.registry import Resource
+from kyu.server.routes import Target
+from kyu.server.store import Record
+
+ORPHAN = "orphan"
+FOREGROUND = "foregroundDeletion"
+JOB_WARNING = (
+    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set"
+    " propagationPolicy=Orphan to suppress this warning"
+)
+
+# Raises if the user may not delete this.
+Objection = Callable[[Resource, Json, User], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """What became of the object: its last or its marked state, and whether it is gone."""
+
+    record: Record
+    is_gone: bool
+    done: asyncio.Future[None] | None = None
+
+
+class Deletion:
+    def __init__(self, objects: Objects, clock: Callable[[], datetime], objection: Objection) -> None:
+        self._objects = objects
+        self._clock = clock
+        self._objection = objection
+
+    async def delete(self, request: Request, target: Target) -> Response:
+        resource = target.resource
+        options = delete_options(request, _body(request, resource))
+        form = forms.choose(resource, request.accept)
+        deleted = self.delete_object(resource, *target.key, options, request.user)
+        if deleted.done is not None:
+            await deleted.done
+        warnings: tuple[str, ...] = ()
+        if resource.rules.default_propagation == "Orphan" and options.propagation is None:
+            warnings = (f'299 - "{JOB_WARNING}"',)
+        if deleted.is_gone and not resource.rules.answers_deleted_object:
+            return json_response(200, _success(resource, deleted.record), warnings=warnings)
+        return Response(200, form.one(deleted.record) + b"\n", warnings=warnings)
+
+    async def delete_collection(self, request: Request, target: Target) -> Response:
+        resource = target.resource
+        options = delete_options(request, _body(request, resource))
+        form = forms.choose(resource, request.accept)
+        selection = list_options(request.query)
+        matches = reads.matcher(resource, selection)
+        found = [
+            record
+            for record in self._objects.store.objects(resource.storage, target.namespace)
+            if matches is None or matches(record)
+        ]
+        waits = []
+        for record in found[: selection.limit] if selection.limit > 0 else found:
+            try:
+                deleted = self.delete_object(resource, record.namespace, record.name, options, request.user)
+            except errors.ApiError as error:
+                if error.code != 404:
+                    raise
+                continue
+            if deleted.done is not None:
+                waits.append(deleted.done)
+        if waits:
+            await asyncio.gather(*waits)
+        head = {"resourceVersion": str(self._objects.store.version)}
+        return Response(200, b"".join(form.many(found, head)))
+
+    def delete_object(
+        self, resource: Resource, namespace: str, name: str, options: DeleteOptions, user: User
+    ) -> Deleted:
+        record, obj = self._objects.latest(resource, namespace, name)
+        _check_preconditions(resource, record, options)
+        self._objection(resource, obj, user)
+        marked = self._marked(resource, obj, options)
+        if resource.rules.is_finally_deleted(marked):
+            return self._remove(resource, record, marked, options)
+        if marked == obj:
+            return Deleted(record, is_gone=False)
+        if options.dry_run:
+            return Deleted(self._objects.draft(resource, marked, record.version), is_gone=False)
+        stored, done = self._objects.put(resource, marked)
+        return Deleted(stored, is_gone=False, done=done)
+
+    def _remove(self, resource: Resource, record: Record, marked: Json, options: DeleteOptions) -> Deleted:
+        last = self._objects.draft(resource, marked, record.version)
+        if options.dry_run:
+            return Deleted(last, is_gone=True)
+        if resource.rules.answers_deleted_object and not options.dry_run:
+            # A Pod is seen with its mark before it is seen to go.
+            record, _ = self._objects.put(resource, marked)
+            last = record
+        return Deleted(last, is_gone=True, done=self._objects.remove(record))
+
+    def _marked(self, resource: Resource, obj: Json, options: DeleteOptions) -> Json:
+        """The object with the mark of its deletion and the finalizers of the policy; the same if nothing changes."""
+        meta = dict(obj["metadata"])
+        marked = {**obj, "metadata": meta}
+        policy = options.propagation or (None if meta.get("deletionTimestamp") else resource.rules.default_propagation)
+        finalizers = finalizers_for(meta.get("finalizers") or [], policy)
+        if finalizers != (meta.get("finalizers") or []):
+            meta["finalizers"] = finalizers
+        now = self._clock()
+        grace = resource.rules.grace_seconds(obj, options.grace_seconds)
+        was = meta.get("deletionGracePeriodSeconds", 0)
+        if not meta.get("deletionTimestamp"):
+            if resource.rules.has_generation:
+                meta["generation"] = meta.get("generation", 0) + 1
+            meta["deletionTimestamp"] = metadata.timestamp(now + timedelta(seconds=grace))
+            meta["deletionGracePeriodSeconds"] = grace
+            resource.rules.prepare_delete(marked, metadata.timestamp(now))
+        elif grace < was and (options.grace_seconds is not None or grace == 0):
+            meta["deletionTimestamp"] = metadata.timestamp(now + timedelta(seconds=grace))
+            meta["deletionGracePeriodSeconds"] = grace
+        return marked
+
+
+def finalizers_for(finalizers: list[str], policy: Propagation | None) -> list[str]:
+    """Without a policy they stay as they are; the two of the collector exclude each other."""
+    if policy is None:
+        return finalizers
+    kept = [name for name in finalizers if name not in (ORPHAN, FOREGROUND)]
+    added = {"Orphan": [ORPHAN], "Foreground": [FOREGROUND], "Background": []}[policy]
+    return kept + added
+
+
+def _check_preconditions(resource: Resource, record: Record, options: DeleteOptions) -> None:
+    kind = resource.kind
+    what = f'Operation cannot be fulfilled on {kind.kind}{"." + kind.group if kind.group else ""} "{record.name}"'
+    text = ""
+    if options.uid is not None and options.uid != record.uid:
+        text = f"the UID in the precondition ({options.uid}) does not match the UID in record ({record.uid})"
+    elif options.version is not None and options.version != str(record.version):
+        text = (
+            f"the ResourceVersion in the precondition ({options.version}) does not match the ResourceVersion in record"
+            f" ({record.version})"
+        )
+    if text:
+        message = f"{what}: {text}. The object might have been deleted and then recreated"
+        details = {"name": record.name, "kind": kind.kind}
+        if kind.group:
+            details["group"] = kind.group
+        raise errors.ApiError(409, "Conflict", message, details)
+
+
+def _body(request: Request, resource: Resource) -> Json:
+    if not request.body:
+        return {}
+    body, _ = bodies.decode(request, resource.kind)
+    return body
+
+
+def _success(resource: Resource, record: Record) -> Json:
+    details: Json = {"name": record.name}
+    if resource.kind.group:
+        details["group"] = resource.kind.group
+    details |= {"kind": resource.kind.plural, "uid": record.uid}
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}

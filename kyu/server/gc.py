@@ -1,0 +1,216 @@
+"""
+The garbage collector: what has lost its owners goes, and an owner waits for its dependents where that was asked.
+
+It hears every change. A deleted owner puts its dependents on the list, an object with one of the collector's two
+finalizers is dealt with, and so is an object that names owners which are not there. Each case is decided anew from the
+present state, so nothing depends on the order of what is heard, and a restart only has to look at every object once.
+
+Called by: app.py, unless the server runs alone. Kubernetes: pkg/controller/garbagecollector.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from kyu import log
+from kyu.api.meta import Json
+from kyu.server import auth, errors, forms
+from kyu.server.deletion import FOREGROUND, ORPHAN, Deletion
+from kyu.server.exchange import User
+from kyu.server.objects import Objects
+from kyu.server.options import DeleteOptions
+from kyu.server.registry import Registry, Resource
+from kyu.server.store import Change, Record, Store, Unwritable
+
+COLLECTOR = User("system:serviceaccount:kube-system:generic-garbage-collector", (auth.MASTERS,))
+RETRY_SECONDS = 2.0
+# Objects looked at between two turns of the loop.
+PER_TURN = 50
+
+Place = tuple[str, str, str]
+
+
+class GarbageCollector:
+    def __init__(self, store: Store, registry: Registry, objects: Objects, deletion: Deletion) -> None:
+        self._store = store
+        self._registry = registry
+        self._objects = objects
+        self._deletion = deletion
+        # Who names this uid as an owner.
+        self._dependents: dict[str, set[Place]] = {}
+        self._due: dict[Place, None] = {}
+        self._wake = asyncio.Event()
+        for resource in store.resources():
+            for record in store.objects(resource):
+                self._add(record)
+        self._stop: Callable[[], None] = store.listen(self._heard)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._due:
+                    for place in list(self._due)[:PER_TURN]:
+                        del self._due[place]
+                        await self._look_at(place)
+                    await asyncio.sleep(0)
+        finally:
+            self._stop()
+
+    # Hearing.
+
+    def _heard(self, change: Change) -> None:
+        record, previous = change.record, change.previous
+        if previous is not None and previous.owners:
+            place = _place(previous)
+            for uid in previous.owners:
+                found = self._dependents.get(uid)
+                if found is not None:
+                    found.discard(place)
+                    if not found:
+                        del self._dependents[uid]
+        if change.type != "DELETED":
+            self._add(record)
+            return
+        for place in self._dependents.get(record.uid, ()):
+            self._put(place)
+        if previous is not None:
+            # An owner that waits for its dependents may be free now.
+            for uid in previous.owners:
+                self._put_owner(uid, previous)
+
+    def _add(self, record: Record) -> None:
+        place = _place(record)
+        for uid in record.owners:
+            self._dependents.setdefault(uid, set()).add(place)
+        # Cheap tests on the bytes; the few that pass are read.
+        if record.owners or (b'"deletionTimestamp"' in record.value and _may_wait(record.value)):
+            self._put(place)
+
+    def _put(self, place: Place) -> None:
+        self._due[place] = None
+        self._wake.set()
+
+    def _put_owner(self, uid: str, dependent: Record) -> None:
+        for reference in forms.decode(dependent.value)["metadata"].get("ownerReferences") or ():
+            if reference.get("uid") == uid and (place := self._owner_place(reference, dependent.namespace)):
+                self._put(place)
+
+    # Deciding.
+
+    async def _look_at(self, place: Place) -> None:
+        record = self._store.latest(*place)
+        resource = self._registry.stored(place[0])
+        if record is None or resource is None:
+            return
+        try:
+            await self._decide(resource, record)
+        except errors.ApiError as error:
+            if error.code not in (404, 409):
+                log.warning("garbage collection failed", resource=place[0], name=record.name, error=error)
+                self._later(place)
+        except Unwritable:
+            self._later(place)
+
+    async def _decide(self, resource: Resource, record: Record) -> None:
+        obj = forms.decode(record.value)
+        meta = obj["metadata"]
+        finalizers = meta.get("finalizers") or ()
+        if meta.get("deletionTimestamp"):
+            if ORPHAN in finalizers:
+                await self._orphan(resource, record, obj)
+            elif FOREGROUND in finalizers:
+                await self._delete_dependents(resource, record, obj)
+            return
+        references = meta.get("ownerReferences") or []
+        if references:
+            await self._check_owners(resource, record, obj, references)
+
+    async def _check_owners(self, resource: Resource, record: Record, obj: Json, references: list[Json]) -> None:
+        owners = [(reference, self._find_owner(reference, record.namespace)) for reference in references]
+        present = [(reference, owner) for reference, owner in owners if owner is not None]
+        if not present:
+            await self._delete(resource, record, "Background")
+        elif all(_waits_for_dependents(owner) for _, owner in present):
+            blocks = any(reference.get("blockOwnerDeletion") for reference, _ in present)
+            has_own = bool(self._dependents.get(record.uid))
+            await self._delete(resource, record, "Foreground" if blocks and has_own else "Background")
+        elif len(present) < len(references):
+            kept = [reference for reference, _ in present]
+            await self._write(resource, {**obj, "metadata": {**obj["metadata"], "ownerReferences": kept}})
+
+    async def _orphan(self, resource: Resource, record: Record, obj: Json) -> None:
+        for place in list(self._dependents.get(record.uid, ())):
+            dependent, kind = self._store.latest(*place), self._registry.stored(place[0])
+            if dependent is None or kind is None:
+                continue
+            body = forms.decode(dependent.value)
+            references = [r for r in body["metadata"].get("ownerReferences") or () if r.get("uid") != record.uid]
+            await self._write(kind, {**body, "metadata": {**body["metadata"], "ownerReferences": references}})
+        await self._release(resource, record, obj, ORPHAN)
+
+    async def _delete_dependents(self, resource: Resource, record: Record, obj: Json) -> None:
+        is_blocked = False
+        for place in list(self._dependents.get(record.uid, ())):
+            dependent = self._store.latest(*place)
+            if dependent is None:
+                continue
+            meta = forms.decode(dependent.value)["metadata"]
+            mine = [r for r in meta.get("ownerReferences") or () if r.get("uid") == record.uid]
+            is_blocked = is_blocked or any(r.get("blockOwnerDeletion") for r in mine)
+            self._put(place)
+        if not is_blocked:
+            await self._release(resource, record, obj, FOREGROUND)
+
+    async def _release(self, resource: Resource, record: Record, obj: Json, finalizer: str) -> None:
+        left = [name for name in obj["metadata"].get("finalizers") or () if name != finalizer]
+        released = {**obj, "metadata": {**obj["metadata"], "finalizers": left}}
+        if resource.rules.is_finally_deleted(released):
+            await self._objects.remove(record)
+        else:
+            await self._write(resource, released)
+
+    async def _write(self, resource: Resource, obj: Json) -> None:
+        _, done = self._objects.put(resource, obj)
+        await done
+
+    async def _delete(self, resource: Resource, record: Record, policy: str) -> None:
+        # The two policies that are passed here are among those that the options know.
+        options = DeleteOptions(propagation=policy, uid=record.uid)  # type: ignore[arg-type]
+        deleted = self._deletion.delete_object(resource, record.namespace, record.name, options, COLLECTOR)
+        if deleted.done is not None:
+            await deleted.done
+
+    # Owners.
+
+    def _find_owner(self, reference: Json, namespace: str) -> Json | None:
+        place = self._owner_place(reference, namespace)
+        record = self._store.latest(*place) if place else None
+        if record is None or record.uid != reference.get("uid"):
+            return None
+        return forms.decode(record.value)
+
+    def _owner_place(self, reference: Json, namespace: str) -> Place | None:
+        resource = self._registry.find_kind(reference.get("apiVersion", ""), reference.get("kind", ""))
+        if resource is None:
+            return None
+        return resource.storage, namespace if resource.kind.namespaced else "", reference.get("name", "")
+
+    def _later(self, place: Place) -> None:
+        asyncio.get_running_loop().call_later(RETRY_SECONDS, self._put, place)
+
+
+def _place(record: Record) -> Place:
+    return record.resource, record.namespace, record.name
+
+
+def _may_wait(value: bytes) -> bool:
+    return b'"orphan"' in value or b'"foregroundDeletion"' in value
+
+
+def _waits_for_dependents(owner: Json) -> bool:
+    meta = owner["metadata"]
+    return bool(meta.get("deletionTimestamp")) and FOREGROUND in (meta.get("finalizers") or ())

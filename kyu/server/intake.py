@@ -1,0 +1,135 @@
+"""
+From what a client sent to an object of the kind: its type, unknown fields, fields that stand twice, wrong types.
+
+The same fault has another answer in each kind of request: a body that does not fit is a 400, a patch whose result does
+not fit is a 422 about the patch, and an apply that does not fit is found before it is merged.
+
+Called by: server/writes.py. Kubernetes: the decoders of apiserver/pkg/endpoints/handlers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kyu.api import errors as fields
+from kyu.api.errors import FieldError
+from kyu.api.meta import Json, Kind
+from kyu.server import errors
+from kyu.server.exchange import encode
+from kyu.server.options import FieldValidation
+from kyu.server.registry import Resource
+from kyu.server.schema_typed import TypeMismatch
+
+_NOTHING = Kind("", "", "", "")
+
+
+def typed(resource: Resource, obj: Json) -> Json:
+    """With kind and apiVersion, as clients see it."""
+    return {"kind": resource.kind.kind, "apiVersion": resource.kind.api_version, **obj}
+
+
+def untyped(obj: Json) -> Json:
+    return {name: value for name, value in obj.items() if name not in ("kind", "apiVersion")}
+
+
+def version_required() -> FieldError:
+    return fields.invalid("metadata.resourceVersion", 0, "must be specified for an update")
+
+
+def from_body(
+    resource: Resource, body: Json, duplicates: list[str], validation: FieldValidation
+) -> tuple[Json, tuple[str, ...]]:
+    """The object of a POST or PUT, and the warnings about it."""
+    kind = resource.kind
+    _check_type(resource, body)
+    try:
+        obj, unknown = resource.rules.read(typed(resource, untyped(body)))
+    except TypeMismatch as error:
+        raise errors.bad_request(f"{_handled_as(kind)}: {error}") from error
+    problems = _problems(unknown, duplicates, validation)
+    if problems and validation == "Strict":
+        raise errors.bad_request(f"{_handled_as(kind)}: strict decoding error: {', '.join(problems)}")
+    return obj, _warnings(problems)
+
+
+def from_patch(resource: Resource, patched: Json, validation: FieldValidation) -> tuple[Json, tuple[str, ...]]:
+    """The object that a patch made."""
+    kind = resource.kind
+    if (patched.get("kind"), patched.get("apiVersion")) != (kind.kind, kind.api_version):
+        found = f"{patched.get('apiVersion', '')}, Kind={patched.get('kind', '')}"
+        raise _unfit(patched, f"expected {kind.api_version}, Kind={kind.kind}, found {found}")
+    try:
+        obj, unknown = resource.rules.read(patched)
+    except TypeMismatch as error:
+        raise _unfit(patched, str(error)) from error
+    problems = _problems(unknown, [], validation)
+    if problems and validation == "Strict":
+        raise _unfit(patched, f"strict decoding error: {', '.join(problems)}")
+    return obj, _warnings(problems)
+
+
+def from_apply(resource: Resource, config: Any) -> Json:
+    """The checks on the body of an apply that come before all others."""
+    if not isinstance(config, dict):
+        raise errors.bad_request("error decoding YAML: the body is not an object")
+    kind = resource.kind
+    if (config.get("apiVersion"), config.get("kind")) != (kind.api_version, kind.kind):
+        given = str(config.get("apiVersion", ""))
+        shown = given if "/" in given or not given else f"/{given}"
+        raise errors.bad_request(f"invalid object type: {shown or '/'}, Kind={config.get('kind', '')}")
+    metadata = config.get("metadata")
+    if metadata is None:
+        config = {**config, "metadata": {}}
+    elif not isinstance(metadata, dict):
+        raise errors.bad_request("metadata is not an object")
+    elif metadata.get("managedFields") is not None:
+        raise errors.bad_request("metadata.managedFields must be nil")
+    return {**config, "metadata": dict(config["metadata"])}
+
+
+def from_apply_result(resource: Resource, applied: Json) -> tuple[Json, tuple[str, ...]]:
+    """The merged object in its canonical form. What does not fit was refused before."""
+    try:
+        obj, unknown = resource.rules.read(applied)
+    except TypeMismatch as error:
+        raise errors.internal(f"failed to update object: {error}") from error
+    return obj, _warnings(_problems(unknown, [], "Warn"))
+
+
+def _check_type(resource: Resource, body: Json) -> None:
+    kind = resource.kind
+    given_kind, given_version = body.get("kind"), body.get("apiVersion")
+    if resource.is_custom and not given_kind:
+        raise errors.bad_request(f"Object 'Kind' is missing in '{encode(body).decode()}'")
+    if resource.is_custom and given_version != kind.api_version:
+        raise errors.bad_request(
+            f"the API version in the data ({given_version or ''}) does not match the expected API version"
+            f" ({kind.api_version})"
+        )
+    if given_kind not in (None, "", kind.kind):
+        group, _, version = str(given_version or "").rpartition("/")
+        text = f'{given_kind} in version "{version}" cannot be handled as a {kind.kind}'
+        internal = (kind.group.partition(".")[0] or "core", group.partition(".")[0] or "core")
+        detail = f"converting ({version}.{given_kind}) to ({internal[0]}.{kind.kind}): unknown conversion"
+        raise errors.bad_request(f"{text}: {detail}")
+    if given_version not in (None, "", kind.api_version):
+        raise errors.bad_request(f'no kind "{kind.kind}" is registered for version "{given_version}"')
+
+
+def _handled_as(kind: Kind) -> str:
+    return f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}'
+
+
+def _problems(unknown: list[str], duplicates: list[str], validation: FieldValidation) -> list[str]:
+    if validation == "Ignore":
+        return []
+    return [f'duplicate field "{path}"' for path in duplicates] + [f'unknown field "{path}"' for path in unknown]
+
+
+def _warnings(problems: list[str]) -> tuple[str, ...]:
+    return tuple('299 - "{}"'.format(problem.replace("\\", "\\\\").replace('"', '\\"')) for problem in problems)
+
+
+def _unfit(patched: Json, detail: str) -> errors.ApiError:
+    shown = encode(patched).decode()
+    return errors.invalid(_NOTHING, "", [fields.invalid("patch", shown, detail)])

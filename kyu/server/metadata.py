@@ -1,0 +1,88 @@
+"""
+What the server itself writes into ``metadata``, and what of a client's metadata it does not believe.
+
+Called by: server/writes.py, server/deletion.py. Kubernetes: apiserver/pkg/registry/rest/{create,update,delete}.go.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from datetime import datetime
+
+from kyu.api.meta import Json, Kind
+from kyu.server import errors
+
+# No vowels and no digits that look like letters: a random name is never a word.
+SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+SUFFIX_LENGTH = 5
+LONGEST_PREFIX = 63 - SUFFIX_LENGTH
+# Only the server writes these; an update that leaves one out or changes it is not believed.
+KEPT = ("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink")
+CLEARED = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink")
+
+
+def timestamp(now: datetime) -> str:
+    return now.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def check_place(kind: Kind, obj: Json, namespace: str | None, name: str = "") -> None:
+    """The body must mean the object of the URL; what it leaves open is filled in."""
+    metadata = obj.setdefault("metadata", {})
+    if kind.namespaced:
+        given = metadata.get("namespace") or namespace
+        if given != namespace:
+            raise errors.bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request"
+            )
+        metadata["namespace"] = namespace
+    else:
+        metadata.pop("namespace", None)
+    if name:
+        given = metadata.get("name") or name
+        if given != name:
+            raise errors.bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
+        metadata["name"] = name
+
+
+def prepare_create(obj: Json, now: datetime) -> None:
+    """A new identity. The name is generated where only its beginning is given."""
+    metadata: Json = obj["metadata"]
+    for field in CLEARED:
+        metadata.pop(field, None)
+    if metadata.get("generateName") and not metadata.get("name"):
+        metadata["name"] = generated_name(metadata["generateName"])
+    metadata["uid"] = str(uuid.uuid4())
+    metadata["creationTimestamp"] = timestamp(now)
+
+
+def generated_name(prefix: str) -> str:
+    return prefix[:LONGEST_PREFIX] + "".join(random.choices(SUFFIX_LETTERS, k=SUFFIX_LENGTH))
+
+
+def prepare_update(new: Json, old: Json) -> None:
+    """Keep what only the server writes. A mark of deletion that a client sets itself is left for the rules to refuse."""
+    after, before = new["metadata"], old["metadata"]
+    for field in KEPT:
+        if field in before:
+            after[field] = before[field]
+        elif field != "deletionTimestamp":
+            after.pop(field, None)
+    for field in ("uid", "generateName"):
+        if not after.get(field) and field in before:
+            after[field] = before[field]
+
+
+def tidy(obj: Json) -> Json:
+    """Metadata in the usual order, without what is empty."""
+    metadata = obj["metadata"]
+    kept = {name: metadata[name] for name in _ORDER if metadata.get(name) not in _EMPTY}
+    kept |= {name: value for name, value in metadata.items() if name not in kept and value not in _EMPTY}
+    return {"metadata": kept, **{name: value for name, value in obj.items() if name not in _HEAD}}
+
+
+_HEAD = frozenset({"kind", "apiVersion", "metadata"})
+_EMPTY: tuple[object, ...] = (None, "", [], {})
+_ORDER = ("name", "generateName", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp",
+          "deletionTimestamp", "deletionGracePeriodSeconds", "labels", "annotations", "ownerReferences",
+          "finalizers", "managedFields")  # fmt: skip

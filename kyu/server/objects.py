@@ -1,0 +1,64 @@
+"""
+Objects as the verbs see them: JSON in a served version, over records of bytes in the stored one.
+
+Called by: server/writes.py, server/deletion.py, the subresources and the garbage collector. Calls: server/store.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from kyu.api.meta import Json
+from kyu.server import errors, forms, metadata
+from kyu.server.exchange import encode
+from kyu.server.registry import Resource
+from kyu.server.store import Record, Store
+
+
+class Objects:
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def latest(self, resource: Resource, namespace: str, name: str) -> tuple[Record, Json]:
+        """The object as a write finds it; 404 if there is none."""
+        record = self.store.latest(resource.storage, namespace, name)
+        if record is None:
+            raise errors.not_found(resource.kind, name)
+        return record, forms.served_object(resource, record)
+
+    def put(self, resource: Resource, obj: Json) -> tuple[Record, asyncio.Future[None]]:
+        """The object gets the next version and is on its way to the disk; wait for the future before answering."""
+        record = self.draft(resource, obj, self.store.next_version)
+        return record, self.store.append(record)
+
+    def remove(self, record: Record) -> asyncio.Future[None]:
+        """The object is deleted: its last state, as stored before, gets the version of the deletion."""
+        obj = forms.decode(record.value)
+        version = self.store.next_version
+        obj["metadata"]["resourceVersion"] = str(version)
+        last = msgspec.structs.replace(record, version=version, value=encode(obj))
+        return self.store.append(last, deleted=True)
+
+    def draft(self, resource: Resource, obj: Json, version: int | None) -> Record:
+        """The record that the object would be; without a version it is one that is never stored."""
+        tidied = metadata.tidy(obj)
+        meta = tidied["metadata"]
+        if version is not None:
+            meta["resourceVersion"] = str(version)
+        stored = tidied
+        if resource.needs_conversion:
+            assert resource.convert is not None
+            stored = resource.convert(tidied, resource.kind.version, resource.stored_version)
+        owners = tuple(owner["uid"] for owner in meta.get("ownerReferences") or ())
+        return Record(
+            resource.storage,
+            meta.get("namespace", ""),
+            meta["name"],
+            meta["uid"],
+            version or 0,
+            encode(stored),
+            meta.get("labels") or {},
+            owners,
+        )

@@ -1,0 +1,71 @@
+"""
+The paths that are no objects: health, version, metrics, OpenAPI.
+
+Called by: server/routes.py.
+"""
+
+from __future__ import annotations
+
+import platform
+
+import kyu
+from kyu.server import openapi
+from kyu.server.exchange import Request, Response, json_response, text_response
+from kyu.server.metrics import Metrics
+from kyu.server.registry import Registry
+from kyu.server.routes import PAGE_NOT_FOUND, Page
+
+# The Kubernetes version whose API is spoken; clients compare it with their own.
+KUBERNETES = "1.36.0"
+CHECKS = ("ping", "store")
+
+
+class Pages:
+    def __init__(self, registry: Registry, metrics: Metrics) -> None:
+        self._registry = registry
+        self._metrics = metrics
+        self._documents: dict[tuple[str, int], Response] = {}
+
+    def table(self) -> dict[str, Page]:
+        """By path; one that ends with a slash answers for all below it."""
+        return {
+            "/version": self._version,
+            "/healthz": self._health,
+            "/livez": self._health,
+            "/readyz": self._health,
+            "/healthz/": self._check,
+            "/livez/": self._check,
+            "/readyz/": self._check,
+            "/metrics": self._show_metrics,
+        }
+
+    async def _version(self, request: Request) -> Response:
+        major, minor, _ = KUBERNETES.split(".")
+        return json_response(
+            200,
+            {
+                "major": major,
+                "minor": minor,
+                "gitVersion": f"v{KUBERNETES}+kyu-{kyu.__version__}",
+                "gitCommit": "",
+                "gitTreeState": "clean",
+                "buildDate": "1970-01-01T00:00:00Z",
+                "goVersion": "",
+                "compiler": f"{platform.python_implementation()} {platform.python_version()}",
+                "platform": f"{platform.system().lower()}/{platform.machine()}",
+            },
+        )
+
+    async def _health(self, request: Request) -> Response:
+        if "verbose" in request.query:
+            lines = [f"[+]{check} ok" for check in CHECKS]
+            return text_response(200, "\n".join([*lines, f"{request.path.strip('/')} check passed", ""]))
+        return text_response(200, "ok")
+
+    async def _check(self, request: Request) -> Response:
+        if request.path.rstrip("/").rpartition("/")[2] in CHECKS:
+            return text_response(200, "ok")
+        return text_response(404, PAGE_NOT_FOUND)
+
+    async def _show_metrics(self, request: Request) -> Response:
+        return Response(200, self._metrics.render(), "text/plain; version=0.0.4; charset=utf-8")

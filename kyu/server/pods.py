@@ -1,0 +1,174 @@
+"""
+What can be done to a Pod besides reading and writing it: bind it to a node, evict it, read what it prints.
+
+Called by: server/api.py. Kubernetes: pkg/registry/core/pod/{storage,rest}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from kyu.api import errors as fields
+from kyu.api.meta import Json, Kind
+from kyu.server import bodies, errors, metadata
+from kyu.server.deletion import Deletion
+from kyu.server.exchange import Request, Response, Stream, json_response
+from kyu.server.objects import Objects
+from kyu.server.options import delete_options, write_options
+from kyu.server.routes import Target
+
+BINDING = Kind("", "v1", "Binding", "bindings")
+EVICTION = Kind("policy", "v1", "Eviction", "evictions")
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """What of a container's output is wanted."""
+
+    container: str
+    follow: bool = False
+    previous: bool = False
+    timestamps: bool = False
+    tail_lines: int | None = None
+    since_seconds: int | None = None
+    since_time: str = ""
+    limit_bytes: int | None = None
+
+
+# The output of a container of this Pod, as far as it is there; given by the runtime.
+Logs = Callable[[Json, LogOptions], Awaitable[bytes | Stream]]
+
+
+class Pods:
+    def __init__(self, objects: Objects, deletion: Deletion, clock: Callable[[], datetime], logs: Logs | None) -> None:
+        self._objects = objects
+        self._deletion = deletion
+        self._clock = clock
+        self._logs = logs
+
+    async def bind(self, request: Request, target: Target) -> Response:
+        options = write_options(request, "CreateOptions")
+        body, _ = bodies.decode(request, BINDING)
+        node = _node(body.get("target") or {})
+        record, pod = self._objects.latest(target.resource, *target.key)
+        given = body.get("metadata") or {}
+        if given.get("uid") and given["uid"] != record.uid:
+            text = f"Precondition failed: UID in precondition: {given['uid']}, UID in object meta: {record.uid}"
+            raise errors.conflict(target.resource.kind, target.name, text)
+        _check_bindable(target, pod)
+        bound = self._bound(pod, node, given.get("annotations") or {}, given.get("labels") or {})
+        if not options.dry_run:
+            _, done = self._objects.put(target.resource, bound)
+            await done
+        return json_response(201, _success(201))
+
+    def _bound(self, pod: Json, node: str, annotations: Json, labels: Json) -> Json:
+        meta = {**pod["metadata"]}
+        for name, added in (("annotations", annotations), ("labels", labels)):
+            if added:
+                meta[name] = {**(meta.get(name) or {}), **added}
+        scheduled = {
+            "type": "PodScheduled",
+            "status": "True",
+            "lastProbeTime": None,
+            "lastTransitionTime": metadata.timestamp(self._clock()),
+        }
+        status = pod.get("status") or {}
+        others = [c for c in status.get("conditions") or [] if c.get("type") != "PodScheduled"]
+        return {
+            **pod,
+            "metadata": meta,
+            "spec": {**pod["spec"], "nodeName": node},
+            "status": {**status, "conditions": [*others, scheduled]},
+        }
+
+    async def evict(self, request: Request, target: Target) -> Response:
+        body, _ = bodies.decode(request, EVICTION)
+        inner = replace(request, body=b"", query={})
+        options = delete_options(inner, body.get("deleteOptions") or {})
+        if "dryRun" in request.query:
+            options = replace(options, dry_run=True)
+        deleted = self._deletion.delete_object(target.resource, *target.key, options, request.user)
+        if deleted.done is not None:
+            await deleted.done
+        return json_response(201, _success(201))
+
+    async def log(self, request: Request, target: Target) -> Response:
+        _, pod = self._objects.latest(target.resource, *target.key)
+        options = _log_options(request, pod)
+        if not (pod.get("spec") or {}).get("nodeName"):
+            return Response(204, b"", content_type="")
+        if self._logs is None:
+            raise errors.not_implemented("this server runs no pods, so it has no logs of them")
+        return Response(200, await self._logs(pod, options), content_type="text/plain")
+
+
+def _node(target: Json) -> str:
+    if (kind := target.get("kind", "")) not in ("", "Node"):
+        raise errors.internal(str(fields.not_supported("target.kind", kind, ("Node", "<empty>"))))
+    if not (name := target.get("name")):
+        raise errors.internal(str(fields.required("target.name")))
+    return str(name)
+
+
+def _check_bindable(target: Target, pod: Json) -> None:
+    spec, name = pod.get("spec") or {}, target.name
+    if pod["metadata"].get("deletionTimestamp"):
+        raise _refused(target, f"pod {name} is being deleted, cannot be assigned to a host")
+    if spec.get("nodeName"):
+        raise _refused(target, f'pod {name} is already assigned to node "{spec["nodeName"]}"')
+    if spec.get("schedulingGates"):
+        raise _refused(target, f"pod {name} has non-empty .spec.schedulingGates")
+
+
+def _refused(target: Target, text: str) -> errors.ApiError:
+    return errors.conflict(target.resource.kind, target.name, text, subresource="binding")
+
+
+def _log_options(request: Request, pod: Json) -> LogOptions:
+    query = request.query
+    spec = pod.get("spec") or {}
+    containers = [c["name"] for c in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))]
+    container = query.get("container", "")
+    name = pod["metadata"]["name"]
+    if not container:
+        plain = [c["name"] for c in spec.get("containers") or ()]
+        if len(plain) > 1:
+            listed = " ".join(plain)
+            text = f"a container name must be specified for pod {name}, choose one of: [{listed}]"
+            raise errors.bad_request(text)
+        container = plain[0]
+    elif container not in containers:
+        raise errors.bad_request(f"container {container} is not valid for pod {name}")
+    return LogOptions(
+        container=container,
+        follow=_flag(query.get("follow", "")),
+        previous=_flag(query.get("previous", "")),
+        timestamps=_flag(query.get("timestamps", "")),
+        tail_lines=_count(query.get("tailLines", ""), "tailLines", 0),
+        since_seconds=_count(query.get("sinceSeconds", ""), "sinceSeconds", 1),
+        since_time=query.get("sinceTime", ""),
+        limit_bytes=_count(query.get("limitBytes", ""), "limitBytes", 1),
+    )
+
+
+def _flag(text: str) -> bool:
+    return text.lower() not in ("", "0", "false")
+
+
+def _count(text: str, name: str, least: int) -> int | None:
+    if not text:
+        return None
+    if not text.lstrip("-").isdigit():
+        raise errors.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
+    if int(text) < least:
+        bound = "greater than 0" if least else "greater than or equal to 0"
+        found = [fields.invalid(name, int(text), f"must be {bound}")]
+        raise errors.invalid(Kind("", "v1", "PodLogOptions", ""), "", found)
+    return int(text)
+
+
+def _success(code: int) -> Json:
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code}

@@ -1,0 +1,67 @@
+"""
+What a kind has to say about its objects: how a body is read, what is filled in, what is refused.
+
+The verbs are the same for all kinds; this is the interface through which kinds differ. Built-in kinds implement it in
+terms of the tables of builtin.py, custom kinds in terms of their schema.
+
+Used by: server/writes.py, server/deletion.py. Implemented by: server/catalog.py.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from kyu.api.errors import FieldError
+from kyu.api.meta import Json
+from kyu.server.options import Propagation
+
+
+class Rules(Protocol):
+    # A PUT without a resourceVersion replaces whatever is there.
+    @property
+    def allows_unconditional_update(self) -> bool: ...
+
+    # A PUT of an object that is missing creates it.
+    @property
+    def creates_on_update(self) -> bool: ...
+
+    # A change of the spec, and the mark of a deletion, raise metadata.generation.
+    @property
+    def has_generation(self) -> bool: ...
+
+    def read(self, body: Json) -> tuple[Json, list[str]]:
+        """The body in the form of the kind, and the paths of unknown fields. Raises TypeMismatch."""
+
+    def default(self, obj: Json) -> None: ...
+
+    def prepare_create(self, obj: Json) -> None:
+        """Drop what a new object cannot have, set what only the server sets."""
+
+    def prepare_update(self, new: Json, old: Json, subresource: str) -> None:
+        """Take back what this path does not write, raise the generation."""
+
+    def validate_create(self, obj: Json) -> list[FieldError]: ...
+
+    def validate_update(self, new: Json, old: Json, subresource: str) -> list[FieldError]: ...
+
+    def resets(self, subresource: str) -> frozenset[str]:
+        """The top-level fields that a path does not write, so that nobody owns them through it."""
+
+    def is_finally_deleted(self, obj: Json) -> bool:
+        """The object is marked for deletion and nothing holds it any more."""
+
+    # How it is deleted.
+
+    # What a DELETE without a policy means.
+    @property
+    def default_propagation(self) -> Propagation | None: ...
+
+    def grace_seconds(self, obj: Json, asked: int | None) -> int:
+        """How long the object stays after it was marked; 0 for all kinds that need no time to end."""
+
+    def prepare_delete(self, obj: Json, now: str) -> None:
+        """What the mark of a deletion brings with it, besides the mark."""
+
+    # DELETE answers the object even if it is gone.
+    @property
+    def answers_deleted_object(self) -> bool: ...

@@ -1,0 +1,253 @@
+"""
+Create, update, patch and apply: how a body becomes a stored object.
+
+All four meet in one line: read the body into the kind, fill in what the server decides, note who owns which field,
+check the rules, and store it if anything has changed. Between reading the object and queueing its next state nothing is
+awaited, so two writers never see the same state, and a patch needs no second try.
+
+Called by: server/routes.py, server/subresources.py. Calls: server/objects.py, the Rules of the kind, server/managed.py.
+Kubernetes: apiserver/pkg/endpoints/handlers/{create,update,patch}.go, pkg/registry/generic/registry/store.go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from kyu.api.meta import Json
+from kyu.server import bodies, errors, forms, intake, managed, metadata, patch, strategic
+from kyu.server.exchange import Request, Response, User
+from kyu.server.objects import Objects
+from kyu.server.options import WriteOptions, write_options
+from kyu.server.registry import Resource
+from kyu.server.routes import Target
+from kyu.server.store import Record
+
+MERGE = "application/merge-patch+json"
+JSON = "application/json-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+APPLY = "application/apply-patch+yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A write that is about to happen, for those who may object. ``old`` is None for a create."""
+
+    resource: Resource
+    user: User
+    subresource: str
+    new: Json
+    old: Json | None
+    dry_run: bool = False
+
+
+# Changes the new object, or raises. Called after defaults and before validation.
+Admission = Callable[[Attempt], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    record: Record
+    warnings: tuple[str, ...] = ()
+    created: bool = False
+    done: asyncio.Future[None] | None = None
+
+
+class Writes:
+    def __init__(self, objects: Objects, clock: Callable[[], datetime], admission: Admission) -> None:
+        self._objects = objects
+        self._clock = clock
+        self._admission = admission
+
+    # The verbs.
+
+    async def create(self, request: Request, target: Target) -> Response:
+        resource = target.resource
+        options = write_options(request, "CreateOptions")
+        form = forms.choose(resource, request.accept, request.query.get("includeObject", ""))
+        body, duplicates = bodies.decode(request, resource.kind, is_custom=resource.is_custom)
+        obj, warnings = intake.from_body(resource, body, duplicates, options.validation)
+        metadata.check_place(resource.kind, obj, target.namespace)
+        written = self.create_object(resource, obj, options, request.user)
+        return await _answer(replace(written, warnings=warnings), form)
+
+    async def update(self, request: Request, target: Target) -> Response:
+        resource = target.resource
+        options = write_options(request, "UpdateOptions")
+        form = forms.choose(resource, request.accept, request.query.get("includeObject", ""))
+        body, duplicates = bodies.decode(request, resource.kind, is_custom=resource.is_custom)
+        obj, warnings = intake.from_body(resource, body, duplicates, options.validation)
+        metadata.check_place(resource.kind, obj, target.namespace, target.name)
+        if not target.subresource and self._creates_on_update(target):
+            written = self.create_object(resource, obj, options, request.user)
+        else:
+            written = self.replace_object(target, obj, options, request.user)
+        return await _answer(replace(written, warnings=warnings), form)
+
+    async def patch(self, request: Request, target: Target) -> Response:
+        resource = target.resource
+        content_type = request.content_type
+        if content_type not in (MERGE, JSON, APPLY) and (content_type != STRATEGIC or resource.is_custom):
+            raise errors.unsupported_patch_type()
+        options = write_options(request, "PatchOptions")
+        form = forms.choose(resource, request.accept, request.query.get("includeObject", ""))
+        if content_type == APPLY:
+            config = bodies.parse_yaml(request.body)
+            written = self.apply_object(target, config, options, request.user)
+        else:
+            body = bodies.parse_json(request.body)
+            written = self.patch_object(target, body, content_type, options, request.user)
+        return await _answer(written, form)
+
+    # The same without HTTP.
+
+    def create_object(self, resource: Resource, obj: Json, options: WriteOptions, user: User) -> Written:
+        """The object is read and in its place; with an apply, it has its managedFields already."""
+        version = obj["metadata"].pop("resourceVersion", "")
+        rules, now = resource.rules, self._clock()
+        rules.default(obj)
+        if "managedFields" not in obj["metadata"] or not options.force:
+            obj = self._track(resource, None, obj, options, "", now)
+        self._admission(Attempt(resource, user, "", obj, None, options.dry_run))
+        metadata.prepare_create(obj, now)
+        rules.prepare_create(obj)
+        if found := rules.validate_create(obj):
+            raise errors.invalid(resource.kind, obj["metadata"].get("name", ""), found)
+        if version not in ("", "0"):
+            raise errors.internal("resourceVersion should not be set on objects to be created")
+        return self._store_new(resource, obj, options)
+
+    def replace_object(self, target: Target, obj: Json, options: WriteOptions, user: User) -> Written:
+        """PUT: the whole object, or the part of it that the subresource writes."""
+        resource = target.resource
+        record, old = self._objects.latest(resource, *target.key)
+        given = obj["metadata"]
+        if given.get("uid") and given["uid"] != record.uid:
+            text = f"Precondition failed: UID in precondition: {given['uid']}, UID in object meta: {record.uid}"
+            raise errors.conflict(resource.kind, target.name, text)
+        if not given.get("resourceVersion") and not resource.rules.allows_unconditional_update:
+            raise errors.invalid(resource.kind, target.name, [intake.version_required()])
+        return self._finish(resource, record, old, obj, options, user, target.subresource)
+
+    def patch_object(self, target: Target, body: Any, type_: str, options: WriteOptions, user: User) -> Written:
+        resource = target.resource
+        record, old = self._objects.latest(resource, *target.key)
+        shown = intake.typed(resource, old)
+        if type_ == JSON:
+            patched = patch.json_patch(shown, body)
+        elif type_ == MERGE:
+            patched = patch.merge_patch(shown, body)
+        else:
+            patched = strategic.strategic_patch(resource.schema, shown, body)
+        obj, warnings = intake.from_patch(resource, patched, options.validation)
+        metadata.check_place(resource.kind, obj, target.namespace, target.name)
+        written = self._finish(resource, record, old, obj, options, user, target.subresource)
+        return replace(written, warnings=warnings)
+
+    def apply_object(self, target: Target, config: Any, options: WriteOptions, user: User) -> Written:
+        resource, subresource = target.resource, target.subresource
+        config = intake.from_apply(resource, config)
+        metadata.check_place(resource.kind, config, target.namespace, target.name)
+        record = self._objects.store.latest(resource.storage, *target.key)
+        if record is None and subresource:
+            raise errors.not_found(resource.kind, target.name)
+        old = None if record is None else forms.served_object(resource, record)
+        version = config["metadata"].pop("resourceVersion", "")
+        applied = managed.apply(
+            resource.schema,
+            None if old is None else intake.typed(resource, old),
+            config,
+            manager=options.manager,
+            force=bool(options.force),
+            api_version=resource.kind.api_version,
+            subresource=subresource,
+            now=self._clock(),
+            resets=resource.rules.resets(subresource),
+        )
+        obj, warnings = intake.from_apply_result(resource, applied)
+        if record is None or old is None:
+            written = self.create_object(resource, obj, replace(options, force=True), user)
+        else:
+            obj["metadata"]["resourceVersion"] = version
+            written = self._finish(resource, record, old, obj, options, user, subresource, is_apply=True)
+        return replace(written, warnings=warnings)
+
+    # What all of them share.
+
+    def _finish(
+        self,
+        resource: Resource,
+        record: Record,
+        old: Json,
+        new: Json,
+        options: WriteOptions,
+        user: User,
+        subresource: str,
+        *,
+        is_apply: bool = False,
+    ) -> Written:
+        version = new["metadata"].pop("resourceVersion", "")
+        if version and version != str(record.version):
+            raise errors.conflict(resource.kind, record.name)
+        now = self._clock()
+        rules = resource.rules
+        rules.default(new)
+        metadata.prepare_update(new, old)
+        rules.prepare_update(new, old, subresource)
+        if not is_apply:
+            new = self._track(resource, old, new, options, subresource, now)
+        self._admission(Attempt(resource, user, subresource, new, old, options.dry_run))
+        if found := rules.validate_update(new, old, subresource):
+            raise errors.invalid(resource.kind, record.name, found)
+        new["metadata"]["resourceVersion"] = str(record.version)
+        settled = managed.settled(intake.untyped(old), metadata.tidy(new))
+        if settled is not new and settled == old:
+            return Written(record)
+        return self._store_changed(resource, record, new, options)
+
+    def _track(
+        self, resource: Resource, old: Json | None, new: Json, options: WriteOptions, subresource: str, now: datetime
+    ) -> Json:
+        return managed.track_update(
+            resource.schema,
+            old,
+            new,
+            manager=options.manager,
+            api_version=resource.kind.api_version,
+            subresource=subresource,
+            now=now,
+            resets=resource.rules.resets(subresource),
+        )
+
+    def _store_new(self, resource: Resource, obj: Json, options: WriteOptions) -> Written:
+        meta = obj["metadata"]
+        existing = self._objects.store.latest(resource.storage, meta.get("namespace", ""), meta["name"])
+        if existing is not None:
+            being_deleted = forms.decode(existing.value)["metadata"].get("deletionTimestamp") is not None
+            raise errors.already_exists(resource.kind, meta["name"], being_deleted=being_deleted)
+        if options.dry_run:
+            return Written(self._objects.draft(resource, obj, None), created=True)
+        record, done = self._objects.put(resource, obj)
+        return Written(record, created=True, done=done)
+
+    def _store_changed(self, resource: Resource, record: Record, obj: Json, options: WriteOptions) -> Written:
+        same_version = self._objects.draft(resource, obj, record.version)
+        if options.dry_run:
+            return Written(same_version)
+        if resource.rules.is_finally_deleted(obj):
+            return Written(same_version, done=self._objects.remove(record))
+        stored, done = self._objects.put(resource, obj)
+        return Written(stored, done=done)
+
+    def _creates_on_update(self, target: Target) -> bool:
+        missing = self._objects.store.latest(target.resource.storage, *target.key) is None
+        return missing and target.resource.rules.creates_on_update
+
+
+async def _answer(written: Written, form: forms.Form) -> Response:
+    if written.done is not None:
+        await written.done
+    return Response(201 if written.created else 200, form.one(written.record) + b"\n", warnings=written.warnings)
