@@ -1,0 +1,351 @@
+"""
+What the Job controller does where there is none: a batch Job → its pods, its status, its end.
+
+Each round counts the pods (pods_job_tally.py), asks whether the Job is over (pods_job_rules.py), and then makes or
+deletes pods until as many run as should. The status is written before anything that depends on it; names of pods
+follow from the Job and a number, so a round that is repeated makes no second pod.
+
+Called by: plans/pods.py. Kubernetes: pkg/controller/job/job_controller.go
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from kyu.api.actions import Action, Create, Delete, Event, Patch, View, WakeAt
+from kyu.api.core import Pod
+from kyu.api.meta import Json, Key, Ref
+from kyu.kinds import conditions, fields, pods
+from kyu.kinds.job import JOB
+from kyu.plans import pods_job_rules as rules
+from kyu.plans import pods_job_tally as tallies
+from kyu.plans.pods_job_rules import Failure, Success
+from kyu.plans.pods_job_tally import FINALIZER, INDEX, Tally, uid
+
+OWN_MANAGER = "kubernetes.io/job-controller"
+CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
+JOB_NAME = "batch.kubernetes.io/job-name"
+# The letters of generated names: none that make a word or look like another.
+LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+SUFFIX_LENGTH = 5
+LONGEST_POD_NAME = 63
+# A Job with thousands of pods gets them in rounds, so that other keys have their turn.
+MOST_CREATED = 500
+
+
+@dataclass(slots=True)
+class Round:
+    """One look at one Job, and what follows from it."""
+
+    job: Json
+    tally: Tally
+    now: datetime
+    created: list[Json] = field(default_factory=list)
+    deleted: list[Json] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    wake_at: datetime | None = None
+
+    @property
+    def ref(self) -> Ref:
+        return job_ref(self.job)
+
+    def tell(self, reason: str, message: str, *, warning: bool = False) -> None:
+        self.events.append(Event(self.ref, "Warning" if warning else "Normal", reason, message, uid(self.job)))
+
+    def wake(self, at: datetime | None) -> None:
+        if at is not None and (self.wake_at is None or at < self.wake_at):
+            self.wake_at = at
+
+
+def plan(view: View, key: Key, now: datetime) -> list[Action]:
+    job = view.find_json(JOB, key)
+    if job is None or fields.text_at(job, ("spec", "managedBy")) not in ("", OWN_MANAGER):
+        return []
+    its_pods = view.owned_by(Pod.KIND, uid(job))
+    if tallies.is_deleted(job):
+        return [release(pod) for pod in its_pods if FINALIZER in tallies.finalizers(pod)]
+    if conditions.is_true(job, "Complete") or conditions.is_true(job, "Failed"):
+        return plan_finished(job, its_pods, now)
+    round_ = Round(job, tallies.tally(job, its_pods, rules.judge(job)), now)
+    outcome = rules.find_outcome(job, round_.tally, now)
+    if outcome is not None or is_suspended(job):
+        round_.deleted = list(round_.tally.active)
+    else:
+        match_parallelism(round_, its_pods)
+        round_.wake(rules.active_deadline(job))
+    return actions(round_, outcome)
+
+
+def plan_orphan(view: View, key: Key, now: datetime) -> list[Action]:
+    """A pod whose Job is gone is counted by nobody: let it go. The key is the pod's."""
+    pod = view.find_json(Pod.KIND, key)
+    if pod is None or FINALIZER not in tallies.finalizers(pod):
+        return []
+    owner = next((o for o in pod["metadata"].get("ownerReferences") or () if o.get("controller")), None)
+    if owner is not None and owner.get("kind") == "Job":
+        job = view.find_json(JOB, Key(key.namespace, owner["name"]))
+        if job is not None and uid(job) == owner["uid"]:
+            return []
+    return [release(pod)]
+
+
+def plan_finished(job: Json, its_pods: Sequence[Json], now: datetime) -> list[Action]:
+    """Nothing is counted any more; after its time to live the Job goes, and its pods with it."""
+    result: list[Action] = [release(pod) for pod in its_pods if FINALIZER in tallies.finalizers(pod)]
+    seconds = fields.value_at(job, ("spec", "ttlSecondsAfterFinished"))
+    ended = next(c for c in fields.list_at(job, ("status", "conditions")) if is_end(c))
+    if isinstance(seconds, int):
+        expires = conditions.parse_timestamp(ended["lastTransitionTime"]) + timedelta(seconds=seconds)
+        if now < expires:
+            result.append(WakeAt(expires))
+        else:
+            result.append(Delete(job_ref(job), uid(job)))
+    return result
+
+
+def is_end(condition: Json) -> bool:
+    return condition.get("type") in ("Complete", "Failed") and condition.get("status") == "True"
+
+
+def is_suspended(job: Json) -> bool:
+    return fields.value_at(job, ("spec", "suspend")) is True
+
+
+# Pods ---------------------------------------------------------------------------------------------------------------
+
+
+def match_parallelism(round_: Round, its_pods: Sequence[Json]) -> None:
+    """Make or delete pods until as many run as the Job wants."""
+    job, tally = round_.job, round_.tally
+    surplus = surplus_indexes(tally)
+    doomed = {uid(pod) for pod in surplus}
+    active = [pod for pod in tally.active if uid(pod) not in doomed]
+    wanted = wanted_pods(job, tally, len(active))
+    if len(active) > wanted:
+        surplus += sorted(active, key=deletion_order)[: len(active) - wanted]
+    round_.deleted = surplus
+    waiting = len(tally.terminating) if fields.text_at(job, ("spec", "podReplacementPolicy")) == "Failed" else 0
+    missing = min(wanted - len(active) - waiting, MOST_CREATED)
+    if missing <= 0:
+        return
+    if tally.indexed:
+        create_indexed(round_, its_pods, missing)
+    else:
+        create_numbered(round_, its_pods, missing)
+
+
+def wanted_pods(job: Json, tally: Tally, active: int) -> int:
+    parallelism = fields.int_at(job, ("spec", "parallelism"), 1)
+    if tally.completions is None:
+        # Once a pod of a work queue has succeeded, the others finish and none is added.
+        return min(parallelism, active) if tally.succeeded else parallelism
+    return min(parallelism, tally.completions - tally.succeeded - len(tally.failed_indexes))
+
+
+def surplus_indexes(tally: Tally) -> list[Json]:
+    """Pods of indexes that are done, or not wanted any more, or that have a pod already."""
+    if not tally.indexed:
+        return []
+    seen = tally.completed_indexes | tally.failed_indexes
+    surplus = []
+    for pod in tally.active:
+        index = tallies.index_of(pod)
+        if index is None or index in seen or index >= (tally.completions or 0):
+            surplus.append(pod)
+        else:
+            seen.add(index)
+    return surplus
+
+
+def deletion_order(pod: Json) -> tuple[bool, bool, str]:
+    """Those that have done the least go first: unbound, not ready, the highest name."""
+    bound = bool(fields.text_at(pod, ("spec", "nodeName")))
+    return (bound, pods.is_ready(pod), fields.text_at(pod, ("metadata", "name")))
+
+
+def create_numbered(round_: Round, its_pods: Sequence[Json], count: int) -> None:
+    tally = round_.tally
+    end = rules.back_off_end(tally.failures, tally.successes)
+    if end is not None and end > round_.now:
+        round_.wake(end)
+        return
+    taken = names(its_pods)
+    number = tally.succeeded + tally.failed
+    while len(round_.created) < count:
+        name = pod_name(round_.job, "", number)
+        number += 1
+        if name not in taken:
+            round_.created.append(make_pod(round_.job, name, {}, {}, {}))
+
+
+def create_indexed(round_: Round, its_pods: Sequence[Json], count: int) -> None:
+    job, tally = round_.job, round_.tally
+    per_index = rules.per_index_limit(job) is not None
+    end_by_index = rules.back_off_by_index(tally.failures) if per_index else {}
+    end_of_all = None if per_index else rules.back_off_end(tally.failures, tally.successes)
+    busy = {tallies.index_of(pod) for pod in tally.active} | tally.completed_indexes | tally.failed_indexes
+    if fields.text_at(job, ("spec", "podReplacementPolicy")) == "Failed":
+        busy |= {tallies.index_of(pod) for pod in tally.terminating}
+    taken = names(its_pods)
+    failed_by_index = {tallies.index_of(pod): rules.failures_of_index(pod) for pod in tally.failures}
+    for index in range(tally.completions or 0):
+        if len(round_.created) == count:
+            return
+        if index in busy:
+            continue
+        end = end_by_index.get(index, end_of_all)
+        if end is not None and end > round_.now:
+            round_.wake(end)
+            continue
+        name = next(n for number in itertools.count() if (n := pod_name(job, f"{index}-", number)) not in taken)
+        annotations = {INDEX: str(index)}
+        if per_index:
+            annotations[rules.FAILURE_COUNT] = str(failed_by_index.get(index, 0))
+        labels = {INDEX: str(index)}
+        round_.created.append(make_pod(job, name, labels, annotations, {"JOB_COMPLETION_INDEX": str(index)}))
+
+
+def names(its_pods: Sequence[Json]) -> set[str]:
+    return {fields.text_at(pod, ("metadata", "name")) for pod in its_pods}
+
+
+def pod_name(job: Json, middle: str, number: int) -> str:
+    """The name of the Job's pod of this number, as if generated, and the same each time."""
+    digest = int.from_bytes(hashlib.sha256(f"{uid(job)}/{middle}{number}".encode()).digest()[:8])
+    suffix = ""
+    for _ in range(SUFFIX_LENGTH):
+        digest, position = divmod(digest, len(LETTERS))
+        suffix += LETTERS[position]
+    tail = f"-{middle}{suffix}"
+    return fields.text_at(job, ("metadata", "name"))[: LONGEST_POD_NAME - len(tail)] + tail
+
+
+def make_pod(job: Json, name: str, labels: Json, annotations: Json, env: dict[str, str]) -> Json:
+    template = fields.json_at(job, ("spec", "template"))
+    job_name = fields.text_at(job, ("metadata", "name"))
+    known = {CONTROLLER_UID: uid(job), JOB_NAME: job_name, "controller-uid": uid(job), "job-name": job_name}
+    index = annotations.get(INDEX)
+    blueprint = pods.Blueprint(
+        name=name,
+        role="main",
+        index=int(index or 0),
+        template=template,
+        labels={**known, **labels},
+        annotations=annotations,
+        env=env,
+        hostname=f"{job_name}-{index}"[:LONGEST_POD_NAME] if index is not None else "",
+    )
+    pod = blueprint.to_pod(job)
+    pod["metadata"]["finalizers"] = [FINALIZER]
+    return pod
+
+
+# Writes -------------------------------------------------------------------------------------------------------------
+
+
+def actions(round_: Round, outcome: Success | Failure | None) -> list[Action]:
+    """The status first: what follows relies on what it has noted."""
+    tally = round_.tally
+    counts_deleted = outcome is not None
+    result: list[Action] = []
+    if patch := status_patch(round_, outcome):
+        version = fields.text_at(round_.job, ("metadata", "resourceVersion"))
+        result.append(Patch(round_.ref, {"status": patch}, "status", version))
+    result += [release(pod) for pod in tally.releases]
+    for pod in round_.deleted:
+        # A pod that goes because it is not wanted must not count as failed.
+        if not counts_deleted and FINALIZER in tallies.finalizers(pod):
+            result.append(release(pod))
+        result.append(Delete(pod_ref(pod), uid(pod)))
+        round_.tell("SuccessfulDelete", f"Deleted pod: {pod['metadata']['name']}")
+    for pod in round_.created:
+        result.append(Create(Pod.KIND, pod))
+        round_.tell("SuccessfulCreate", f"Created pod: {pod['metadata']['name']}")
+    result += round_.events
+    if round_.wake_at is not None:
+        result.append(WakeAt(round_.wake_at))
+    return result
+
+
+def status_patch(round_: Round, outcome: Success | Failure | None) -> Json:
+    job, tally = round_.job, round_.tally
+    active = len(tally.active) - len(round_.deleted) + len(round_.created)
+    present = fields.json_at(job, ("status",))
+    status: Json = {**present, **tallies.status_of(tally, active)}
+    listed = fields.list_at(job, ("status", "conditions"))
+    listed = with_suspended(round_, listed, status) if outcome is None else listed
+    if outcome is not None:
+        is_over = not (tally.active or tally.terminating or tally.has_uncounted)
+        listed = with_outcome(round_, listed, outcome, is_over=is_over, status=status)
+    if listed:
+        status["conditions"] = listed
+    return fields.merge_patch(present, without_nulls(status))
+
+
+def with_suspended(round_: Round, listed: list[Json], status: Json) -> list[Json]:
+    now = round_.now
+    was_suspended = conditions.is_true(round_.job, "Suspended")
+    if is_suspended(round_.job):
+        status["startTime"] = None
+        if was_suspended:
+            return listed
+        round_.tell("Suspended", "Job suspended")
+        return conditions.with_condition(
+            listed, "Suspended", "True", reason="JobSuspended", message="Job suspended", now=now
+        )
+    if not status.get("startTime"):
+        status["startTime"] = conditions.timestamp(now)
+        if seconds := fields.int_at(round_.job, ("spec", "activeDeadlineSeconds")):
+            round_.wake(now + timedelta(seconds=seconds))
+    if not was_suspended:
+        return listed
+    round_.tell("Resumed", "Job resumed")
+    return conditions.with_condition(listed, "Suspended", "False", reason="JobResumed", message="Job resumed", now=now)
+
+
+def with_outcome(
+    round_: Round, listed: list[Json], outcome: Success | Failure, *, is_over: bool, status: Json
+) -> list[Json]:
+    """First the decision, so that it stands whatever happens while the pods end; then, when they have, the end."""
+    now, words = round_.now, {"reason": outcome.reason, "message": outcome.message}
+    match outcome:
+        case Success():
+            decided, end = "SuccessCriteriaMet", "Complete"
+        case Failure():
+            decided, end = "FailureTarget", "Failed"
+    if not conditions.is_true(round_.job, decided):
+        listed = conditions.with_condition(listed, decided, "True", **words, now=now)
+    if not is_over:
+        return listed
+    if isinstance(outcome, Success):
+        status["completionTime"] = conditions.timestamp(now)
+        round_.tell("Completed", "Job completed")
+    else:
+        round_.tell(outcome.reason, outcome.message, warning=True)
+    return conditions.with_condition(listed, end, "True", **words, now=now)
+
+
+def without_nulls(document: Json) -> Json:
+    """The document as it is stored: a field that is null is a field that is not there."""
+    return {
+        key: without_nulls(value) if isinstance(value, dict) else value
+        for key, value in document.items()
+        if value is not None
+    }
+
+
+def release(pod: Json) -> Patch:
+    kept = [name for name in tallies.finalizers(pod) if name != FINALIZER]
+    return Patch(pod_ref(pod), {"metadata": {"finalizers": kept or None}})
+
+
+def pod_ref(pod: Json) -> Ref:
+    return Ref(Pod.KIND, Key(pod["metadata"].get("namespace", ""), pod["metadata"]["name"]))
+
+
+def job_ref(job: Json) -> Ref:
+    return Ref(JOB, Key(job["metadata"].get("namespace", ""), job["metadata"]["name"]))
