@@ -11,12 +11,16 @@ Kubernetes: apiextensions-apiserver/pkg/apiserver/schema/{pruning,defaulting}.
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import Any
+from typing import Any, Final
 
+from kyu.api import errors as fields
+from kyu.api.errors import FieldError
 from kyu.api.meta import Json
+from kyu.server import cel, schema_checks
+from kyu.server.schema_fast import Fast
 from kyu.server.schema_node import MISSING, Definitions, Schema
 
-__all__ = ["MISSING", "Definitions", "Schema", "apply_defaults", "prune", "unknown_fields"]
+__all__ = ["MISSING", "Definitions", "Schema", "apply_defaults", "prune", "unknown_fields", "validate"]
 
 # What every object has at its top, and an embedded one too, whatever its schema says.
 TYPE_FIELDS = frozenset({"apiVersion", "kind", "metadata"})
@@ -61,8 +65,14 @@ def _collect(
             found.append((here, value, name))
 
 
-def apply_defaults(schema: Schema, value: Any) -> None:
+def apply_defaults(schema: Schema, obj: Json) -> None:
     """Fill in what is absent, in place. A null where null is not allowed counts as absent if there is a default."""
+    for name, child in schema.properties.items():
+        if name not in TYPE_FIELDS:
+            _default_field(child, obj, name)
+
+
+def _apply_defaults(schema: Schema, value: Any) -> None:
     if not schema.has_defaults:
         return
     if isinstance(value, list):
@@ -70,21 +80,68 @@ def apply_defaults(schema: Schema, value: Any) -> None:
             for index, item in enumerate(value):
                 if item is None and _replaces_null(items):
                     value[index] = deepcopy(items.default)
-                apply_defaults(items, value[index])
+                _apply_defaults(items, value[index])
     elif isinstance(value, dict):
         for name, child in schema.properties.items():
-            if not child.has_defaults:
-                continue
-            if child.default is not MISSING and (name not in value or (value[name] is None and _replaces_null(child))):
-                value[name] = deepcopy(child.default)
-            if name in value:
-                apply_defaults(child, value[name])
+            _default_field(child, value, name)
         if (additional := schema.additional) is not None and additional.has_defaults:
             for name, item in value.items():
                 if name not in schema.properties:
                     if item is None and _replaces_null(additional):
                         value[name] = deepcopy(additional.default)
-                    apply_defaults(additional, value[name])
+                    _apply_defaults(additional, value[name])
+
+
+def _default_field(child: Schema, value: Json, name: str) -> None:
+    if not child.has_defaults:
+        return
+    if child.default is not MISSING and (name not in value or (value[name] is None and _replaces_null(child))):
+        value[name] = deepcopy(child.default)
+    if name in value:
+        _apply_defaults(child, value[name])
+
+
+NOT_ALL_CHECKED: Final = (
+    "some validation rules were not checked because the object was invalid;"
+    " correct the existing errors to complete validation"
+)
+
+
+def validate(schema: Schema, obj: Json, old: Json | None = None) -> list[FieldError]:
+    """Everything that is wrong with an object. On an update, what was wrong before and is unchanged passes."""
+    found: list[FieldError] = []
+    if not _fast(schema).is_valid(obj):
+        _check_fields(schema, obj, old, found)
+    for name, child in schema.properties.items():
+        if child.has_list_rules and name in obj and name not in TYPE_FIELDS:
+            schema_checks.check_lists(child, obj[name], _old(old, name), name, found)
+    if schema.has_rules:
+        if any(error.type in schema_checks.BLOCKING for error in found):
+            found.append(fields.invalid("<nil>", None, NOT_ALL_CHECKED))
+        else:
+            cel.check_rules(schema, obj, MISSING if old is None else old, "", found)
+    return found
+
+
+def _check_fields(schema: Schema, obj: Json, old: Json | None, found: list[FieldError]) -> None:
+    """The top level: of the metadata a schema can only restrict the name."""
+    found += [fields.required(name) for name in schema.required if name not in obj]
+    for name, value in obj.items():
+        child = schema.child(name)
+        if child is not None and name not in TYPE_FIELDS:
+            schema_checks.check(child, value, _old(old, name), name, found)
+
+
+def _old(old: Json | None, name: str) -> Any:
+    return MISSING if old is None else old.get(name, MISSING)
+
+
+def _fast(schema: Schema) -> Fast:
+    """The compiled form of a schema, kept with its root."""
+    compiled: Fast | None = schema.__dict__.get("fast")
+    if compiled is None:
+        compiled = schema.__dict__["fast"] = Fast(schema)
+    return compiled
 
 
 def _replaces_null(schema: Schema) -> bool:

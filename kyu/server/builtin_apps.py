@@ -1,0 +1,108 @@
+"""
+Deployments and their like: defaults, and the rules that their pod templates share.
+
+Kyu runs what they describe only as far as the job kinds do; what matters here is that a manifest is stored as
+Kubernetes would store it.
+
+Called by: builtin.py. Kubernetes: pkg/apis/apps/v1/defaults.go, pkg/apis/apps/validation
+"""
+
+from __future__ import annotations
+
+from kyu.api import errors as fields
+from kyu.api.errors import FieldError
+from kyu.api.meta import Json
+from kyu.server.builtin_metadata import IMMUTABLE
+from kyu.server.builtin_pod_rules import AT_LEAST_ZERO, validate_template
+from kyu.server.builtin_pods import default_template
+
+HISTORY_LIMIT = 10
+ALWAYS = ("Always",)
+
+
+def default_deployment(deployment: Json) -> None:
+    spec = _spec(deployment)
+    spec.setdefault("replicas", 1)
+    strategy = spec.setdefault("strategy", {})
+    strategy.setdefault("type", "RollingUpdate")
+    if strategy["type"] == "RollingUpdate":
+        rolling = strategy.setdefault("rollingUpdate", {})
+        rolling.setdefault("maxUnavailable", "25%")
+        rolling.setdefault("maxSurge", "25%")
+    spec.setdefault("revisionHistoryLimit", HISTORY_LIMIT)
+    spec.setdefault("progressDeadlineSeconds", 600)
+
+
+def default_stateful_set(stateful_set: Json) -> None:
+    spec = _spec(stateful_set)
+    spec.setdefault("podManagementPolicy", "OrderedReady")
+    strategy = spec.setdefault("updateStrategy", {})
+    strategy.setdefault("type", "RollingUpdate")
+    if strategy["type"] == "RollingUpdate":
+        strategy.setdefault("rollingUpdate", {}).setdefault("partition", 0)
+    retention = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
+    retention.setdefault("whenDeleted", "Retain")
+    retention.setdefault("whenScaled", "Retain")
+    spec.setdefault("replicas", 1)
+    spec.setdefault("revisionHistoryLimit", HISTORY_LIMIT)
+    for claim in spec.get("volumeClaimTemplates") or ():
+        claim.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
+        claim.setdefault("status", {}).setdefault("phase", "Pending")
+
+
+def default_daemon_set(daemon_set: Json) -> None:
+    spec = _spec(daemon_set)
+    strategy = spec.setdefault("updateStrategy", {})
+    strategy.setdefault("type", "RollingUpdate")
+    if strategy["type"] == "RollingUpdate":
+        rolling = strategy.setdefault("rollingUpdate", {})
+        rolling.setdefault("maxUnavailable", 1)
+        rolling.setdefault("maxSurge", 0)
+    spec.setdefault("revisionHistoryLimit", HISTORY_LIMIT)
+
+
+def default_replica_set(replica_set: Json) -> None:
+    _spec(replica_set).setdefault("replicas", 1)
+
+
+def _spec(obj: Json) -> Json:
+    spec: Json = obj.setdefault("spec", {})
+    default_template(spec.setdefault("template", {}))
+    return spec
+
+
+def validate_workload(obj: Json) -> list[FieldError]:
+    """What all four kinds ask: a selector that selects the template, and pods that are restarted."""
+    spec = obj.get("spec") or {}
+    found: list[FieldError] = []
+    if spec.get("replicas") is not None and spec["replicas"] < 0:
+        found.append(fields.invalid("spec.replicas", spec["replicas"], AT_LEAST_ZERO))
+    template = spec.get("template") or {}
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    selector = spec.get("selector")
+    if selector is None:
+        found.append(fields.required("spec.selector"))
+    elif not selector.get("matchLabels") and not selector.get("matchExpressions"):
+        detail = f"empty selector is invalid for {(obj.get('kind') or 'deployment').lower()}"
+        found.append(fields.invalid("spec.selector", selector, detail))
+    elif any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
+        detail = "`selector` does not match template `labels`"
+        found.append(fields.invalid("spec.template.metadata.labels", labels, detail))
+    policy = (template.get("spec") or {}).get("restartPolicy")
+    if policy != "Always":
+        found.append(fields.not_supported("spec.template.spec.restartPolicy", policy, ALWAYS))
+    return found + validate_template(template, "spec.template")
+
+
+def validate_workload_update(new: Json, old: Json) -> list[FieldError]:
+    found = validate_workload(new)
+    after, before = (new.get("spec") or {}).get("selector"), (old.get("spec") or {}).get("selector")
+    if after != before:
+        found.append(fields.invalid("spec.selector", after, IMMUTABLE))
+    return found
+
+
+def validate_controller_revision_update(new: Json, old: Json) -> list[FieldError]:
+    if new.get("data") != old.get("data"):
+        return [fields.invalid("data", new.get("data"), IMMUTABLE)]
+    return []

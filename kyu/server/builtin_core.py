@@ -1,0 +1,318 @@
+"""
+The smaller built-in kinds: what is filled in and what is refused, a few lines for each.
+
+Called by: builtin.py, which says which function belongs to which kind.
+Kubernetes: pkg/apis/*/v1/defaults.go, pkg/apis/*/validation, pkg/registry/*/strategy.go
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Final
+
+from kyu.api import errors as fields
+from kyu.api.errors import FieldError
+from kyu.api.meta import Json
+from kyu.server.builtin_metadata import IMMUTABLE
+from kyu.server.builtin_names import config_key
+from kyu.server.builtin_pods import SYSTEM_PRIORITIES, default_template
+
+NAME_LABEL: Final = "kubernetes.io/metadata.name"
+MAX_DATA_BYTES: Final = 1024 * 1024
+MAX_USER_PRIORITY: Final = 1_000_000_000
+MAX_CONDITION_FIELDS: Final = 8
+RBAC_GROUP: Final = "rbac.authorization.k8s.io"
+# The keys that a Secret of these types must have.
+SECRET_KEYS: Final = {
+    "kubernetes.io/dockercfg": (".dockercfg",),
+    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+}
+
+
+# ConfigMap and Secret
+
+
+def validate_config_map(config_map: Json) -> list[FieldError]:
+    data, binary = config_map.get("data") or {}, config_map.get("binaryData") or {}
+    found: list[FieldError] = []
+    for key in data:
+        found += [fields.invalid(f"data[{key}]", key, text) for text in config_key(key)]
+        if key in binary:
+            found.append(fields.invalid(f"data[{key}]", key, "duplicate of key present in binaryData"))
+    for key in binary:
+        found += [fields.invalid(f"binaryData[{key}]", key, text) for text in config_key(key)]
+    size = sum(len(value.encode()) for value in data.values())
+    size += sum(len(base64.b64decode(value)) for value in binary.values())
+    if size > MAX_DATA_BYTES:
+        found.append(fields.too_long("", "", MAX_DATA_BYTES))
+    return found
+
+
+def validate_config_map_update(new: Json, old: Json) -> list[FieldError]:
+    return _validate_frozen(new, old, ("data", "binaryData")) + validate_config_map(new)
+
+
+def _validate_frozen(new: Json, old: Json, names: tuple[str, ...]) -> list[FieldError]:
+    """An object that was once immutable stays so."""
+    if not old.get("immutable"):
+        return []
+    detail = "field is immutable when `immutable` is set"
+    changed = [name for name in names if new.get(name) != old.get(name)]
+    found = [fields.forbidden(name, detail) for name in changed]
+    return found if new.get("immutable") else [fields.forbidden("immutable", detail), *found]
+
+
+def default_secret(secret: Json) -> None:
+    """Text is folded into the data, so that it is never stored or shown twice."""
+    secret.setdefault("type", "Opaque")
+    for key, value in (secret.pop("stringData", None) or {}).items():
+        secret.setdefault("data", {})[key] = base64.b64encode(value.encode()).decode()
+
+
+def validate_secret(secret: Json) -> list[FieldError]:
+    data = secret.get("data") or {}
+    found: list[FieldError] = []
+    for key in data:
+        found += [fields.invalid(f"data[{key}]", key, text) for text in config_key(key)]
+    if sum(len(base64.b64decode(value)) for value in data.values()) > MAX_DATA_BYTES:
+        found.append(fields.too_long("data", "", MAX_DATA_BYTES))
+    wanted = SECRET_KEYS.get(secret.get("type", ""), ())
+    return found + [fields.required(f"data[{key}]") for key in wanted if key not in data]
+
+
+def validate_secret_update(new: Json, old: Json) -> list[FieldError]:
+    found = _validate_frozen(new, old, ("data",))
+    if new.get("type") != old.get("type"):
+        found.append(fields.invalid("type", new.get("type"), IMMUTABLE))
+    return found + validate_secret(new)
+
+
+# Namespace and Node
+
+
+def default_namespace(namespace: Json) -> None:
+    """The label with the name is always there: selectors of namespaces rely on it."""
+    metadata = namespace.setdefault("metadata", {})
+    if name := metadata.get("name"):
+        metadata.setdefault("labels", {})[NAME_LABEL] = name
+
+
+def prepare_namespace(namespace: Json) -> None:
+    namespace["spec"] = {"finalizers": ["kubernetes"]}
+    namespace["status"] = {"phase": "Active"}
+
+
+def prepare_namespace_update(new: Json, old: Json) -> None:
+    new["spec"], new["status"] = old.get("spec") or {}, old.get("status") or {}
+
+
+def default_node(node: Json) -> None:
+    status = node.setdefault("status", {})
+    if status.get("capacity") and not status.get("allocatable"):
+        status["allocatable"] = dict(status["capacity"])
+
+
+def prepare_node(node: Json) -> None:
+    """Nobody runs on a node before somebody has found it ready."""
+    taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+    taints = node.setdefault("spec", {}).setdefault("taints", [])
+    if taint not in taints:
+        taints.append(taint)
+
+
+# Event and Lease
+
+
+def validate_event(event: Json) -> list[FieldError]:
+    involved = (event.get("involvedObject") or event.get("regarding") or {}).get("namespace", "")
+    namespace = (event.get("metadata") or {}).get("namespace", "")
+    name = "involvedObject" if "involvedObject" in event else "regarding"
+    if involved != namespace and not (not involved and namespace == "default"):
+        return [fields.invalid(f"{name}.namespace", involved, "does not match event.namespace")]
+    return []
+
+
+def validate_lease(lease: Json) -> list[FieldError]:
+    spec, found = lease.get("spec") or {}, list[FieldError]()
+    duration, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
+    if duration is not None and duration <= 0:
+        found.append(fields.invalid("spec.leaseDurationSeconds", duration, "must be greater than 0"))
+    if transitions is not None and transitions < 0:
+        found.append(fields.invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0"))
+    return found
+
+
+# PriorityClass
+
+
+def default_priority_class(priority_class: Json) -> None:
+    priority_class.setdefault("preemptionPolicy", "PreemptLowerPriority")
+
+
+def validate_priority_class(priority_class: Json) -> list[FieldError]:
+    name, value = priority_class["metadata"].get("name", ""), priority_class.get("value", 0)
+    found: list[FieldError] = []
+    if name.startswith("system-") and SYSTEM_PRIORITIES.get(name) != value:
+        detail = "priority class names with 'system-' prefix are reserved for system use only. error:"
+        detail += f" {name} is not a known system priority class"
+        found.append(fields.forbidden("metadata.name", detail))
+    elif value > MAX_USER_PRIORITY and name not in SYSTEM_PRIORITIES:
+        detail = f"maximum allowed value of a user defined priority is {MAX_USER_PRIORITY}"
+        found.append(fields.forbidden("value", detail))
+    policy = priority_class.get("preemptionPolicy")
+    if policy not in (None, "Never", "PreemptLowerPriority"):
+        supported = ("Never", "PreemptLowerPriority")
+        found.append(fields.not_supported("preemptionPolicy", policy, supported))
+    return found
+
+
+def validate_priority_class_update(new: Json, old: Json) -> list[FieldError]:
+    found: list[FieldError] = []
+    if new.get("value") != old.get("value"):
+        found.append(fields.forbidden("value", "may not be changed in an update."))
+    if new.get("preemptionPolicy") != old.get("preemptionPolicy"):
+        found.append(fields.invalid("preemptionPolicy", new.get("preemptionPolicy"), IMMUTABLE))
+    return found
+
+
+# Services and what belongs to them
+
+
+def default_service(service: Json) -> None:
+    spec = service.setdefault("spec", {})
+    spec.setdefault("type", "ClusterIP")
+    spec.setdefault("sessionAffinity", "None")
+    if spec["type"] != "ExternalName":
+        spec.setdefault("internalTrafficPolicy", "Cluster")
+    for port in spec.get("ports") or ():
+        port.setdefault("protocol", "TCP")
+        if port.get("targetPort") in (None, 0, ""):
+            port["targetPort"] = port.get("port", 0)
+
+
+def validate_service(service: Json) -> list[FieldError]:
+    spec = service.get("spec") or {}
+    found: list[FieldError] = []
+    if not spec.get("ports") and spec.get("clusterIP") != "None" and spec.get("type") != "ExternalName":
+        found.append(fields.required("spec.ports"))
+    for index, port in enumerate(spec.get("ports") or ()):
+        if not 0 < port.get("port", 0) < 65536:
+            detail = "must be between 1 and 65535, inclusive"
+            found.append(fields.invalid(f"spec.ports[{index}].port", port.get("port", 0), detail))
+    return found
+
+
+def default_endpoints(endpoints: Json) -> None:
+    for subset in endpoints.get("subsets") or ():
+        for port in subset.get("ports") or ():
+            port.setdefault("protocol", "TCP")
+
+
+def default_network_policy(policy: Json) -> None:
+    spec = policy.setdefault("spec", {})
+    if not spec.get("policyTypes"):
+        spec["policyTypes"] = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
+
+
+def default_volume_claim(claim: Json) -> None:
+    claim.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
+    if not (claim.get("status") or {}).get("phase"):
+        claim.setdefault("status", {})["phase"] = "Pending"
+
+
+def default_storage_class(storage_class: Json) -> None:
+    storage_class.setdefault("reclaimPolicy", "Delete")
+    storage_class.setdefault("volumeBindingMode", "Immediate")
+
+
+# Limits of a namespace
+
+
+def default_limit_range(limit_range: Json) -> None:
+    """Of a container: the default limit is the maximum, the default request is the default limit, else the minimum."""
+    for item in (limit_range.get("spec") or {}).get("limits") or ():
+        if item.get("type") != "Container":
+            continue
+        limits = {**(item.get("max") or {}), **(item.get("default") or {})}
+        requests = {**(item.get("min") or {}), **limits, **(item.get("defaultRequest") or {})}
+        if limits:
+            item["default"] = limits
+        if requests:
+            item["defaultRequest"] = requests
+
+
+# RBAC
+
+
+def default_binding(binding: Json) -> None:
+    reference = binding.setdefault("roleRef", {})
+    if not reference.get("apiGroup"):
+        reference["apiGroup"] = RBAC_GROUP
+    for subject in binding.get("subjects") or ():
+        if subject.get("kind") in ("User", "Group") and not subject.get("apiGroup"):
+            subject["apiGroup"] = RBAC_GROUP
+
+
+def validate_binding(binding: Json) -> list[FieldError]:
+    reference, found = binding.get("roleRef") or {}, list[FieldError]()
+    if reference.get("apiGroup") != RBAC_GROUP:
+        found.append(fields.not_supported("roleRef.apiGroup", reference.get("apiGroup"), (RBAC_GROUP,)))
+    supported = ("ClusterRole",) if binding.get("kind") == "ClusterRoleBinding" else ("ClusterRole", "Role")
+    if reference.get("kind") not in supported:
+        found.append(fields.not_supported("roleRef.kind", reference.get("kind", ""), supported))
+    if not reference.get("name"):
+        found.append(fields.required("roleRef.name"))
+    for index, subject in enumerate(binding.get("subjects") or ()):
+        path = f"subjects[{index}]"
+        if not subject.get("name"):
+            found.append(fields.required(f"{path}.name"))
+        if subject.get("kind") not in ("ServiceAccount", "User", "Group"):
+            kinds = ("Group", "ServiceAccount", "User")
+            found.append(fields.not_supported(f"{path}.kind", subject.get("kind", ""), kinds))
+        if subject.get("kind") == "ServiceAccount" and not subject.get("namespace"):
+            found.append(fields.required(f"{path}.namespace"))
+    return found
+
+
+def validate_binding_update(new: Json, old: Json) -> list[FieldError]:
+    found = validate_binding(new)
+    if new.get("roleRef") != old.get("roleRef"):
+        found.append(fields.invalid("roleRef", new.get("roleRef"), "cannot change roleRef"))
+    return found
+
+
+def validate_role(role: Json) -> list[FieldError]:
+    found: list[FieldError] = []
+    for index, rule in enumerate(role.get("rules") or ()):
+        path = f"rules[{index}]"
+        if not rule.get("verbs"):
+            found.append(fields.required(f"{path}.verbs", "verbs must contain at least one value"))
+        if rule.get("nonResourceURLs"):
+            continue
+        for name in ("apiGroups", "resources"):
+            if not rule.get(name):
+                what = "supply at least one " + ("api group" if name == "apiGroups" else "resource")
+                found.append(fields.required(f"{path}.{name}", f"resource rules must {what}"))
+    return found
+
+
+# Admission configurations are stored; see builtin.py for what is said about them.
+
+
+def default_webhooks(configuration: Json) -> None:
+    for hook in configuration.get("webhooks") or ():
+        hook.setdefault("failurePolicy", "Fail")
+        hook.setdefault("matchPolicy", "Equivalent")
+        hook.setdefault("namespaceSelector", {})
+        hook.setdefault("objectSelector", {})
+        hook.setdefault("timeoutSeconds", 10)
+        if configuration.get("kind") == "MutatingWebhookConfiguration":
+            hook.setdefault("reinvocationPolicy", "Never")
+        for rule in hook.get("rules") or ():
+            rule.setdefault("scope", "*")
+
+
+def default_pod_template(template: Json) -> None:
+    default_template(template.setdefault("template", {}))

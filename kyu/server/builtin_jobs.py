@@ -1,0 +1,298 @@
+"""
+Jobs and CronJobs: defaults, the selector that the server makes, and what may change when.
+
+A Job finds its pods by labels with its own uid, so that no two Jobs ever fight over a pod; they are made here unless
+``manualSelector`` says otherwise. Kueue starts a Job by writing node selectors into its template, which is allowed only
+while the Job is suspended and has not started.
+
+Called by: builtin.py. Kubernetes: pkg/apis/batch, pkg/registry/batch/job/strategy.go
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from kyu.api import errors as fields
+from kyu.api.errors import FieldError
+from kyu.api.meta import Json
+from kyu.server.builtin_names import label
+from kyu.server.builtin_pod_rules import AT_LEAST_ZERO, validate_template
+from kyu.server.builtin_pods import default_template
+from kyu.server.errors import Unshown
+from kyu.server.patch import clone
+
+UID_LABEL: Final = "batch.kubernetes.io/controller-uid"
+NAME_LABEL: Final = "batch.kubernetes.io/job-name"
+# The same two without a domain, from before label names had one.
+OLD_UID_LABEL: Final = "controller-uid"
+OLD_NAME_LABEL: Final = "job-name"
+NO_BACKOFF_LIMIT: Final = 2**31 - 1
+IMMUTABLE: Final = "field is immutable"
+COUNTS: Final = (
+    "parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished",
+    "backoffLimitPerIndex", "maxFailedIndexes",
+)  # fmt: skip
+IMMUTABLE_FIELDS: Final = ("completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy")
+# What of the template Kueue may write before a Job starts.
+SCHEDULING_FIELDS: Final = ("nodeSelector", "tolerations", "schedulingGates")
+
+
+def default_job(job: Json) -> None:
+    spec = job.setdefault("spec", {})
+    default_template(spec.setdefault("template", {}))
+    if "parallelism" not in spec and "completions" not in spec:
+        spec["completions"] = 1
+    spec.setdefault("parallelism", 1)
+    spec.setdefault("backoffLimit", NO_BACKOFF_LIMIT if "backoffLimitPerIndex" in spec else 6)
+    spec.setdefault("completionMode", "NonIndexed")
+    spec.setdefault("suspend", False)
+    spec.setdefault("manualSelector", False)
+    failure_policy = spec.get("podFailurePolicy")
+    spec.setdefault("podReplacementPolicy", "Failed" if failure_policy else "TerminatingOrFailed")
+    for rule in (failure_policy or {}).get("rules") or ():
+        for pattern in rule.get("onPodConditions") or ():
+            pattern.setdefault("status", "True")
+    labels = (spec["template"].get("metadata") or {}).get("labels")
+    if labels and not job["metadata"].get("labels"):
+        job["metadata"]["labels"] = dict(labels)
+
+
+def prepare_job(job: Json) -> None:
+    """Make the selector and the labels that it selects; the Job gets the labels too if it has none of its own."""
+    job["status"] = {}
+    spec, metadata = job["spec"], job["metadata"]
+    if spec.get("manualSelector"):
+        return
+    template = spec["template"].setdefault("metadata", {}).setdefault("labels", {})
+    had_labels = metadata.get("labels") not in (None, {}, template)
+    uid, name = metadata.get("uid", ""), metadata.get("name", "")
+    for key in (OLD_NAME_LABEL, NAME_LABEL):
+        template[key] = name
+    for key in (OLD_UID_LABEL, UID_LABEL):
+        template[key] = uid
+    selector = spec.setdefault("selector", {})
+    selector["matchLabels"] = {**(selector.get("matchLabels") or {}), UID_LABEL: uid}
+    # A name that is too long for a label is refused for the template already, once is enough.
+    if not had_labels and len(name) <= 63:
+        metadata["labels"] = dict(template)
+
+
+def validate_job(job: Json) -> list[FieldError]:
+    spec, name = job["spec"], job["metadata"].get("name", "")
+    found = _validate_generated_selector(job) + validate_job_spec(spec, "spec") + _validate_selector(spec)
+    completions = spec.get("completions")
+    if spec.get("completionMode") == "Indexed" and completions:
+        hostname = f"{name}-{completions - 1}"
+        if label(hostname):
+            detail = f"will not able to create pod with invalid DNS label: {hostname}"
+            found.append(fields.invalid("metadata.name", name, detail))
+    return found
+
+
+def _validate_generated_selector(job: Json) -> list[FieldError]:
+    spec = job["spec"]
+    if spec.get("manualSelector"):
+        return []
+    wanted = {"matchLabels": {UID_LABEL: job["metadata"].get("uid", "")}}
+    if spec.get("selector") not in (wanted, {"matchLabels": {OLD_UID_LABEL: job["metadata"].get("uid", "")}}):
+        return [fields.invalid("spec.selector", spec.get("selector"), "`selector` not auto-generated")]
+    return []
+
+
+def _validate_selector(spec: Json) -> list[FieldError]:
+    if not spec.get("selector"):
+        return [fields.required("spec.selector")]
+    labels = (spec["template"].get("metadata") or {}).get("labels") or {}
+    wanted = spec["selector"].get("matchLabels") or {}
+    if any(labels.get(key) != value for key, value in wanted.items()):
+        detail = "`selector` does not match template `labels`"
+        return [fields.invalid("spec.template.metadata.labels", dict(sorted(labels.items())), detail)]
+    return []
+
+
+def validate_job_spec(spec: Json, path: str) -> list[FieldError]:
+    found = [
+        fields.invalid(f"{path}.{name}", spec[name], AT_LEAST_ZERO)
+        for name in COUNTS
+        if spec.get(name) is not None and spec[name] < 0
+    ]
+    is_indexed = spec.get("completionMode") == "Indexed"
+    if spec.get("completionMode") not in (None, "Indexed", "NonIndexed"):
+        supported = ("Indexed", "NonIndexed")
+        found.append(fields.not_supported(f"{path}.completionMode", spec["completionMode"], supported))
+    if is_indexed and spec.get("completions") is None:
+        found.append(fields.required(f"{path}.completions", "when completion mode is Indexed"))
+    found += [
+        fields.invalid(f"{path}.{name}", spec[name], "requires indexed completion mode")
+        for name in ("backoffLimitPerIndex", "maxFailedIndexes", "successPolicy")
+        if spec.get(name) is not None and not is_indexed
+    ]
+    if spec.get("maxFailedIndexes") is not None and spec.get("backoffLimitPerIndex") is None:
+        found.append(fields.required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified"))
+    found += validate_template(spec["template"], f"{path}.template")
+    return found + _validate_restart_policy(spec, f"{path}.template.spec.restartPolicy")
+
+
+def _validate_restart_policy(spec: Json, path: str) -> list[FieldError]:
+    policy = (spec["template"].get("spec") or {}).get("restartPolicy", "")
+    if policy in ("", "Always"):
+        return [fields.required(path, 'valid values: "OnFailure", "Never"')]
+    if policy not in ("OnFailure", "Never"):
+        return [fields.not_supported(path, policy, ("Never", "OnFailure"))]
+    if spec.get("podFailurePolicy") and policy != "Never":
+        return [fields.invalid(path, policy, 'only "Never" is supported when podFailurePolicy is specified')]
+    return []
+
+
+def validate_job_update(new: Json, old: Json) -> list[FieldError]:
+    after, before = new["spec"], old["spec"]
+    found = validate_job_spec(after, "spec") + _validate_selector(after)
+    if not _may_resize(after, before):
+        found += _immutable("completions", after, before)
+    found += _immutable("selector", after, before)
+    found += _validate_template_update(new, old)
+    for name in IMMUTABLE_FIELDS:
+        found += _immutable(name, after, before)
+    return found
+
+
+def _immutable(name: str, after: Json, before: Json) -> list[FieldError]:
+    if after.get(name) == before.get(name):
+        return []
+    return [fields.invalid(f"spec.{name}", after.get(name), IMMUTABLE)]
+
+
+def _may_resize(after: Json, before: Json) -> bool:
+    """An Indexed Job with as many workers as indexes grows and shrinks as a whole."""
+    return (
+        after.get("completionMode") == "Indexed"
+        and after.get("completions") is not None
+        and before.get("completions") is not None
+        and after["completions"] == after.get("parallelism")
+        and before["completions"] == before.get("parallelism")
+    )
+
+
+def _validate_template_update(new: Json, old: Json) -> list[FieldError]:
+    after, before = new["spec"]["template"], clone(old["spec"]["template"])
+    is_suspended = bool(old["spec"].get("suspend"))
+    if is_suspended and not (old.get("status") or {}).get("startTime"):
+        _adopt_scheduling(before, after)
+    if is_suspended:
+        _adopt_resources(before, after)
+    if after == before:
+        return []
+    return [fields.invalid("spec.template", after, IMMUTABLE)]
+
+
+def _adopt_scheduling(before: Json, after: Json) -> None:
+    mine, theirs = before.setdefault("spec", {}), after.get("spec") or {}
+    for name in SCHEDULING_FIELDS:
+        _copy(name, theirs, mine)
+    affinity = {**(mine.get("affinity") or {})}
+    _copy("nodeAffinity", theirs.get("affinity") or {}, affinity)
+    if affinity or "affinity" in theirs:
+        mine["affinity"] = affinity
+    else:
+        mine.pop("affinity", None)
+    metadata = before.setdefault("metadata", {})
+    for name in ("labels", "annotations"):
+        _copy(name, after.get("metadata") or {}, metadata)
+
+
+def _adopt_resources(before: Json, after: Json) -> None:
+    for group in ("containers", "initContainers"):
+        mine, theirs = (before.get("spec") or {}).get(group) or (), (after.get("spec") or {}).get(group) or ()
+        if len(mine) == len(theirs):
+            for container, other in zip(mine, theirs, strict=True):
+                _copy("resources", other, container)
+
+
+def _copy(name: str, source: Json, target: Json) -> None:
+    if name in source:
+        target[name] = source[name]
+    else:
+        target.pop(name, None)
+
+
+def validate_job_status(new: Json, old: Json) -> list[FieldError]:
+    """What the status of a Job can say; conditions that end it need each other and their times."""
+    after, before = new.get("status") or {}, old.get("status") or {}
+    found = [
+        fields.invalid(f"status.{name}", after[name], AT_LEAST_ZERO)
+        for name in ("active", "succeeded", "failed", "ready", "terminating")
+        if after.get(name) is not None and after[name] < 0
+    ]
+    if after.get("conditions") != before.get("conditions") or after.get("completionTime") != before.get(
+        "completionTime"
+    ):
+        found += _validate_end(after)
+    for name in ("failed", "succeeded"):
+        if after.get(name, 0) < before.get(name, 0):
+            found.append(fields.invalid(f"status.{name}", after.get(name, 0), f"cannot decrease the {name} counter"))
+    for type_ in ("Failed", "Complete", "FailureTarget"):
+        if _is_true(before, type_) and not _is_true(after, type_):
+            found.append(_refused_condition(f"cannot disable the terminal {type_}=True condition"))
+    started = before.get("startTime")
+    if started and after.get("startTime") != started and not (new.get("spec") or {}).get("suspend"):
+        detail = "field is immutable for unsuspended job once set"
+        found.append(fields.invalid("status.startTime", after.get("startTime"), detail))
+    return found
+
+
+def _validate_end(status: Json) -> list[FieldError]:
+    found: list[FieldError] = []
+    complete, failed = _is_true(status, "Complete"), _is_true(status, "Failed")
+    if complete and failed:
+        found.append(_refused_condition("cannot set Complete=True and Failed=true conditions"))
+    if status.get("completionTime") and not complete:
+        detail = "cannot set completionTime when there is no Complete=True condition"
+        found.append(fields.invalid("status.completionTime", status["completionTime"], detail))
+    if complete and not status.get("completionTime"):
+        found.append(fields.required("status.completionTime", "completionTime is required for Complete jobs"))
+    if failed and not _is_true(status, "FailureTarget"):
+        found.append(_refused_condition("cannot set Failed=True condition without the FailureTarget=true condition"))
+    if complete and not _is_true(status, "SuccessCriteriaMet"):
+        found.append(
+            _refused_condition("cannot set Complete=True condition without the SuccessCriteriaMet=true condition")
+        )
+    if not complete and not failed:
+        return found
+    found += [
+        fields.invalid(f"status.{name}", status[name], f"{name}>0 is invalid for finished job")
+        for name in ("active", "terminating")
+        if status.get(name, 0) > 0
+    ]
+    if not status.get("startTime"):
+        found.append(fields.required("status.startTime", "startTime is required for finished job"))
+    return found
+
+
+def _refused_condition(detail: str) -> FieldError:
+    return Unshown("Invalid", "status.conditions", None, detail)
+
+
+def _is_true(status: Json, type_: str) -> bool:
+    conditions: Sequence[Any] = status.get("conditions") or ()
+    return any(each.get("type") == type_ and each.get("status") == "True" for each in conditions)
+
+
+def default_cron_job(cron_job: Json) -> None:
+    spec = cron_job.setdefault("spec", {})
+    spec.setdefault("concurrencyPolicy", "Allow")
+    spec.setdefault("suspend", False)
+    spec.setdefault("successfulJobsHistoryLimit", 3)
+    spec.setdefault("failedJobsHistoryLimit", 1)
+    default_template(spec.setdefault("jobTemplate", {}).setdefault("spec", {}).setdefault("template", {}))
+
+
+def validate_cron_job(cron_job: Json) -> list[FieldError]:
+    spec = cron_job["spec"]
+    found: list[FieldError] = []
+    if not spec.get("schedule"):
+        found.append(fields.required("spec.schedule"))
+    if spec.get("concurrencyPolicy") not in ("Allow", "Forbid", "Replace"):
+        supported = ("Allow", "Forbid", "Replace")
+        found.append(fields.not_supported("spec.concurrencyPolicy", spec.get("concurrencyPolicy"), supported))
+    return found + validate_job_spec(spec["jobTemplate"]["spec"], "spec.jobTemplate.spec")

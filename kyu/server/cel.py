@@ -1,0 +1,231 @@
+"""
+The rules of a schema that are written in CEL: ``x-kubernetes-validations``.
+
+A rule stands at a place of the schema and sees the value there as ``self`` and, if it asks for it, the old value as
+``oldSelf``; then it runs on updates only. Rules are compiled when the first object arrives. They are not asked again
+about a value that did not change.
+
+Called by: schema.py; crd.py compiles all rules of a new definition to refuse what cannot be run.
+The only file that imports the CEL library. Kubernetes: apiextensions-apiserver/pkg/apiserver/schema/cel
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from typing import Any, Final
+
+from cel_expr_python import cel
+from cel_expr_python.ext import ext_bindings, ext_math, ext_optional, ext_strings
+
+from kyu.api import errors as fields
+from kyu.api import quantity
+from kyu.api.errors import FieldError
+from kyu.api.meta import Json
+from kyu.server.errors import Unshown
+from kyu.server.patch import same
+from kyu.server.schema_checks import items_by_key, key_of
+from kyu.server.schema_node import MISSING, Schema
+
+# Words of the language that a field cannot be called in a rule; they are written __namespace__ there.
+RESERVED: Final = frozenset({
+    "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let",
+    "loop", "package", "namespace", "return", "var", "void", "while",
+})  # fmt: skip
+ESCAPES: Final = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__slash__"}
+# The old value in a list of none or one, from which an optional oldSelf is made.
+OLD_VALUES: Final = "oldValues"
+OPTIONAL_OLD: Final = "cel.bind(oldSelf, oldValues.size() == 0 ? optional.none() : optional.of(oldValues[0]), {rule})"
+PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class RuleError(Exception):
+    """A rule that cannot be compiled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    source: str
+    program: Any
+    message: str
+    message_program: Any
+    reason: str
+    field_path: str
+    # It compares with the old value, so it runs only where there is one.
+    needs_old: bool
+
+
+@cache
+def environment() -> Any:
+    variables = {"self": cel.Type.DYN, "oldSelf": cel.Type.DYN, OLD_VALUES: cel.Type.List(cel.Type.DYN)}
+    extensions = [ext_strings.ExtStrings(), ext_math.ExtMath(), ext_optional.ExtOptional(), ext_bindings.ExtBindings()]
+    return cel.NewEnv(variables=variables, extensions=[*extensions, _library()])
+
+
+def _library() -> Any:
+    """The functions that Kubernetes adds to the language and that rules of batch kinds use."""
+    any_, text, truth, number = cel.Type.DYN, cel.Type.STRING, cel.Type.BOOL, cel.Type.DOUBLE
+
+    def function(name: str, implementation: Any, result: Any, *parameters: Any, is_member: bool = True) -> Any:
+        overload = cel.Overload(f"kubernetes_{name}", result, parameters, is_member, implementation)
+        return cel.FunctionDecl(name, [overload])
+
+    functions = [
+        function("isSorted", lambda items: list(items) == sorted(items), truth, any_),
+        function("sum", sum, any_, any_),
+        function("min", min, any_, any_),
+        function("max", max, any_, any_),
+        function("find", _find, text, text, text),
+        function("findAll", lambda value, pattern: [m[0] for m in re.finditer(pattern, value)], any_, text, text),
+        function("isQuantity", _is_quantity, truth, text, is_member=False),
+        # A quantity is a plain number here: enough for the comparisons that rules make.
+        function("quantity", lambda value: float(quantity.parse(value).nanos), number, text, is_member=False),
+        function("isGreaterThan", lambda left, right: left > right, truth, number, number),
+        function("isLessThan", lambda left, right: left < right, truth, number, number),
+        function("compareTo", lambda left, right: (left > right) - (left < right), cel.Type.INT, number, number),
+        function("sign", lambda value: (value > 0) - (value < 0), cel.Type.INT, number),
+    ]
+    return cel.CelExtension("kubernetes", functions)
+
+
+def _find(value: str, pattern: str) -> str:
+    match = re.search(pattern, value)
+    return match[0] if match else ""
+
+
+def _is_quantity(value: str) -> bool:
+    try:
+        quantity.parse(value)
+    except quantity.QuantityError:
+        return False
+    return True
+
+
+def compile_rule(raw: Json) -> Rule:
+    source, expression = raw.get("rule", ""), raw.get("messageExpression", "")
+    is_old_optional = bool(raw.get("optionalOldSelf"))
+    try:
+        program = environment().compile(OPTIONAL_OLD.format(rule=source) if is_old_optional else source)
+        message_program = environment().compile(expression) if expression else None
+    except RuntimeError as error:
+        raise RuleError(str(error).partition("\n")[0]) from None
+    needs_old = bool(re.search(r"\boldSelf\b", source)) and not is_old_optional
+    return Rule(
+        source, program, raw.get("message", ""), message_program, raw.get("reason", ""), raw.get("fieldPath", ""),
+        needs_old,
+    )  # fmt: skip
+
+
+def rules_of(schema: Schema) -> tuple[Rule, ...]:
+    """The compiled rules of one node; they are kept with it."""
+    rules: tuple[Rule, ...] | None = schema.__dict__.get("compiled_rules")
+    if rules is None:
+        rules = schema.__dict__["compiled_rules"] = tuple(map(compile_rule, schema.rules))
+    return rules
+
+
+def check_rules(schema: Schema, value: Any, old: Any, path: str, found: list[FieldError]) -> None:
+    """Run all rules at and below a value. ``old`` is MISSING on creation, and where there is no old value."""
+    if not schema.has_rules or value is None:
+        return
+    is_same = old is not MISSING and (value is old or same(value, old))
+    if is_same:
+        return
+    if schema.rules:
+        _run(schema, value, old, path, found)
+    if isinstance(value, dict):
+        before = old if isinstance(old, dict) else {}
+        for name, item in value.items():
+            child = schema.child(name)
+            if child is not None and child.has_rules:
+                check_rules(child, item, before.get(name, MISSING), f"{path}.{name}" if path else name, found)
+    elif isinstance(value, list) and schema.items is not None and schema.items.has_rules:
+        known = items_by_key(schema, old)
+        for index, item in enumerate(value):
+            check_rules(schema.items, item, known.get(key_of(schema, item), MISSING), f"{path}[{index}]", found)
+
+
+def _run(schema: Schema, value: Any, old: Any, path: str, found: list[FieldError]) -> None:
+    has_old = old is not MISSING and old is not None
+    before = [cel_value(schema, old)] if has_old else []
+    bindings = {"self": cel_value(schema, value), OLD_VALUES: before, **({"oldSelf": before[0]} if has_old else {})}
+    for rule in rules_of(schema):
+        if rule.needs_old and not has_old:
+            continue
+        result = rule.program.eval(data=bindings)
+        if result.type() == cel.Type.ERROR:
+            found.append(_failure(rule, value, path, f"rule evaluation error: {result.value()}"))
+        elif result.value() is not True:
+            found.append(_failure(rule, value, path, _message(rule, bindings)))
+
+
+def _message(rule: Rule, bindings: Json) -> str:
+    if rule.message_program is not None:
+        result = rule.message_program.eval(data=bindings)
+        text = result.value() if result.type() == cel.Type.STRING else ""
+        if text and text.strip() and "\n" not in text:
+            return str(text).strip()
+    return rule.message or f"failed rule: {rule.source.strip()}"
+
+
+def _failure(rule: Rule, value: Any, path: str, message: str) -> FieldError:
+    where = (path + rule.field_path).lstrip(".") if rule.field_path else path
+    match rule.reason:
+        case "FieldValueForbidden":
+            return fields.forbidden(where, message)
+        case "FieldValueRequired":
+            return fields.required(where, message)
+        case "FieldValueDuplicate":
+            return fields.duplicate(where, value)
+    if isinstance(value, dict | list):
+        return Unshown("Invalid", where, None, message)
+    return fields.invalid(where, value, message)
+
+
+def cel_value(schema: Schema, value: Any) -> Any:
+    """A value as rules see it: names that are no identifiers are escaped, times and numbers have their own types."""
+    if is_plain(schema):
+        return value
+    if isinstance(value, dict):
+        if schema.properties:
+            known = [(name, schema.properties[name], item) for name, item in value.items() if name in schema.properties]
+            return {escaped(name): cel_value(child, item) for name, child, item in known}
+        inner = schema.additional
+        return {name: cel_value(inner, item) for name, item in value.items()} if inner is not None else value
+    if isinstance(value, list):
+        return [cel_value(schema.items, item) for item in value] if schema.items is not None else value
+    if schema.type == "number" and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, str):
+        if schema.format == "date-time":
+            return datetime.fromisoformat(value)
+        if schema.format == "byte":
+            return b64decode(value)
+    return value
+
+
+def is_plain(schema: Schema) -> bool:
+    """Whether values can be shown to rules as they are; kept with the node."""
+    known: bool | None = schema.__dict__.get("is_plain_for_rules")
+    if known is None:
+        known = (
+            schema.type != "number"
+            and schema.format not in ("date-time", "byte")
+            and all(escaped(name) == name for name in schema.properties)
+            and all(map(is_plain, schema.children))
+        )
+        schema.__dict__["is_plain_for_rules"] = known
+    return known
+
+
+@cache
+def escaped(name: str) -> str:
+    if name in RESERVED:
+        return f"__{name}__"
+    result = name.replace("__", ESCAPES["__"])
+    for character in ".-/":
+        result = result.replace(character, ESCAPES[character])
+    return result if PLAIN_NAME.fullmatch(result) else name

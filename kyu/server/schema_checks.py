@@ -1,0 +1,210 @@
+"""
+Finds everything that is wrong with an object by its schema, in the words of Kubernetes.
+
+The old object comes along on an update: what was not changed is not looked at, so that a rule which came later does not
+block writes that have nothing to do with it (ratcheting). Items of a list have an old value only where the list says by
+which keys they are the same.
+
+Called by: schema.py, after the quick check said no. Kubernetes: kube-openapi/pkg/validation/validate,
+apiextensions-apiserver/pkg/apiserver/{schema/listtype,validation}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from kyu.api import errors as fields
+from kyu.api.errors import FieldError
+from kyu.server import schema_fast
+from kyu.server.patch import same
+from kyu.server.schema_node import MISSING, Schema
+
+TYPES: Final[Mapping[type, str]] = {
+    dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null",
+}  # fmt: skip
+INT_RANGES: Final = {"int32": range(-(2**31), 2**31), "int64": range(-(2**63), 2**63)}
+# Errors after which rules in CEL are not tried: they may rely on what is wrong.
+BLOCKING: Final = frozenset({"NotSupported", "Required", "TooLong", "TooMany", "TypeInvalid"})
+FORMATS: Final = frozenset({"date-time", "date", "email", "hostname", "ipv4", "ipv6", "uri", "uuid"})
+
+
+def check(schema: Schema, value: Any, old: Any, path: str, found: list[FieldError]) -> None:
+    if old is not MISSING and same(value, old):
+        return
+    if not _check_type(schema, value, path, found) or value is None:
+        return
+    if "enum" in schema.raw and not any(same(value, choice) for choice in schema.raw["enum"]):
+        found.append(fields.not_supported(path, value, map(str, schema.raw["enum"])))
+    _check_combinations(schema, value, path, found)
+    if isinstance(value, dict):
+        _check_object(schema, value, old, path, found)
+    elif isinstance(value, list):
+        _check_list(schema, value, old, path, found)
+    elif isinstance(value, str):
+        _check_text(schema, value, path, found)
+    elif not isinstance(value, bool):
+        _check_number(schema, value, path, found)
+
+
+def _check_type(schema: Schema, value: Any, path: str, found: list[FieldError]) -> bool:
+    actual = TYPES[type(value)]
+    if value is None and (schema.nullable or not (schema.type or schema.is_int_or_string)):
+        return True
+    if schema.is_int_or_string:
+        wanted = "integer,string"
+        fits = actual in ("integer", "string")
+    else:
+        wanted = schema.type
+        fits = not wanted or actual == wanted or (wanted == "number" and actual == "integer")
+        fits = fits or (wanted == "integer" and isinstance(value, float) and value.is_integer())
+    if not fits:
+        detail = f'{path} in body must be of type {wanted}: "{actual}"'
+        found.append(fields.type_invalid(path, actual, detail))
+    return fits
+
+
+def _check_combinations(schema: Schema, value: Any, path: str, found: list[FieldError]) -> None:
+    def is_valid(raw: Any) -> bool:
+        inner: list[FieldError] = []
+        check(Schema(raw, schema.definitions), value, MISSING, path, inner)
+        return not inner
+
+    raw = schema.raw
+    for part in raw.get("allOf", ()):
+        check(Schema(part, schema.definitions), value, MISSING, path, found)
+    if "anyOf" in raw and not any(map(is_valid, raw["anyOf"])):
+        found.append(fields.invalid(path, "", f"{path} in body must validate at least one schema (anyOf)"))
+    if "oneOf" in raw and (count := sum(map(is_valid, raw["oneOf"]))) != 1:
+        result = f"Found {count} valid alternatives" if count else "Found none valid"
+        text = f"{path} in body must validate one and only one schema (oneOf). {result}"
+        found.append(fields.invalid(path, "", text))
+    if "not" in raw and is_valid(raw["not"]):
+        found.append(fields.invalid(path, "", f"{path} in body must not validate the schema (not)"))
+
+
+def _check_object(schema: Schema, value: dict[str, Any], old: Any, path: str, found: list[FieldError]) -> None:
+    raw = schema.raw
+    found += [fields.required(_join(path, name)) for name in schema.required if name not in value]
+    if len(value) > raw.get("maxProperties", len(value)):
+        found.append(fields.too_many(path, len(value), raw["maxProperties"]))
+    if len(value) < raw.get("minProperties", 0):
+        text = f"{path} in body should have at least {raw['minProperties']} properties"
+        found.append(fields.invalid(path, len(value), text))
+    before = old if isinstance(old, dict) else {}
+    for name, item in value.items():
+        child = schema.child(name)
+        if child is not None:
+            check(child, item, before.get(name, MISSING), _join(path, name), found)
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _check_list(schema: Schema, value: list[Any], old: Any, path: str, found: list[FieldError]) -> None:
+    raw = schema.raw
+    if len(value) > raw.get("maxItems", len(value)):
+        found.append(fields.too_many(path, len(value), raw["maxItems"]))
+    if len(value) < raw.get("minItems", 0):
+        text = f"{path} in body should have at least {raw['minItems']} items"
+        found.append(fields.invalid(path, len(value), text))
+    if raw.get("uniqueItems"):
+        _check_unique(value, path, found)
+    if schema.items is None:
+        return
+    before = items_by_key(schema, old)
+    for index, item in enumerate(value):
+        check(schema.items, item, before.get(key_of(schema, item), MISSING), f"{path}[{index}]", found)
+
+
+def key_of(schema: Schema, item: Any) -> str:
+    """What tells an item of a list map from others; the empty text where nothing does."""
+    if schema.list_type != "map" or not isinstance(item, dict):
+        return ""
+    return repr([(name, item.get(name)) for name in schema.list_map_keys])
+
+
+def items_by_key(schema: Schema, items: Any) -> dict[str, Any]:
+    if schema.list_type != "map" or not isinstance(items, list):
+        return {}
+    return {key: item for item in items if (key := key_of(schema, item))}
+
+
+def _check_unique(items: list[Any], path: str, found: list[FieldError]) -> None:
+    for index, item in enumerate(items):
+        if any(same(item, other) for other in items[:index]):
+            found.append(fields.duplicate(f"{path}[{index}]", item))
+
+
+def check_lists(schema: Schema, value: Any, old: Any, path: str, found: list[FieldError]) -> None:
+    """The items of a set, and the keys of the items of a list map, must differ."""
+    if not schema.has_list_rules or (old is not MISSING and same(value, old)):
+        return
+    if isinstance(value, dict):
+        before = old if isinstance(old, dict) else {}
+        for name, item in value.items():
+            child = schema.child(name)
+            if child is not None:
+                check_lists(child, item, before.get(name, MISSING), _join(path, name), found)
+    elif isinstance(value, list):
+        if schema.list_type == "set":
+            _check_unique(value, path, found)
+        elif schema.list_type == "map":
+            _check_keys(schema, value, path, found)
+        if schema.items is not None:
+            known = items_by_key(schema, old)
+            for index, item in enumerate(value):
+                check_lists(schema.items, item, known.get(key_of(schema, item), MISSING), f"{path}[{index}]", found)
+
+
+def _check_keys(schema: Schema, items: list[Any], path: str, found: list[FieldError]) -> None:
+    seen: set[str] = set()
+    for index, item in enumerate(items):
+        key = key_of(schema, item)
+        if key in seen:
+            shown = {name: item[name] for name in schema.list_map_keys if name in item}
+            found.append(fields.duplicate(f"{path}[{index}]", shown))
+        seen.add(key)
+
+
+def _check_text(schema: Schema, value: str, path: str, found: list[FieldError]) -> None:
+    raw = schema.raw
+    if len(value) > raw.get("maxLength", len(value)):
+        found.append(fields.too_long(path, value, raw["maxLength"]))
+    if len(value) < raw.get("minLength", 0):
+        text = f"{path} in body should be at least {raw['minLength']} chars long"
+        found.append(fields.invalid(path, value, text))
+    if "pattern" in raw and not schema_fast.matches(raw["pattern"], value):
+        found.append(fields.invalid(path, value, f"{path} in body should match '{raw['pattern']}'"))
+    if schema.format in FORMATS and not _has_format(schema.format, value):
+        detail = f'{path} in body must be of type {schema.format}: "{value}"'
+        found.append(fields.type_invalid(path, value, detail))
+
+
+def _has_format(name: str, value: str) -> bool:
+    if name == "date-time":
+        try:
+            return "T" in value.upper() and datetime.fromisoformat(value).tzinfo is not None
+        except ValueError:
+            return False
+    return schema_fast.has_format(name, value)
+
+
+def _check_number(schema: Schema, value: float, path: str, found: list[FieldError]) -> None:
+    raw = schema.raw
+    minimum, maximum, factor = raw.get("minimum"), raw.get("maximum"), raw.get("multipleOf")
+    text = ""
+    if minimum is not None and (value < minimum or (raw.get("exclusiveMinimum") and value == minimum)):
+        text = f"greater than {'' if raw.get('exclusiveMinimum') else 'or equal to '}{minimum}"
+    elif maximum is not None and (value > maximum or (raw.get("exclusiveMaximum") and value == maximum)):
+        text = f"less than {'' if raw.get('exclusiveMaximum') else 'or equal to '}{maximum}"
+    elif factor is not None and value % factor:
+        text = f"a multiple of {factor}"
+    if text:
+        found.append(fields.invalid(path, value, f"{path} in body should be {text}"))
+    bounds = INT_RANGES.get(schema.format)
+    if bounds is not None and schema.type == "integer" and int(value) not in bounds:
+        detail = f'{path} in body must be of type {schema.format}: "{TYPES[type(value)]}"'
+        found.append(fields.type_invalid(path, value, detail))
