@@ -9,6 +9,7 @@ Called by: controlplane.py.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -77,8 +78,9 @@ class Processes:
         assert self.keeper.stdin is not None
         assert self.keeper.stdout is not None
         with self.lock:
-            self.keeper.stdin.write(json.dumps(request) + "\n")
-            self.keeper.stdin.flush()
+            with contextlib.suppress(BrokenPipeError):  # then there is no answer either
+                self.keeper.stdin.write(json.dumps(request) + "\n")
+                self.keeper.stdin.flush()
             line = self.keeper.stdout.readline()
         if not line:
             raise ProcessEnded(f"the guard of {self.folder} is gone, and so are its processes")

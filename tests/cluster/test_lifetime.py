@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 
 from tests.cluster.conftest import require
 from tests.cluster.controlplane import EVERYTHING, ControlPlane
-from tests.cluster.processes import ProcessEnded
+from tests.cluster.processes import ProcessEnded, Processes
 
 MEMORY_LIMIT_BYTES = 4 * 2**30
 # A test run that starts an API server, says what it started, and hangs.
@@ -46,6 +47,21 @@ def test_a_killed_test_run_leaves_no_process_and_no_folder() -> None:
             for descriptor in descriptors:
                 os.close(descriptor)
     assert not Path(started["folder"]).exists()
+
+
+def test_a_killed_guard_takes_its_processes_with_it() -> None:
+    processes = Processes.begin()
+    processes.start("sleeper", ["sleep", "600"])
+    descriptor = os.pidfd_open(processes.pid_by_name["sleeper"])
+    try:
+        processes.keeper.kill()
+        assert has_ended(descriptor, seconds=20)
+        with pytest.raises(ProcessEnded, match=r"the guard .* is gone"):
+            processes.require_running("sleeper")
+    finally:
+        os.close(descriptor)
+        processes.end()
+        shutil.rmtree(processes.folder)
 
 
 def test_a_part_that_dies_is_reported_with_the_end_of_its_log() -> None:
