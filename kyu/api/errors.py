@@ -33,11 +33,11 @@ _WITHOUT_VALUE = {"Required", "Forbidden", "TooLong", "TooMany"}
 
 
 class FieldError(msgspec.Struct, frozen=True):
-    """One fault. ``reason`` is the word for it in the causes of a Status."""
+    """One fault. ``reason`` is the word for it in the causes of a Status. A value that is UNSET is not mentioned."""
 
     type: ErrorType
     field: str
-    value: Any = None
+    value: Any = msgspec.UNSET
     detail: str = ""
 
     @property
@@ -48,7 +48,7 @@ class FieldError(msgspec.Struct, frozen=True):
     def message(self) -> str:
         """The fault without the field, as in the causes of a Status."""
         text = _TITLES[self.type]
-        if self.type not in _WITHOUT_VALUE:
+        if self.type not in _WITHOUT_VALUE and self.value is not msgspec.UNSET:
             text += f": {render_value(self.value)}"
         return f"{text}: {self.detail}" if self.detail else text
 
@@ -62,7 +62,7 @@ def render_value(value: object) -> str:
 
 
 def required(field: str, detail: str = "") -> FieldError:
-    return FieldError("Required", field, None, detail)
+    return FieldError("Required", field, detail=detail)
 
 
 def invalid(field: str, value: object, detail: str) -> FieldError:
@@ -74,7 +74,12 @@ def type_invalid(field: str, value: object, detail: str) -> FieldError:
 
 
 def forbidden(field: str, detail: str) -> FieldError:
-    return FieldError("Forbidden", field, None, detail)
+    return FieldError("Forbidden", field, detail=detail)
+
+
+def broken_rule(field: str, detail: str) -> FieldError:
+    """A rule about several fields at once: the value would be the whole object, so it is left out."""
+    return FieldError("Invalid", field, detail=detail)
 
 
 def duplicate(field: str, value: object) -> FieldError:

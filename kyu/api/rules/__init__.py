@@ -1,0 +1,138 @@
+"""
+What an object gets by default, and what is refused: the rules of the API, for servers, webhooks and files alike.
+
+Three things can be asked of an object. ``defaults`` fills in what the API fills in. ``validate`` finds all that is
+wrong, in the order of a real API server: first the shape, and only if that is right, the rules. ``review`` has the
+rules alone, for a server that has checked the shape by itself.
+
+Used by: server, the webhooks, `kyu decide`. Kueue: pkg/webhooks and the CEL rules of its CRDs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, cast
+
+from kyu.api import codec, convert, crds, kueue, structure
+from kyu.api.errors import FieldError, broken_rule, invalid
+from kyu.api.features import DEFAULT_GATES, FeatureGates
+from kyu.api.meta import Json, Object
+from kyu.api.rules import checks, flavors, quotas, workload_updates, workloads
+from kyu.api.rules.metadata import validate_metadata
+
+_Rule = Callable[[Any, Any, FeatureGates], Iterator[FieldError]]
+
+_RULE_BY_KIND: dict[type[Object], _Rule] = {
+    kueue.AdmissionCheck: checks.validate_admission_check,
+    kueue.ClusterQueue: quotas.validate_cluster_queue,
+    kueue.Cohort: quotas.validate_cohort,
+    kueue.LocalQueue: quotas.validate_local_queue,
+    kueue.MultiKueueCluster: checks.validate_multi_kueue_cluster,
+    kueue.MultiKueueConfig: checks.validate_multi_kueue_config,
+    kueue.ResourceFlavor: flavors.validate_resource_flavor,
+    kueue.Topology: flavors.validate_topology,
+    kueue.Workload: workloads.validate_workload,
+}
+# These keep a finalizer while something uses them.
+_KEPT_WHILE_USED = {kueue.ClusterQueue, kueue.ResourceFlavor}
+
+
+def defaults(object_: Json) -> Json:
+    """The object as the API server would store it, in its own version. Kinds without defaults come back as they are."""
+    type_ = _kueue_type(object_)
+    if type_ is None:
+        return object_
+    filled: Json = structure.apply_defaults(_schema(type_, object_["apiVersion"]), object_)
+    return filled
+
+
+def prepare_create(object_: Json, gates: FeatureGates = DEFAULT_GATES) -> Json:
+    """What is changed in a new object besides its defaults."""
+    type_ = _kueue_type(object_)
+    if type_ in _KEPT_WHILE_USED:
+        metadata = object_.get("metadata") or {}
+        finalizers = metadata.get("finalizers") or []
+        if kueue.RESOURCE_IN_USE_FINALIZER not in finalizers:
+            finalizers = [*finalizers, kueue.RESOURCE_IN_USE_FINALIZER]
+        return {**object_, "metadata": {**metadata, "finalizers": finalizers}}
+    if type_ is kueue.Workload and not gates.enabled("PartialAdmission"):
+        spec = object_.get("spec") or {}
+        pod_sets = [{k: v for k, v in pod_set.items() if k != "minCount"} for pod_set in spec.get("podSets") or []]
+        return {**object_, "spec": {**spec, "podSets": pod_sets}}
+    return object_
+
+
+def validate(object_: Json, old: Json | None = None, gates: FeatureGates = DEFAULT_GATES) -> list[FieldError]:
+    """All faults. With ``old`` it is an update of that object. Fields are named as in v1beta2."""
+    if shape := list(_validate_shape(object_)):
+        return shape
+    return [*validate_metadata(object_), *review(object_, old, gates)]
+
+
+def review(object_: Json, old: Json | None = None, gates: FeatureGates = DEFAULT_GATES) -> list[FieldError]:
+    """The faults of an object whose shape is right."""
+    type_ = _kueue_type(object_)
+    if type_ is None:
+        return []
+    current = _current(object_)
+    before = _current(old) if old is not None else None
+    new_object = codec.decode_as(type_, current)
+    old_object = codec.decode_as(type_, before) if before is not None else None
+    faults = list(_RULE_BY_KIND[type_](new_object, old_object, gates)) if type_ in _RULE_BY_KIND else []
+    if isinstance(new_object, kueue.Workload) and isinstance(old_object, kueue.Workload) and before is not None:
+        faults += workload_updates.validate_workload_update(new_object, old_object, gates)
+        if old_object.is_true(kueue.QUOTA_RESERVED):
+            faults += workload_updates.validate_pod_sets_update(current, before, gates)
+    return faults
+
+
+def _validate_shape(object_: Json) -> Iterator[FieldError]:
+    metadata = object_.get("metadata")
+    if metadata is not None and not isinstance(metadata, dict):
+        yield invalid("metadata", structure.json_type(metadata), "must be an object")
+        return
+    faults = list(structure.check(_METADATA, codec.without_nulls(metadata or {}), "metadata"))
+    try:
+        if (type_ := _kueue_type(object_)) is not None:
+            object_ = _current(object_)
+            faults += structure.check(_schema(type_, convert.CURRENT), object_)
+        if not faults and _is_known(object_):
+            codec.decode(object_)
+    except (convert.ConversionError, codec.DecodeError) as error:
+        faults.append(broken_rule(error.field, error.detail))
+    yield from faults
+
+
+_TEXTS: Json = {"type": "object", "additionalProperties": {"type": "string"}}
+_METADATA: Json = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "generateName": {"type": "string"},
+        "namespace": {"type": "string"},
+        "labels": _TEXTS,
+        "annotations": _TEXTS,
+        "finalizers": {"type": "array", "items": {"type": "string"}},
+    },
+}
+
+
+def _is_known(object_: Json) -> bool:
+    return codec.find_type(str(object_.get("apiVersion")), str(object_.get("kind"))) is not None
+
+
+def _kueue_type(object_: Json) -> type[Object] | None:
+    type_ = codec.find_type(str(object_.get("apiVersion")), str(object_.get("kind")))
+    return type_ if type_ in crds.RESOURCES else None
+
+
+def _current(object_: Json) -> Json:
+    """In the version that the rules are written for, without nulls, with defaults."""
+    tidy = cast(Json, codec.without_nulls(object_))  # a mapping stays a mapping
+    return defaults(convert.convert(tidy, convert.CURRENT))
+
+
+@cache
+def _schema(type_: type[Object], api_version: str) -> Json:
+    return crds.schema_of_version(type_, api_version)
