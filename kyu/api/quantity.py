@@ -12,10 +12,9 @@ Used by: every layer. Kubernetes: apimachinery resource.Quantity. Kueue: pkg/res
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import lru_cache, total_ordering
 from typing import Final, Literal, TypeAlias
-
-import msgspec
 
 # What JSON may hold where a quantity is wanted.
 QuantityValue: TypeAlias = str | int | float
@@ -42,7 +41,8 @@ class QuantityError(ValueError):
 
 
 @total_ordering
-class Quantity(msgspec.Struct, frozen=True, eq=False):
+@dataclass(frozen=True, slots=True, eq=False)
+class Quantity:
     """An exact amount of something. Equal when the values are equal, however they were written."""
 
     nanos: int
