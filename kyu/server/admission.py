@@ -26,8 +26,11 @@ class Admission:
         self._lifecycle.admit(attempt)
         if attempt.subresource:
             return
-        if attempt.resource.storage == "pods" and attempt.old is None:
-            builtin_pods.admit_pod(attempt.new, self)
+        if attempt.resource.storage == "pods":
+            if attempt.old is None:
+                builtin_pods.admit_pod(attempt.new, self)
+            else:
+                builtin_pods.add_tolerations(attempt.new["spec"])
         self._check_assignment(attempt)
 
     # What builtin_pods.py asks of the cluster.

@@ -8,9 +8,11 @@ Called by: server/api.py. Calls: server/builtin.py.
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json, Kind
-from kyu.server import builtin, builtin_metadata, managed, reviews, schema_typed
+from kyu.server import builtin, builtin_metadata, crd, managed, reviews, schema_typed
 from kyu.server.builtin import BuiltinKind
 from kyu.server.options import Propagation
 from kyu.server.registry import Resource, Subresource
@@ -104,7 +106,7 @@ class BuiltInRules:
         found = builtin_metadata.validate_metadata_update(new, old)
         if subresource == "status":
             return found + builtin.validate_status(self._row, new, old)
-        return found + found + builtin.validate_update(self._row, new, old)
+        return found + builtin.validate_update(self._row, new, old)
 
     def resets(self, subresource: str) -> frozenset[str]:
         if not self._row.has_status:
@@ -131,7 +133,13 @@ class BuiltInRules:
         granted: int = spec.get("terminationGracePeriodSeconds", 30)
         return granted
 
-    def prepare_delete(self, obj: Json, now: str) -> None:
+    def prepare_delete(self, obj: Json, now: datetime) -> None:
+        if self._row.kind == crd.KIND:
+            finalizers = obj["metadata"].get("finalizers") or []
+            obj["metadata"]["finalizers"] = [*finalizers, crd.CLEANUP_FINALIZER]
+            status = obj.get("status") or {}
+            conditions = [*(status.get("conditions") or ()), crd.terminating_condition(now)]
+            obj["status"] = {**status, "conditions": conditions}
         if self._is_namespace:
             obj["metadata"].pop("deletionGracePeriodSeconds", None)
             obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}

@@ -132,7 +132,7 @@ class Deletion:
                 meta["generation"] = meta.get("generation", 0) + 1
             meta["deletionTimestamp"] = metadata.timestamp(now + timedelta(seconds=grace))
             meta["deletionGracePeriodSeconds"] = grace
-            resource.rules.prepare_delete(marked, metadata.timestamp(now))
+            resource.rules.prepare_delete(marked, now)
         elif grace < was and (options.grace_seconds is not None or grace == 0):
             meta["deletionTimestamp"] = metadata.timestamp(now + timedelta(seconds=grace))
             meta["deletionGracePeriodSeconds"] = grace

@@ -160,7 +160,9 @@ class Table:
 
     def _row(self, record: Record, now: Any) -> Json:
         obj = served_object(self._resource, record)
-        row = {"cells": table.cells(self._resource, obj, now)}
+        row: Json = {"cells": table.cells(self._resource, obj, now)}
+        if conditions := table.conditions(self._resource, obj):
+            row["conditions"] = conditions
         match self._include:
             case "Object":
                 kind = self._resource.kind

@@ -89,9 +89,9 @@ class Routes:
         verb = _verb(request, path)
         if target is None:
             self._authorize_words(request, path, verb)
-            if path.group not in self._registry.groups() or not self._serves(path):
+            if path.version not in self._registry.versions(path.group):
                 return text_response(404, PAGE_NOT_FOUND)
-            raise errors.no_such_resource()
+            raise self._missing(path)
         self._authorize(request, target, verb)
         handler = self._handler(target, request.method, verb)
         response = await handler(request, target)
@@ -100,8 +100,13 @@ class Routes:
             return replace(response, warnings=(*response.warnings, warning))
         return response
 
-    def _serves(self, path: Path) -> bool:
-        return path.version in self._registry.versions(path.group)
+    def _missing(self, path: Path) -> errors.ApiError:
+        """Why there is nothing at the path."""
+        resource = self._registry.find(path.group, path.version, path.plural)
+        if resource is not None and resource.is_custom and path.subresource in ("status", "scale"):
+            # Kubernetes knows these two for all custom kinds, and finds nothing behind them.
+            return errors.not_found(resource.kind, path.name)
+        return errors.no_such_resource()
 
     def _target(self, path: Path) -> Target | None:
         resource = self._registry.find(path.group, path.version, path.plural)
@@ -126,7 +131,8 @@ class Routes:
         wanted = "list" if verb == "watch" else verb
         # Objects are not posted to, collections neither put nor patched, and nothing is created across namespaces.
         across = target.resource.kind.namespaced and target.namespace is None and verb in ("create", "deletecollection")
-        if (target.name and method == "POST") or across or verb not in target.resource.verbs:
+        misplaced = method == "POST" if target.name else method in ("PUT", "PATCH")
+        if misplaced or across or verb not in target.resource.verbs:
             raise errors.method_not_allowed()
         return self._special.get(target.resource.storage) or self._verbs[wanted]
 

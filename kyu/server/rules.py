@@ -9,6 +9,7 @@ Used by: server/writes.py, server/deletion.py. Implemented by: server/catalog.py
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Protocol
 
 from kyu.api.errors import FieldError
@@ -59,7 +60,7 @@ class Rules(Protocol):
     def grace_seconds(self, obj: Json, asked: int | None) -> int:
         """How long the object stays after it was marked; 0 for all kinds that need no time to end."""
 
-    def prepare_delete(self, obj: Json, now: str) -> None:
+    def prepare_delete(self, obj: Json, now: datetime) -> None:
         """What the mark of a deletion brings with it, besides the mark."""
 
     # DELETE answers the object even if it is gone.

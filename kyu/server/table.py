@@ -47,6 +47,23 @@ def cells(resource: Resource, obj: Json, now: datetime) -> list[Any]:
     return [name, *row(obj, now)]
 
 
+def conditions(resource: Resource, obj: Json) -> list[Json]:
+    """Rows of Pods that have ended are marked, so that clients can leave them out."""
+    if resource.storage != "pods":
+        return []
+    match obj.get("status", {}).get("phase"):
+        case "Succeeded":
+            return [_completed("Succeeded", "The pod has completed successfully.")]
+        case "Failed":
+            return [_completed("Failed", "The pod failed.")]
+        case _:
+            return []
+
+
+def _completed(reason: str, message: str) -> Json:
+    return {"type": "Completed", "status": "True", "reason": reason, "message": message}
+
+
 def age(timestamp: str | None, now: datetime) -> str:
     if not timestamp:
         return UNKNOWN

@@ -1,0 +1,181 @@
+"""
+Custom kinds: what a CustomResourceDefinition says, as Resources with Rules.
+
+Called by: server/definitions.py. Calls: server/crd.py (reads the definition), server/schema.py (prunes, fills in, checks).
+Kubernetes: apiextensions-apiserver/pkg/registry/customresource/strategy.go.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from kyu.api import convert
+from kyu.api.errors import FieldError
+from kyu.api.meta import Json, Kind
+from kyu.server import builtin_metadata, crd, errors, managed, patch, schema, schema_typed, selectors
+from kyu.server.builtin_data import object_meta
+from kyu.server.options import Propagation
+from kyu.server.registry import Column, Converter, Resource, ScalePaths, Subresource
+
+# The order in which Kubernetes lists them for custom kinds.
+VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
+READ_WRITE = ("get", "patch", "update")
+SCALE = Kind("autoscaling", "v1", "Scale", "")
+AGE = Column("Age", "date", ".metadata.creationTimestamp", "The time since the object was created.")
+
+
+def resources_of(definition: Json) -> list[Resource]:
+    """One for each version that is served."""
+    versions = crd.versions_of(definition)
+    return [_resource(definition, version, versions) for version in versions if version.is_served]
+
+
+def _resource(definition: Json, version: crd.Version, versions: tuple[crd.Version, ...]) -> Resource:
+    names, group = crd.names_of(definition), definition["spec"]["group"]
+    kind = Kind(group, version.name, names.kind, names.plural, crd.is_namespaced(definition))
+    return Resource(
+        kind=kind,
+        singular=names.singular,
+        list_kind=names.list_kind,
+        schema=version.schema,
+        rules=CustomRules(kind, version),
+        verbs=VERBS,
+        short_names=names.short_names,
+        categories=names.categories,
+        subresources=_subresources(kind, version),
+        columns=tuple(map(_column, version.columns)) or (AGE,),
+        scale=_scale(version.scale),
+        field_labels=selectors.custom_labels(version.selectable_fields),
+        stored_version=next(each.name for each in versions if each.is_stored),
+        convert=_converter(definition, kind, versions),
+        is_custom=True,
+        deprecation=version.deprecation,
+    )
+
+
+def _subresources(kind: Kind, version: crd.Version) -> dict[str, Subresource]:
+    found: dict[str, Subresource] = {}
+    if version.has_status:
+        found["status"] = Subresource("status", kind, READ_WRITE)
+    if version.scale is not None:
+        found["scale"] = Subresource("scale", SCALE, READ_WRITE)
+    return found
+
+
+def _column(raw: Json) -> Column:
+    path = raw["jsonPath"]
+    return Column(
+        name=raw["name"],
+        type=raw["type"],
+        path=path,
+        description=raw.get("description") or f"Custom resource definition column (in JSONPath format): {path}",
+        format=raw.get("format", ""),
+        priority=raw.get("priority", 0),
+    )
+
+
+def _scale(raw: Json | None) -> ScalePaths | None:
+    if raw is None:
+        return None
+    return ScalePaths(raw["specReplicasPath"], raw["statusReplicasPath"], raw.get("labelSelectorPath", ""))
+
+
+def _converter(definition: Json, kind: Kind, versions: tuple[crd.Version, ...]) -> Converter | None:
+    """How objects get from one version to another; Kueue's own are converted here instead of by its webhook."""
+    if len(versions) == 1:
+        return None
+    schemas = {version.name: version.schema for version in versions}
+
+    def prune_only(obj: Json, source: str, target: str) -> Json:
+        pruned: Json = patch.clone(obj)
+        schema.prune(schemas[target], pruned)
+        return pruned
+
+    def convert_kueue(obj: Json, source: str, target: str) -> Json:
+        typed = {"apiVersion": f"{kind.group}/{source}", "kind": kind.kind, **obj}
+        result = convert.convert(typed, f"{kind.group}/{target}")
+        return {name: value for name, value in result.items() if name not in ("apiVersion", "kind")}
+
+    def refuse(obj: Json, source: str, target: str) -> Json:
+        raise errors.not_implemented(f"conversion webhooks are not called by this server: use {kind.group}/{source}")
+
+    if (definition["spec"].get("conversion") or {}).get("strategy") != "Webhook":
+        return prune_only
+    return convert_kueue if kind.group == convert.GROUP else refuse
+
+
+class CustomRules:
+    """The Rules of one version of a custom kind."""
+
+    allows_unconditional_update = False
+    creates_on_update = False
+    has_generation = True
+    answers_deleted_object = False
+    default_propagation: Propagation | None = None
+
+    def __init__(self, kind: Kind, version: crd.Version) -> None:
+        self._kind = kind
+        self._schema = version.schema
+        self._has_status = version.has_status
+
+    def read(self, body: Json) -> tuple[Json, list[str]]:
+        given = body.get("metadata")
+        metadata, unknown = schema_typed.decode(object_meta(), {} if given is None else given, "ObjectMeta")
+        obj = {**body, "metadata": metadata}
+        return obj, [f"metadata.{path}" for path in unknown] + schema.prune(self._schema, obj)
+
+    def default(self, obj: Json) -> None:
+        schema.apply_defaults(self._schema, obj)
+
+    def prepare_create(self, obj: Json) -> None:
+        if self._has_status:
+            obj.pop("status", None)
+        obj["metadata"]["generation"] = 1
+
+    def prepare_update(self, new: Json, old: Json, subresource: str) -> None:
+        if subresource == "status":
+            self._keep_all_but_status(new, old)
+            return
+        if self._has_status:
+            _keep("status", new, old)
+        ignored = (
+            {"metadata", "apiVersion", "kind", "status"} if self._has_status else {"metadata", "apiVersion", "kind"}
+        )
+        changed = any(new.get(name) != old.get(name) for name in {*new, *old} - ignored)
+        generation = old["metadata"].get("generation", 0)
+        new["metadata"]["generation"] = generation + 1 if changed else generation
+
+    def _keep_all_but_status(self, new: Json, old: Json) -> None:
+        for name in {*new, *old} - {"status", "apiVersion", "kind", "metadata"}:
+            _keep(name, new, old)
+        managed_fields = new["metadata"].get("managedFields")
+        new["metadata"] = {**old["metadata"]}
+        if managed_fields is not None:
+            new["metadata"]["managedFields"] = managed_fields
+
+    def validate_create(self, obj: Json) -> list[FieldError]:
+        found = builtin_metadata.validate_metadata(obj, namespaced=self._kind.namespaced)
+        return found + schema.validate(self._schema, obj)
+
+    def validate_update(self, new: Json, old: Json, subresource: str) -> list[FieldError]:
+        return builtin_metadata.validate_metadata_update(new, old) + schema.validate(self._schema, new, old)
+
+    def resets(self, subresource: str) -> frozenset[str]:
+        return managed.resets_of(self._schema, subresource) if self._has_status or subresource else frozenset()
+
+    def is_finally_deleted(self, obj: Json) -> bool:
+        metadata = obj["metadata"]
+        return bool(metadata.get("deletionTimestamp")) and not metadata.get("finalizers")
+
+    def grace_seconds(self, obj: Json, asked: int | None) -> int:
+        return 0
+
+    def prepare_delete(self, obj: Json, now: datetime) -> None:
+        """Nothing but the mark."""
+
+
+def _keep(name: str, new: Json, old: Json) -> None:
+    if name in old:
+        new[name] = old[name]
+    else:
+        new.pop(name, None)

@@ -1,0 +1,186 @@
+"""
+Makes what CustomResourceDefinitions define: the kinds are served when their names are free, and go when they go.
+
+Called by: server/api.py; ``run`` by app.py. Calls: server/custom.py. The registry is changed here and nowhere else.
+Kubernetes: apiextensions-apiserver/pkg/controller/{status,establish,finalizer}.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+
+from kyu import log
+from kyu.api.meta import Json
+from kyu.server import auth, crd, custom, errors, forms
+from kyu.server.deletion import Deletion
+from kyu.server.exchange import User
+from kyu.server.objects import Objects
+from kyu.server.options import DeleteOptions
+from kyu.server.registry import Registry, storage_name
+from kyu.server.store import Change, Record, Store, Unwritable
+from kyu.server.watch import Hub
+
+DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
+FINALIZER = User("system:apiextensions", (auth.MASTERS,))
+RETRY_SECONDS = 2.0
+
+
+class Definitions:
+    def __init__(
+        self,
+        store: Store,
+        registry: Registry,
+        hub: Hub,
+        objects: Objects,
+        deletion: Deletion,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._store = store
+        self._registry = registry
+        self._hub = hub
+        self._objects = objects
+        self._deletion = deletion
+        self._clock = clock
+        # Which generation of a definition is served.
+        self._served: dict[str, int] = {}
+        self._due: dict[str, None] = {}
+        self._wake = asyncio.Event()
+        for record in store.objects(DEFINITIONS):
+            self._serve(forms.decode(record.value))
+            self._put(record.name)
+        store.listen(self._heard)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._due:
+                name = next(iter(self._due))
+                del self._due[name]
+                await self._look_at(name)
+
+    def _heard(self, change: Change) -> None:
+        record = change.record
+        if record.resource == DEFINITIONS:
+            if change.type == "DELETED":
+                self._withdraw(forms.decode(record.value))
+            else:
+                definition = forms.decode(record.value)
+                if self._conflict(definition) == "":
+                    self._serve(definition)
+                self._put(record.name)
+        elif change.type == "DELETED" and record.resource in self._served:
+            # The last object of a kind that is going may have gone.
+            self._put(record.resource)
+
+    def _put(self, name: str) -> None:
+        self._due[name] = None
+        self._wake.set()
+
+    async def _look_at(self, name: str) -> None:
+        record = self._store.latest(DEFINITIONS, "", name)
+        if record is None:
+            return
+        definition = forms.decode(record.value)
+        try:
+            if definition["metadata"].get("deletionTimestamp"):
+                await self._clean(record, definition)
+            else:
+                await self._establish(definition)
+        except (errors.ApiError, Unwritable) as error:
+            log.warning("definition not served", name=name, error=error)
+            asyncio.get_running_loop().call_later(RETRY_SECONDS, self._put, name)
+
+    async def _establish(self, definition: Json) -> None:
+        conflict = self._conflict(definition)
+        if conflict:
+            status = _refused_status(definition, conflict, self._clock())
+        else:
+            status = crd.established_status(definition, self._clock())
+            before = tuple(status.get("storedVersions") or ())
+            status["storedVersions"] = crd.stored_versions(definition, before)
+        if status != definition.get("status"):
+            await self._write({**definition, "status": status})
+
+    async def _clean(self, record: Record, definition: Json) -> None:
+        """Delete the objects of the kind; when none is left, let the definition go."""
+        storage = _storage(definition)
+        resource = self._registry.stored(storage)
+        waits = []
+        for obj in list(self._store.objects(storage)) if resource is not None else ():
+            assert resource is not None
+            options = DeleteOptions(propagation="Background", uid=obj.uid)
+            deleted = self._deletion.delete_object(resource, obj.namespace, obj.name, options, FINALIZER)
+            if deleted.done is not None:
+                waits.append(deleted.done)
+        if waits:
+            await asyncio.gather(*waits)
+        if self._store.count(storage) == 0:
+            await self._release(record, definition)
+
+    async def _release(self, record: Record, definition: Json) -> None:
+        metadata = definition["metadata"]
+        left = [name for name in metadata.get("finalizers") or () if name != crd.CLEANUP_FINALIZER]
+        if not left:
+            await self._objects.remove(record)
+        elif left != metadata.get("finalizers"):
+            await self._write({**definition, "metadata": {**metadata, "finalizers": left}})
+
+    async def _write(self, definition: Json) -> None:
+        resource = self._registry.stored(DEFINITIONS)
+        assert resource is not None
+        _, done = self._objects.put(resource, definition)
+        await done
+
+    # The registry.
+
+    def _conflict(self, definition: Json) -> str:
+        """Why the names cannot be accepted; empty if they can."""
+        group, names = definition["spec"]["group"], crd.names_of(definition)
+        own = _storage(definition)
+        for version in self._registry.versions(group):
+            for other in self._registry.resources(group, version):
+                if other.storage == own and other.is_custom:
+                    continue
+                if other.kind.plural == names.plural:
+                    return f'"{names.plural}" is already in use'
+                if other.kind.kind == names.kind:
+                    return f'"{names.kind}" is already in use'
+        return ""
+
+    def _serve(self, definition: Json) -> None:
+        name, generation = definition["metadata"]["name"], definition["metadata"].get("generation", 0)
+        if definition["metadata"].get("deletionTimestamp") or self._served.get(name) == generation:
+            return
+        was_served = name in self._served
+        spec = definition["spec"]
+        if was_served:
+            self._registry.remove(spec["group"], spec["names"]["plural"])
+        self._registry.add(custom.resources_of(definition))
+        self._served[name] = generation
+
+    def _withdraw(self, definition: Json) -> None:
+        spec = definition["spec"]
+        if self._served.pop(definition["metadata"]["name"], None) is not None:
+            self._registry.remove(spec["group"], spec["names"]["plural"])
+            self._hub.close_all(_storage(definition))
+
+
+def _storage(definition: Json) -> str:
+    return storage_name(definition["spec"]["group"], definition["spec"]["names"]["plural"])
+
+
+def _refused_status(definition: Json, conflict: str, now: datetime) -> Json:
+    status = definition.get("status") or {}
+    made = [
+        {**crd.condition("NamesAccepted", "NamesConflict", conflict, now), "status": "False"},
+        {**crd.condition("Established", "NotAccepted", "not all names are accepted", now), "status": "False"},
+    ]
+    known = {each["type"]: each for each in status.get("conditions") or ()}
+    same = [
+        known[each["type"]] if known.get(each["type"], {}).get("message") == each["message"] else each for each in made
+    ]
+    return {**status, "conditions": same}
