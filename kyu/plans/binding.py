@@ -1,0 +1,234 @@
+"""
+Which node each waiting pod gets: what kube-scheduler does where there is none.
+
+One pass over all pods: those that are bound take their part of the nodes, then those that wait are placed one after
+the other, the highest priority first, each on the node that fits it best. A pod that fits nowhere is told why, with
+the number of nodes for each reason. Quota is not asked here: a pod without gates has been admitted.
+
+Called by: the controller table, with one key for all pods, since a pass costs hardly more than a single pod.
+Calls: engine/topology_filter.py (taints, selectors, node affinity), engine/requests.py, plans/pods_neighbours.py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from kyu.api import quantity
+from kyu.api.actions import Action, Event, Patch, View
+from kyu.api.core import Node, Pod, PodSpec
+from kyu.api.meta import Key, Ref, find_condition
+from kyu.engine import requests, topology_filter
+from kyu.engine.topology_types import NodeInfo, PodFilter
+from kyu.plans import pods_neighbours
+from kyu.plans.pods_neighbours import Neighbours
+
+DEFAULT_SCHEDULER = "default-scheduler"
+PODS = "pods"
+UNSCHEDULABLE = "node(s) were unschedulable"
+NOT_READY = "node(s) were not ready"
+
+Strategy = Literal["LeastAllocated", "MostAllocated"]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Spread pods over the nodes (the default, as Kubernetes does) or pack them, to keep large nodes free."""
+
+    strategy: Strategy = "LeastAllocated"
+
+
+@dataclass(slots=True)
+class Room:
+    """One node, and what is left of it."""
+
+    info: NodeInfo
+    free: dict[str, int]
+
+    def find_shortage(self, wanted: Mapping[str, int]) -> str | None:
+        """The first resource that the node has not enough of."""
+        return next((name for name, amount in wanted.items() if amount > self.free.get(name, 0)), None)
+
+    def take(self, wanted: Mapping[str, int]) -> None:
+        for name, amount in wanted.items():
+            self.free[name] = self.free.get(name, 0) - amount
+
+    def fullness(self, wanted: Mapping[str, int]) -> float:
+        """The mean share of cpu and memory in use with this pod: 0 empty, 1 full."""
+        shares = [
+            1 - (self.free.get(name, 0) - wanted.get(name, 0)) / total
+            for name in ("cpu", "memory")
+            if (total := self.info.allocatable.get(name, 0))
+        ]
+        return sum(shares) / len(shares) if shares else 0.0
+
+
+@dataclass(slots=True)
+class Cluster:
+    rooms: dict[str, Room]
+    neighbours: Neighbours
+    waiting: list[Pod] = field(default_factory=list)
+
+
+def plan(view: View, key: Key, now: datetime, options: Options | None = None) -> list[Action]:
+    cluster = survey(view.list(Node), view.list(Pod))
+    strategy = (options or Options()).strategy
+    result: list[Action] = []
+    for pod in sorted(cluster.waiting, key=order):
+        result += place(pod, cluster, strategy, now)
+    return result
+
+
+def survey(nodes: Iterable[Node], pods: Iterable[Pod]) -> Cluster:
+    infos = [node_info(node) for node in nodes]
+    rooms = {info.name: Room(info, dict(info.allocatable)) for info in infos}
+    cluster = Cluster(rooms, Neighbours({info.name: info for info in infos}))
+    for pod in pods:
+        if pod.status.phase in ("Succeeded", "Failed"):
+            continue
+        if pod.spec.node_name:
+            if (room := rooms.get(pod.spec.node_name)) is not None:
+                room.take(pod_requests(pod.spec))
+                cluster.neighbours.add(pod, pod.spec.node_name)
+        elif is_waiting(pod):
+            cluster.waiting.append(pod)
+    return cluster
+
+
+def is_waiting(pod: Pod) -> bool:
+    ours = pod.spec.scheduler_name in ("", DEFAULT_SCHEDULER)
+    return ours and not pod.spec.scheduling_gates and not pod.metadata.deletion_timestamp
+
+
+def node_info(node: Node) -> NodeInfo:
+    ready = find_condition(node.status.conditions, "Ready")
+    return NodeInfo(
+        name=node.metadata.name,
+        labels=node.metadata.labels,
+        allocatable={name: quantity.amount(name, value) for name, value in node.status.allocatable.items()},
+        taints=node.spec.taints,
+        # A node that says nothing about itself is taken as it is.
+        ready=ready is None or ready.status == "True",
+        unschedulable=node.spec.unschedulable,
+    )
+
+
+def pod_requests(spec: PodSpec) -> dict[str, int]:
+    return {**requests.amounts(requests.raw_requests(requests.complete(spec, {}, {}))), PODS: 1}
+
+
+def pod_filter(spec: PodSpec) -> PodFilter:
+    node_affinity = spec.affinity.node_affinity if spec.affinity else None
+    required = node_affinity.required_during_scheduling_ignored_during_execution if node_affinity else None
+    preferred = node_affinity.preferred_during_scheduling_ignored_during_execution if node_affinity else ()
+    return PodFilter(
+        node_selector=tuple(spec.node_selector.items()),
+        required_terms=None if required is None else required.node_selector_terms,
+        preferred_terms=preferred,
+        tolerations=spec.tolerations,
+    )
+
+
+def order(pod: Pod) -> tuple[int, str, str, str]:
+    created = pod.metadata.creation_timestamp or ""
+    return (-(pod.spec.priority or 0), created, pod.metadata.namespace, pod.metadata.name)
+
+
+def place(pod: Pod, cluster: Cluster, strategy: Strategy, now: datetime) -> list[Action]:
+    wanted, wishes = pod_requests(pod.spec), pod_filter(pod.spec)
+    misses: Counter[str] = Counter()
+    fitting: list[Room] = []
+    for room in cluster.rooms.values():
+        miss = find_miss(pod, room, wanted, wishes, cluster.neighbours)
+        if miss is None:
+            fitting.append(room)
+        else:
+            misses[miss] += 1
+    if not fitting:
+        return refuse(pod, explain(misses, len(cluster.rooms)), now)
+    best = choose(pod, fitting, wanted, wishes, cluster.neighbours, strategy)
+    best.take(wanted)
+    cluster.neighbours.add(pod, best.info.name)
+    return bind(pod, best.info.name)
+
+
+def find_miss(pod: Pod, room: Room, wanted: Mapping[str, int], wishes: PodFilter, neighbours: Neighbours) -> str | None:
+    if room.info.unschedulable:
+        return UNSCHEDULABLE
+    if not room.info.ready:
+        return NOT_READY
+    miss = topology_filter.find_miss(room.info, wishes, ())
+    if miss is not None:
+        if miss.startswith("taint"):
+            return f"node(s) had untolerated {miss}"
+        return "node(s) didn't match Pod's node affinity/selector"
+    shortage = room.find_shortage(wanted)
+    if shortage is not None:
+        return "Too many pods" if shortage == PODS else f"Insufficient {shortage}"
+    return pods_neighbours.find_miss(pod, room.info, neighbours)
+
+
+def choose(
+    pod: Pod,
+    fitting: list[Room],
+    wanted: Mapping[str, int],
+    wishes: PodFilter,
+    neighbours: Neighbours,
+    strategy: Strategy,
+) -> Room:
+    """What the pod prefers comes first, then the strategy; equal nodes by name, so that the choice can be repeated."""
+    sign = -1 if strategy == "MostAllocated" else 1
+
+    def rank(room: Room) -> tuple[int, int, float, str]:
+        repelled = sum(
+            taint.effect == "PreferNoSchedule"
+            and not any(topology_filter.is_tolerated(taint, toleration) for toleration in wishes.tolerations)
+            for taint in room.info.taints
+        )
+        liked = topology_filter.preference(room.info, wishes)
+        liked += pods_neighbours.score(pod, room.info, neighbours)
+        return (repelled, -liked, sign * room.fullness(wanted), room.info.name)
+
+    return min(fitting, key=rank)
+
+
+def explain(misses: Counter[str], total: int) -> str:
+    if not total:
+        return "no nodes available to schedule pods"
+    reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(misses.items()))
+    return f"0/{total} nodes are available: {reasons}."
+
+
+def bind(pod: Pod, node: str) -> list[Action]:
+    """The server sets the condition PodScheduled with the node, as it does for a Binding."""
+    ref = Ref(Pod.KIND, pod.key)
+    message = f"Successfully assigned {pod.key} to {node}"
+    return [
+        Patch(ref, {"spec": {"nodeName": node}}),
+        Event(ref, "Normal", "Scheduled", message, pod.metadata.uid),
+    ]
+
+
+def refuse(pod: Pod, message: str, now: datetime) -> list[Action]:
+    """Say why, but only when that has changed."""
+    present = find_condition(pod.status.conditions, "PodScheduled")
+    if present is not None and present.status == "False" and present.message == message:
+        return []
+    time = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    if present is not None and present.status == "False" and present.last_transition_time:
+        time = present.last_transition_time
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    others = [
+        {"type": c.type, "status": c.status, "reason": c.reason, "message": c.message}
+        | {"lastTransitionTime": c.last_transition_time}
+        for c in pod.status.conditions
+        if c.type != "PodScheduled"
+    ]
+    ref = Ref(Pod.KIND, pod.key)
+    return [
+        Patch(ref, {"status": {"conditions": [*others, {**condition, "lastTransitionTime": time}]}}, "status"),
+        Event(ref, "Warning", "FailedScheduling", message, pod.metadata.uid),
+    ]

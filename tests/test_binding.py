@@ -1,0 +1,197 @@
+"""Which node a pod gets, and what it is told when it gets none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from kyu.api.actions import Action, Event, Patch
+from kyu.api.config import Configuration
+from kyu.api.core import Node, Pod
+from kyu.api.meta import Json, Key, Kind
+from kyu.plans import binding
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+SOME_KEY = Key("", "pods")
+
+
+class View:
+    """Nodes and pods, in the order in which they were given."""
+
+    configuration = Configuration()
+
+    def __init__(self, *objects: Node | Pod) -> None:
+        self._objects = objects
+
+    def get(self, type_: Any, key: Key) -> Any:
+        return next((o for o in self.list(type_) if o.key == key), None)
+
+    def list(self, type_: Any, namespace: str | None = None) -> Any:
+        return [o for o in self._objects if isinstance(o, type_)]
+
+    def find_json(self, kind: Kind, key: Key) -> Json | None:
+        raise NotImplementedError
+
+    def list_json(self, kind: Kind, namespace: str | None = None) -> Sequence[Json]:
+        raise NotImplementedError
+
+    def owned_by(self, kind: Kind, uid: str) -> Sequence[Json]:
+        raise NotImplementedError
+
+
+def node(name: str, cpu: str = "4", labels: Json | None = None, conditions: Any = (), **spec: Any) -> Node:
+    allocatable = {"cpu": cpu, "memory": "8Gi", "pods": "110", "nvidia.com/gpu": "1"}
+    meta = {"name": name, "labels": {"kubernetes.io/hostname": name, **(labels or {})}}
+    body = {"metadata": meta, "spec": spec, "status": {"allocatable": allocatable, "conditions": conditions}}
+    return msgspec.convert(body, Node)
+
+
+def pod(name: str, cpu: str = "1", on: str = "", phase: str = "Pending", **more: Any) -> Pod:
+    meta = {"name": name, "namespace": "team", "uid": name, "labels": more.pop("labels", {})}
+    meta["creationTimestamp"] = more.pop("created", "2026-01-01T00:00:00Z")
+    containers = [{"name": "main", "resources": {"requests": {"cpu": cpu, **more.pop("requests", {})}}}]
+    spec = {"containers": containers, "nodeName": on, **more}
+    return msgspec.convert({"metadata": meta, "spec": spec, "status": {"phase": phase}}, Pod)
+
+
+def bound(actions: list[Action]) -> dict[str, str]:
+    """The node of each pod that got one."""
+    patches = [a for a in actions if isinstance(a, Patch) and not a.subresource]
+    return {a.ref.key.name: a.patch["spec"]["nodeName"] for a in patches}
+
+
+def refused(actions: list[Action]) -> dict[str, str]:
+    """What each pod that got no node is told."""
+    patches = [a for a in actions if isinstance(a, Patch) and a.subresource == "status"]
+    return {a.ref.key.name: a.patch["status"]["conditions"][-1]["message"] for a in patches}
+
+
+def plan(*objects: Node | Pod, strategy: binding.Strategy = "LeastAllocated") -> list[Action]:
+    return binding.plan(View(*objects), SOME_KEY, NOW, binding.Options(strategy))
+
+
+def test_capacity_is_what_bound_pods_leave() -> None:
+    actions = plan(node("a", cpu="2"), pod("old", cpu="1500m", on="a"), pod("new", cpu="1"))
+    assert refused(actions) == {"new": "0/1 nodes are available: 1 Insufficient cpu."}
+    actions = plan(node("a", cpu="2"), pod("old", cpu="1500m", on="a", phase="Succeeded"), pod("new", cpu="1"))
+    assert bound(actions) == {"new": "a"}
+    assert [a.reason for a in actions if isinstance(a, Event)] == ["Scheduled"]
+
+
+def test_one_pass_places_many_without_giving_room_twice() -> None:
+    pods = [pod(f"p{i}", cpu="1") for i in range(5)]
+    actions = plan(node("a", cpu="2"), node("b", cpu="2"), *pods)
+    assert sorted(bound(actions).values()) == ["a", "a", "b", "b"]
+    assert refused(actions) == {"p4": "0/2 nodes are available: 2 Insufficient cpu."}
+
+
+def test_priority_comes_before_age() -> None:
+    late = pod("late", cpu="1", priority=10, created="2026-01-02T00:00:00Z")
+    assert bound(plan(node("a", cpu="1"), pod("early", cpu="1"), late)) == {"late": "a"}
+
+
+@pytest.mark.parametrize(("strategy", "chosen"), [("LeastAllocated", "empty"), ("MostAllocated", "used")])
+def test_strategies(strategy: binding.Strategy, chosen: str) -> None:
+    objects = (node("empty"), node("used"), pod("old", on="used"), pod("new"))
+    assert bound(plan(*objects, strategy=strategy)) == {"new": chosen}
+
+
+TAINT = [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]
+NOT_READY = [{"type": "Ready", "status": "False"}]
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def in_zone(*values: str) -> Json:
+    return {"matchExpressions": [{"key": "zone", "operator": "In", "values": list(values)}]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "nodes", "words"),
+    [
+        ({"nodeSelector": {"zone": "x"}}, [node("a", labels={"zone": "y"})], "didn't match Pod's node affinity"),
+        ({}, [node("a", taints=TAINT)], 'untolerated taint "gpu=yes:NoSchedule"'),
+        ({}, [node("a", unschedulable=True)], "1 node(s) were unschedulable"),
+        ({}, [node("a", conditions=NOT_READY)], "1 node(s) were not ready"),
+        ({"requests": {"nvidia.com/gpu": "2"}}, [node("a"), node("b")], "2 Insufficient nvidia.com/gpu"),
+        ({"requests": {"example.com/x": "1"}}, [node("a")], "Insufficient example.com/x"),
+        ({}, [], "no nodes available to schedule pods"),
+        (
+            {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [in_zone("x")]}}}},
+            [node("a", labels={"zone": "y"})],
+            "didn't match Pod's node affinity",
+        ),
+    ],
+)
+def test_a_pod_that_fits_nowhere_is_told_why(spec: Json, nodes: list[Node], words: str) -> None:
+    assert words in refused(plan(*nodes, pod("p", **spec)))["p"]
+
+
+def test_the_same_refusal_is_not_repeated() -> None:
+    waiting = pod("p", cpu="99")
+    patch = next(a for a in plan(node("a"), waiting) if isinstance(a, Patch))
+    told = msgspec.convert({**msgspec.to_builtins(waiting), "status": patch.patch["status"]}, Pod)
+    assert plan(node("a"), told) == []
+
+
+def test_tolerations_and_preferences_lead_the_pod() -> None:
+    nodes = [node("a"), node("b", labels={"zone": "x"}), node("c", taints=TAINT)]
+    assert bound(plan(nodes[2], pod("p", tolerations=[{"key": "gpu", "operator": "Exists"}]))) == {"p": "c"}
+    preferred = [{"weight": 5, "preference": in_zone("x")}]
+    assert bound(plan(*nodes, pod("p", affinity={"nodeAffinity": {PREFERRED: preferred}}))) == {"p": "b"}
+    soft = [{"key": "slow", "effect": "PreferNoSchedule"}]
+    assert bound(plan(node("a", taints=soft), node("b"), pod("p"))) == {"p": "b"}
+
+
+def test_gated_deleted_and_foreign_pods_are_left_alone() -> None:
+    gated = pod("gated", schedulingGates=[{"name": "kueue.x-k8s.io/admission"}])
+    foreign = pod("foreign", schedulerName="other")
+    assert plan(node("a"), gated, foreign) == []
+
+
+def near(key: str, **labels: str) -> Json:
+    return {"topologyKey": key, "labelSelector": {"matchLabels": labels}}
+
+
+def test_pods_keep_away_from_each_other_in_both_directions() -> None:
+    away = {"podAntiAffinity": {REQUIRED: [near("kubernetes.io/hostname", app="db")]}}
+    one = pod("one", labels={"app": "db"}, affinity=away, on="a")
+    two = pod("two", labels={"app": "db"}, affinity=away)
+    three = pod("three", labels={"app": "db"})
+    actions = plan(node("a"), node("b"), one, two)
+    assert bound(actions) == {"two": "b"}
+    assert bound(plan(node("a"), node("b"), one, three)) == {"three": "b"}
+    assert "anti-affinity" in refused(plan(node("a"), one, three))["three"]
+
+
+def test_pods_that_want_company_follow_the_first_which_may_go_anywhere() -> None:
+    together = {"podAffinity": {REQUIRED: [near("zone", app="web")]}}
+    nodes = [node("a", cpu="1", labels={"zone": "x"}), node("b", labels={"zone": "y"}), node("c", labels={"zone": "x"})]
+    first = pod("first", labels={"app": "web"}, affinity=together, nodeSelector={"kubernetes.io/hostname": "a"})
+    second = pod("second", labels={"app": "web"}, affinity=together)
+    assert bound(plan(*nodes, first, second)) == {"first": "a", "second": "c"}
+
+
+def test_an_even_spread_over_zones() -> None:
+    spread = {
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": "zone",
+                "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": {"matchLabels": {"app": "web"}},
+            }
+        ]
+    }
+    nodes = [node("a", cpu="64", labels={"zone": "x"}), node("b", labels={"zone": "y"})]
+    pods = [pod(f"p{i}", labels={"app": "web"}, **spread) for i in range(4)]
+    assert sorted(bound(plan(*nodes, *pods)).values()) == ["a", "a", "b", "b"]
+
+
+def test_init_containers_count_with_their_peak() -> None:
+    init = [{"name": "i", "resources": {"requests": {"cpu": "3"}}}]
+    assert "Insufficient cpu" in refused(plan(node("a", cpu="2"), pod("p", initContainers=init)))["p"]
