@@ -18,7 +18,7 @@ from kyu.api.meta import Json, Kind
 from kyu.kinds import fields, metadata, pods, templates
 from kyu.kinds.kind import Context, Finished, JobKind, Slot
 from kyu.kinds.templates import Conflict, PodSet, PodSetInfo, Ranks
-from kyu.kinds.validation import DNS_HELP, IMMUTABLE, annotation_field, is_subdomain, label_field, positive
+from kyu.kinds.validation import IMMUTABLE, annotation_field, label_field, positive, subdomain_errors
 
 POD = Kind("", "v1", "Pod", "pods")
 ROLE_HASH_LENGTH = 8
@@ -159,8 +159,8 @@ def group_errors(obj: Json) -> Iterator[FieldError]:
     total = metadata.annotations_of(obj).get(metadata.POD_GROUP_TOTAL_COUNT)
     name_field = label_field(metadata.POD_GROUP_NAME)
     total_field = annotation_field(metadata.POD_GROUP_TOTAL_COUNT)
-    if name and not is_subdomain(name):
-        yield invalid(name_field, name, DNS_HELP)
+    if name:
+        yield from subdomain_errors(name_field, name)
     if name and total is None:
         yield required(total_field, f"must be set together with {metadata.POD_GROUP_NAME}")
     if total is not None and not name:

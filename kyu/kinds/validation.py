@@ -13,19 +13,13 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from kyu.api import names
 from kyu.api.errors import FieldError, forbidden, invalid, required, too_many
 from kyu.api.meta import Json
 from kyu.kinds import fields, metadata, templates
 
-_DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _GATE_PATH = re.compile(r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+")
 
-DNS_HELP = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.',"
-    " and must start and end with an alphanumeric character"
-)
-MAX_SUBDOMAIN = 253
 MAX_LABEL = 63
 MAX_LAYERS = 3
 GROUP_SIZE = 2
@@ -70,8 +64,8 @@ def annotation_field(key: str) -> str:
 def queue_errors(facts: Facts) -> Iterator[FieldError]:
     queue = metadata.queue_name(facts.obj)
     field = label_field(metadata.QUEUE_NAME)
-    if queue and not is_subdomain(queue):
-        yield invalid(field, queue, DNS_HELP)
+    if queue:
+        yield from subdomain_errors(field, queue)
     if facts.old is None:
         return
     before = metadata.queue_name(facts.old)
@@ -84,8 +78,8 @@ def queue_errors(facts: Facts) -> Iterator[FieldError]:
 def prebuilt_errors(facts: Facts) -> Iterator[FieldError]:
     name = metadata.identifier(facts.obj, metadata.PREBUILT_WORKLOAD)
     field = label_field(metadata.PREBUILT_WORKLOAD)
-    if name and not is_subdomain(name):
-        yield invalid(field, name, DNS_HELP)
+    if name:
+        yield from subdomain_errors(field, name)
     if name and not facts.may_be_prebuilt:
         yield forbidden(field, f"{facts.obj.get('kind')} does not support prebuilt workloads")
     if facts.old is None or not (facts.was_running and facts.running):
@@ -130,15 +124,15 @@ def gate_errors(facts: Facts) -> Iterator[FieldError]:
     """Names of outside gates, separated by commas: each a domain and a path, given at creation, then only removed."""
     field = annotation_field(metadata.ADMISSION_GATED_BY)
     text = metadata.annotations_of(facts.obj).get(metadata.ADMISSION_GATED_BY)
-    names = gate_names(text)
-    for name in names:
+    gates = gate_names(text)
+    for name in gates:
         if not is_gate(name):
             yield invalid(field, name, "must be a domain-prefixed path of at most 63 characters")
-    if len(set(names)) != len(names):
+    if len(set(gates)) != len(gates):
         yield invalid(field, text, "must not name a gate twice")
     if facts.old is not None:
         before = gate_names(metadata.annotations_of(facts.old).get(metadata.ADMISSION_GATED_BY))
-        for name in names:
+        for name in gates:
             if name not in before:
                 yield forbidden(field, "a gate cannot be added after creation")
 
@@ -149,7 +143,9 @@ def gate_names(text: str | None) -> list[str]:
 
 def is_gate(name: str) -> bool:
     domain, slash, path = name.partition("/")
-    return bool(slash and len(name) <= MAX_LABEL and is_subdomain(domain) and _GATE_PATH.fullmatch(path))
+    return bool(
+        slash and len(name) <= MAX_LABEL and not names.why_not_dns_subdomain(domain) and _GATE_PATH.fullmatch(path)
+    )
 
 
 def topology_errors(pod_templates: Sequence[Template]) -> list[FieldError]:
@@ -165,8 +161,8 @@ def template_topology_errors(template: Template) -> Iterator[FieldError]:
     if len(present) > 1:
         yield invalid(field, None, f"must not contain more than one of {', '.join(kinds)}")
     for key in (metadata.REQUIRED_TOPOLOGY, metadata.PREFERRED_TOPOLOGY, metadata.SLICE_REQUIRED_TOPOLOGY):
-        if key in asked and not is_label_key(asked[key]):
-            yield invalid(f"{field}[{key}]", asked[key], "must be a valid label name")
+        if key in asked and (reason := names.why_not_qualified_name(asked[key])):
+            yield invalid(f"{field}[{key}]", asked[key], reason)
     unconstrained = asked.get(metadata.UNCONSTRAINED_TOPOLOGY)
     if unconstrained is not None and unconstrained not in ("true", "false"):
         yield invalid(f"{field}[{metadata.UNCONSTRAINED_TOPOLOGY}]", unconstrained, "must be true or false")
@@ -203,11 +199,12 @@ def layer_errors(text: str, count: int, field: str) -> Iterator[FieldError]:
         return
     if len(layers) > MAX_LAYERS:
         yield too_many(field, len(layers), MAX_LAYERS)
-    names = [layer["topology"] for layer in layers]
-    if len(set(names)) != len(names):
+    levels = [layer["topology"] for layer in layers]
+    if len(set(levels)) != len(levels):
         yield invalid(field, text, "must not name a topology twice")
-    if any(not is_label_key(name) for name in names):
-        yield invalid(field, text, "every topology must be a valid label name")
+    for position, level in enumerate(levels):
+        if reason := names.why_not_qualified_name(level):
+            yield invalid(f"{field}[{position}].topology", level, reason)
     outer = count
     for position, layer in enumerate(layers):
         size, size_field = layer["size"], f"{field}[{position}].size"
@@ -259,15 +256,9 @@ def group_errors(pod_templates: Sequence[Template]) -> Iterator[FieldError]:
             yield invalid(field, name, "both pod sets of a group must ask for the same topology")
 
 
-def is_subdomain(text: str) -> bool:
-    return len(text) <= MAX_SUBDOMAIN and _DNS_SUBDOMAIN.fullmatch(text) is not None
-
-
-def is_label_key(text: str) -> bool:
-    prefix, slash, name = text.rpartition("/")
-    if slash and not is_subdomain(prefix):
-        return False
-    return len(name) <= MAX_LABEL and _LABEL_NAME.fullmatch(name) is not None
+def subdomain_errors(field: str, text: str) -> Iterator[FieldError]:
+    if reason := names.why_not_dns_subdomain(text):
+        yield invalid(field, text, reason)
 
 
 def positive(text: str) -> int | None:
