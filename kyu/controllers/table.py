@@ -18,6 +18,7 @@ from kyu.api.kueue import (
     ClusterQueue,
     LocalQueue,
     ProvisioningRequestConfig,
+    ResourceFlavor,
     Workload,
     WorkloadPriorityClass,
 )
@@ -26,7 +27,7 @@ from kyu.controllers.loop import Controller, Watch
 from kyu.kinds import metadata, pod_group, table
 from kyu.kinds.kind import JobKind
 from kyu.kinds.pod import POD
-from kyu.plans import job, provisioning, workload
+from kyu.plans import job, provisioning, queue_status, workload
 
 
 def itself(view: View, obj: Json) -> Iterable[Key]:
@@ -62,6 +63,11 @@ def controllers() -> tuple[Controller, ...]:
                 Watch(AdmissionCheck.KIND, itself),
                 Watch(ProvisioningRequestConfig.KIND, every(AdmissionCheck.KIND)),
             ),
+        ),
+        Controller(
+            "resource-flavor",
+            queue_status.plan_flavor,
+            (Watch(ResourceFlavor.KIND, itself), Watch(ClusterQueue.KIND, flavors_of_queue, spec_changed)),
         ),
         Controller(
             "pod-group",
@@ -119,6 +125,12 @@ def workloads_of_cluster_queue(view: View, obj: Json) -> Iterable[Key]:
     for queue in view.list_json(LocalQueue.KIND):
         if (queue.get("spec") or {}).get("clusterQueue") == name:
             yield from workloads_of_local_queue(view, queue)
+
+
+def flavors_of_queue(view: View, obj: Json) -> Iterable[Key]:
+    for group in (obj.get("spec") or {}).get("resourceGroups") or ():
+        for flavor in group.get("flavors") or ():
+            yield Key("", flavor["name"])
 
 
 def if_checked(view: View, obj: Json) -> Iterable[Key]:

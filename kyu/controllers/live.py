@@ -1,0 +1,73 @@
+"""
+What plans see in a running process: the cache, and the settings in force.
+
+The settings are Kueue's: a ConfigMap, read live. A text that cannot be used is told once and changes nothing; the
+settings before it stay in force.
+
+Called by: plane.py. Implements kyu.api.actions.View.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from kyu import log
+from kyu.api import config_file, documents
+from kyu.api.config import Configuration
+from kyu.api.meta import Json, Key, Kind, Object
+from kyu.kube.cache import Cache
+
+T = TypeVar("T", bound=Object)
+
+CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps")
+SETTINGS = Key("kueue-system", "kueue-manager-config")
+SETTINGS_FILE = "controller_manager_config.yaml"
+
+
+class LiveView:
+    """The cache as a View. ``on_settings`` is called when other settings come into force."""
+
+    def __init__(self, cache: Cache, configuration: Configuration, on_settings: Callable[[], None]) -> None:
+        self._cache = cache
+        self._on_settings = on_settings
+        self.configuration = configuration
+
+    def get(self, type_: type[T], key: Key) -> T | None:
+        return self._cache.get(type_, key)
+
+    def list(self, type_: type[T], namespace: str | None = None) -> Sequence[T]:
+        return self._cache.list(type_, namespace)
+
+    def find_json(self, kind: Kind, key: Key) -> Json | None:
+        return self._cache.find_json(kind, key)
+
+    def list_json(self, kind: Kind, namespace: str | None = None) -> Sequence[Json]:
+        return self._cache.list_json(kind, namespace)
+
+    def owned_by(self, kind: Kind, uid: str) -> Sequence[Json]:
+        return self._cache.owned_by(kind, uid)
+
+    def changed(self, kind: Kind, old: Json | None, new: Json | None) -> None:
+        """Follow the ConfigMap; all other objects are read from the cache when somebody asks."""
+        if kind != CONFIG_MAP or new is None or Key(new["metadata"]["namespace"], new["metadata"]["name"]) != SETTINGS:
+            return
+        text = (new.get("data") or {}).get(SETTINGS_FILE, "")
+        configuration = read_settings(text)
+        if configuration is not None and configuration != self.configuration:
+            self.configuration = configuration
+            log.info("settings changed", source=SETTINGS)
+            self._on_settings()
+
+
+def read_settings(text: str) -> Configuration | None:
+    """The settings of the text; None, with a line in the log, if it cannot be used."""
+    try:
+        parsed = documents.parse(text)
+        loaded = config_file.load(parsed[0].value if parsed else {})
+    except ValueError as error:
+        log.error("settings not usable, the former ones stay", source=SETTINGS, error=error)
+        return None
+    for warning in loaded.warnings:
+        log.warning("settings", source=SETTINGS, warning=warning)
+    return loaded.configuration

@@ -1,0 +1,159 @@
+"""
+From the engine's decisions to writes: quota reserved, preempted, evicted, or the reason why it still waits.
+
+Each decision becomes one write of the Workload's status and its events. A workload that waits is written only when
+its reason is another one than before.
+
+Called by: controllers/scheduler.py. Kueue: pkg/scheduler (admit, requeue), pkg/scheduler/preemption (issue)
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from kyu.api import placement, quantity
+from kyu.api.actions import Action, Event, View
+from kyu.api.kueue import ClusterQueue, Workload
+from kyu.api.meta import Json, Key, Ref, find_condition, is_true
+from kyu.engine import reasons
+from kyu.engine.decisions import Admit, Evict, Preempt, Wait
+from kyu.engine.workload import AssignedPodSet
+from kyu.plans import checks
+from kyu.plans.eviction import evict
+from kyu.plans.status import StatusEdit, parse_time
+
+# What a reservation makes untrue, with what it was before as the message.
+UNDONE_BY_RESERVATION = ("Evicted", "Preempted", "BlockedOnPreemptionGates")
+WHY_PREEMPTED = {
+    "InClusterQueue": "prioritization in the ClusterQueue",
+    "InCohortReclamation": "reclamation within the cohort",
+    "InCohortFairSharing": "fair sharing within the cohort",
+    "InCohortReclaimWhileBorrowing": "reclamation within the cohort while borrowing",
+}
+
+
+def plan_admit(view: View, decision: Admit, now: datetime) -> list[Action] | None:
+    """None if the workload is no longer there to be admitted."""
+    workload, raw = view.get(Workload, decision.key), view.find_json(Workload.KIND, decision.key)
+    if workload is None or raw is None or is_true(workload.status.conditions, "Finished"):
+        return None
+    edit = StatusEdit(raw, now)
+    edit.status["admission"] = {
+        "clusterQueue": decision.cluster_queue,
+        "podSetAssignments": [
+            pod_set_assignment(pod_set, second=decision.second_pass) for pod_set in decision.pod_sets
+        ],
+    }
+    edit.status.pop("resourceRequests", None)
+    edit.status.pop("unhealthyNodes", None)
+    for type_ in UNDONE_BY_RESERVATION:
+        before = edit.condition(type_)
+        if before is not None and before.get("status") == "True":
+            edit.set_condition(type_, "False", "QuotaReserved", f"Previously: {before.get('message', '')}")
+    edit.set_condition(
+        "QuotaReserved", "True", "QuotaReserved", f"Quota reserved in ClusterQueue {decision.cluster_queue}"
+    )
+    waited = since_queued(workload, now)
+    told = f"Quota reserved in ClusterQueue {decision.cluster_queue}, wait time since queued was {waited}s"
+    events = [] if decision.second_pass else [event(workload, "QuotaReserved", told)]
+    cluster_queue = view.get(ClusterQueue, Key("", decision.cluster_queue))
+    flavors = {flavor for pod_set in decision.pod_sets for flavor in pod_set.flavors.values()}
+    wanted = checks.wanted(cluster_queue, flavors) if cluster_queue else []
+    checks.list_checks(edit, wanted, now)
+    ready = all(check["state"] == "Ready" for check in edit.status.get("admissionChecks") or ())
+    if ready and not any(pod_set.delayed for pod_set in decision.pod_sets) and not edit.is_true("Admitted"):
+        edit.set_condition("Admitted", "True", "Admitted", "The workload is admitted")
+        if workload.metadata.owner_references and view.configuration.wait_for_pods_ready is not None:
+            edit.set_condition("PodsReady", "False", "WaitForStart", "Not all pods are ready or succeeded")
+        told = f"Admitted by ClusterQueue {decision.cluster_queue}, wait time since reservation was 0s"
+        events.append(event(workload, "Admitted", told))
+    patch = edit.patch(Workload.KIND)
+    return [patch, *events] if patch else []
+
+
+def pod_set_assignment(pod_set: AssignedPodSet, *, second: bool) -> Json:
+    body: Json = {
+        "name": pod_set.name,
+        "flavors": dict(pod_set.flavors),
+        "resourceUsage": {name: quantity.render(name, amount) for name, amount in pod_set.usage.items()},
+        "count": pod_set.count,
+    }
+    if pod_set.placement is not None:
+        compressed = placement.compress(pod_set.placement.levels, pod_set.placement.domains)
+        body["topologyAssignment"] = msgspec.to_builtins(compressed)
+        if second:
+            body["delayedTopologyRequest"] = "Ready"
+    elif pod_set.delayed:
+        body["delayedTopologyRequest"] = "Pending"
+    return body
+
+
+def plan_preempt(view: View, decision: Preempt, now: datetime) -> list[Action]:
+    """Mark the victim; nothing if it is on its way out already."""
+    workload, raw = view.get(Workload, decision.victim), view.find_json(Workload.KIND, decision.victim)
+    if workload is None or raw is None or is_true(workload.status.conditions, "Evicted"):
+        return []
+    preemptor = view.get(Workload, decision.preemptor)
+    job_uid = preemptor.metadata.labels.get("kueue.x-k8s.io/job-uid", "UNKNOWN") if preemptor else "UNKNOWN"
+    message = (
+        f"Preempted to accommodate a workload (UID: {decision.preemptor_uid}, JobUID: {job_uid}) due to "
+        f"{WHY_PREEMPTED[decision.reason]}; preemptor path: {decision.path}; preemptee path: {decision.victim_path}"
+    )
+    edit = StatusEdit(raw, now)
+    evict(edit, "Preempted", message, cause=decision.reason)
+    edit.set_condition("Preempted", "True", decision.reason, message)
+    patch = edit.patch(Workload.KIND)
+    if patch is None:
+        return []
+    events = [event(workload, "EvictedDueToPreempted", message), event(workload, "Preempted", message)]
+    if preemptor is not None:
+        events.append(event(preemptor, "PreemptedWorkload", f"Preempted workload {decision.victim}"))
+    return [patch, *events]
+
+
+def plan_evict(view: View, decision: Evict, now: datetime) -> list[Action]:
+    workload, raw = view.get(Workload, decision.key), view.find_json(Workload.KIND, decision.key)
+    if workload is None or raw is None:
+        return []
+    nodes = ", ".join(decision.nodes)
+    message = (
+        f"There is no replacement for the unhealthy node(s): {nodes}"
+        if decision.reason == "NodeFailures"
+        else "Moves to a flavor that is liked better"
+    )
+    edit = StatusEdit(raw, now)
+    evict(edit, decision.reason, message)
+    patch = edit.patch(Workload.KIND)
+    return [patch, event(workload, f"EvictedDueTo{decision.reason}", message)] if patch else []
+
+
+def plan_wait(view: View, decision: Wait, now: datetime) -> list[Action]:
+    """Nothing if the workload says so already, or got its quota in the meantime."""
+    workload, raw = view.get(Workload, decision.key), view.find_json(Workload.KIND, decision.key)
+    if workload is None or raw is None or is_true(workload.status.conditions, "QuotaReserved"):
+        return []
+    word, message = reasons.render(decision.reason)
+    before = find_condition(workload.status.conditions, "QuotaReserved")
+    if before is not None and (before.reason, before.message) == (word, message):
+        return []
+    edit = StatusEdit(raw, now)
+    edit.set_condition("QuotaReserved", "False", word, message)
+    patch = edit.patch(Workload.KIND)
+    if patch is None:
+        return []
+    # The number in a message may change every second; users are told when the kind of reason changes.
+    changed = before is None or before.reason != word
+    return [patch, event(workload, word, message, warning=True)] if changed else [patch]
+
+
+def since_queued(workload: Workload, now: datetime) -> int:
+    requeued = find_condition(workload.status.conditions, "Requeued")
+    since = parse_time(requeued.last_transition_time if requeued else workload.metadata.creation_timestamp)
+    return max(0, int((now - since).total_seconds())) if since else 0
+
+
+def event(workload: Workload, reason: str, message: str, *, warning: bool = False) -> Event:
+    ref = Ref(Workload.KIND, workload.key)
+    return Event(ref, "Warning" if warning else "Normal", reason, message, workload.metadata.uid)
