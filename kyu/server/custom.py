@@ -1,7 +1,7 @@
 """
 Custom kinds: what a CustomResourceDefinition says, as Resources with Rules.
 
-Called by: server/definitions.py. Calls: server/crd.py (reads the definition), server/schema.py (prunes, fills in, checks).
+Called by: server/definitions.py. Calls: server/crd.py (reads the definition), server/schema.py, kyu/api/rules.
 Kubernetes: apiextensions-apiserver/pkg/registry/customresource/strategy.go.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from kyu.api import convert
+from kyu.api import convert, rules
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json, Kind
 from kyu.server import builtin_metadata, crd, errors, managed, patch, schema, schema_typed, selectors
@@ -38,7 +38,7 @@ def _resource(definition: Json, version: crd.Version, versions: tuple[crd.Versio
         singular=names.singular,
         list_kind=names.list_kind,
         schema=version.schema,
-        rules=CustomRules(kind, version),
+        rules=(KueueRules if kind.group == convert.GROUP else CustomRules)(kind, version),
         verbs=VERBS,
         short_names=names.short_names,
         categories=names.categories,
@@ -172,6 +172,19 @@ class CustomRules:
 
     def prepare_delete(self, obj: Json, now: datetime) -> None:
         """Nothing but the mark."""
+
+
+class KueueRules(CustomRules):
+    """What Kueue's webhooks check, without a webhook."""
+
+    def validate_create(self, obj: Json) -> list[FieldError]:
+        return super().validate_create(obj) or rules.review(self._typed(obj))
+
+    def validate_update(self, new: Json, old: Json, subresource: str) -> list[FieldError]:
+        return super().validate_update(new, old, subresource) or rules.review(self._typed(new), self._typed(old))
+
+    def _typed(self, obj: Json) -> Json:
+        return {"apiVersion": self._kind.api_version, "kind": self._kind.kind, **obj}
 
 
 def _keep(name: str, new: Json, old: Json) -> None:

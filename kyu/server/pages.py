@@ -17,14 +17,14 @@ from kyu.server.routes import PAGE_NOT_FOUND, Page
 
 # The Kubernetes version whose API is spoken; clients compare it with their own.
 KUBERNETES = "1.36.0"
+PROTOBUF_V2 = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 CHECKS = ("ping", "store")
 
 
 class Pages:
     def __init__(self, registry: Registry, metrics: Metrics) -> None:
-        self._registry = registry
         self._metrics = metrics
-        self._documents: dict[tuple[str, int], Response] = {}
+        self._openapi = openapi.OpenApi(registry)
 
     def table(self) -> dict[str, Page]:
         """By path; one that ends with a slash answers for all below it."""
@@ -37,6 +37,9 @@ class Pages:
             "/livez/": self._check,
             "/readyz/": self._check,
             "/metrics": self._show_metrics,
+            "/openapi/v2": self._openapi_v2,
+            "/openapi/v3": self._openapi_index,
+            "/openapi/": self._openapi_document,
         }
 
     async def _version(self, request: Request) -> Response:
@@ -69,3 +72,15 @@ class Pages:
 
     async def _show_metrics(self, request: Request) -> Response:
         return Response(200, self._metrics.render(), "text/plain; version=0.0.4; charset=utf-8")
+
+    async def _openapi_v2(self, request: Request) -> Response:
+        if PROTOBUF_V2 in request.accept:
+            return Response(200, openapi.version_2_protobuf(), PROTOBUF_V2)
+        return json_response(200, openapi.version_2())
+
+    async def _openapi_index(self, request: Request) -> Response:
+        return json_response(200, self._openapi.index())
+
+    async def _openapi_document(self, request: Request) -> Response:
+        document = self._openapi.document(request.path.removeprefix("/openapi/v3/").strip("/"))
+        return Response(200, document) if document is not None else text_response(404, PAGE_NOT_FOUND)
