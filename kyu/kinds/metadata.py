@@ -60,6 +60,7 @@ DEFAULT_NAME = "default"
 
 MAX_WORKLOAD_NAME = 253
 HASH_LENGTH = 5
+MAX_LABEL_VALUE = 63
 
 
 def labels_of(obj: Json) -> dict[str, str]:

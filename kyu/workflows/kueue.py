@@ -1,0 +1,137 @@
+"""
+The plugin for Kueue: one label on a kind that Kueue knows, a pod group on one that it does not.
+
+Kueue admits all pods of a job at once and leaves placing them to the usual scheduler, so no name of a scheduler is
+set. Pods of other kinds are held one by one, so all of them must carry the name of their group, as a label, and its
+size, as an annotation; that works only if all of them are made without waiting for each other.
+
+Kueue: site docs on plain pods and on the job integrations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kyu.api.meta import Json
+from kyu.kinds import fields, metadata, table
+from kyu.kinds.kind import Context, JobKind
+from kyu.workflows import roles
+from kyu.workflows.queueconfig import QueueConfig
+from kyu.workflows.settings import Refusal, Setting
+from kyu.workflows.task import Task, application_id, queue_path, safe_name, type_of
+
+DEFAULT_QUEUE = "{organization}.{type}"
+OBJECT_LABELS: fields.Path = ("metadata", "labels")
+OBJECT_ANNOTATIONS: fields.Path = ("metadata", "annotations")
+# Kinds whose label must stand elsewhere than on the object to reach the Jobs that they make.
+LABELS_OF_JOBS: dict[str, fields.Path] = {
+    "MiniCluster": ("spec", "jobLabels"),
+    "CronJob": ("spec", "jobTemplate", "metadata", "labels"),
+}
+OFF_BY_DEFAULT = ("sparkoperator.k8s.io/sparkapplication",)
+
+
+class KueuePlugin:
+    name = "kueue"
+
+    def __init__(self, config: QueueConfig, frameworks: Iterable[str] = table.FRAMEWORKS) -> None:
+        """``frameworks`` are those that are switched on in Kueue's configuration."""
+        self.config = config
+        self.frameworks = frozenset(frameworks)
+
+    def set_scheduler_name(self, obj: Json) -> list[Setting] | Refusal:
+        return []
+
+    def create_labels(self, task: Task, obj: Json) -> list[Setting] | Refusal:
+        found = self.known_kind(obj)
+        if isinstance(found, Refusal):
+            return found
+        queue, why = self.queue(task, obj), "the LocalQueue of this organisation and type of job"
+        if isinstance(queue, Refusal):
+            return queue
+        if found is not None:
+            place = LABELS_OF_JOBS.get(str(obj.get("kind")), OBJECT_LABELS)
+            return [Setting(place, metadata.QUEUE_NAME, queue, why)]
+        pods = roles.roles_of(obj)
+        if isinstance(pods, Refusal):
+            return pods
+        return [Setting(role.labels, metadata.QUEUE_NAME, queue, f"{why}, on each pod") for role in pods]
+
+    def create_group_labels(self, task: Task, obj: Json) -> list[Setting] | Refusal:
+        found = self.known_kind(obj)
+        if isinstance(found, Refusal):
+            return found
+        if found is None:
+            pods = roles.roles_of(obj)
+            return pods if isinstance(pods, Refusal) else self.group(task, obj, pods)
+        if obj.get("kind") != "Pod" or task.array_size == 1:
+            return self.refusal_of_kueue(found, task, obj) or []
+        if metadata.labels_of(obj).get("spark-role") == "driver":
+            return Refusal(
+                "a Spark driver in a pod group waits for executors that only the running driver makes: a deadlock",
+                "submit a SparkApplication, or the driver alone",
+            )
+        place = (OBJECT_LABELS, OBJECT_ANNOTATIONS)
+        return group_settings(*place, application_id(task, type_of(task, obj)), task.array_size)
+
+    def get_group_labels(self, task: Task, obj: Json) -> tuple[dict[str, str], dict[str, str]]:
+        return on_object([self.create_labels(task, obj), self.create_group_labels(task, obj)])
+
+    def notes(self, task: Task, obj: Json) -> list[str]:
+        notes = []
+        kind = table.find(obj)
+        if kind is not None and kind.framework in OFF_BY_DEFAULT:
+            notes.append(f"Kueue needs {kind.framework} in integrations.frameworks, which is off by default")
+        settings = self.config.settings(type_of(task, obj))
+        if str(settings.gang):
+            notes.append("gangscheduling has no meaning for Kueue, which admits all pods of a job at once")
+        if settings.allow_preemption is not None:
+            notes.append("allow-preemption has no meaning for Kueue: the ClusterQueue says who may be preempted")
+        return notes
+
+    def queue(self, task: Task, obj: Json) -> str | Refusal:
+        type_ = self.config.settings(type_of(task, obj)).type
+        name = queue_path(self.config.queue_template(type_, DEFAULT_QUEUE), task, type_)
+        fits = isinstance(name, Refusal) or len(name) <= metadata.MAX_LABEL_VALUE
+        return name if fits else safe_name(name)
+
+    def known_kind(self, obj: Json) -> JobKind | Refusal | None:
+        """The kind of the object if Kueue queues it itself."""
+        kind = table.find(obj)
+        if kind is None or not kind.framework or kind.framework in self.frameworks:
+            return kind
+        return Refusal(
+            f"Kueue would ignore this {kind.kind.kind}: {kind.framework} is not among its frameworks",
+            "add it to integrations.frameworks in Kueue's configuration",
+        )
+
+    def refusal_of_kueue(self, kind: JobKind, task: Task, obj: Json) -> Refusal | None:
+        """What Kueue's webhook would say to the labelled object."""
+        queue = self.queue(task, obj)
+        if isinstance(queue, Refusal) or not kind.framework:
+            return None
+        labelled = fields.with_value(obj, (*OBJECT_LABELS, metadata.QUEUE_NAME), queue)
+        if not kind.is_managed(labelled, Context()):
+            return Refusal(
+                f"Kueue would ignore this {kind.kind.kind}: it asks for no pods of its own",
+                "label the object that has the pods",
+            )
+        errors = kind.validate(labelled, None, Context())
+        return Refusal(f"Kueue would refuse it: {errors[0]}", "change the object accordingly") if errors else None
+
+    def group(self, task: Task, obj: Json, pods: list[roles.Role]) -> list[Setting]:
+        name, total = application_id(task, type_of(task, obj)), sum(role.count for role in pods)
+        return [s for role in pods for s in group_settings(role.labels, role.annotations, name, total)]
+
+
+def group_settings(labels: fields.Path, annotations: fields.Path, name: str, total: int) -> list[Setting]:
+    return [
+        Setting(labels, metadata.POD_GROUP_NAME, name, "all pods of this execution are admitted together"),
+        Setting(annotations, metadata.POD_GROUP_TOTAL_COUNT, str(total), "how many pods Kueue waits for"),
+    ]
+
+
+def on_object(answers: Iterable[list[Setting] | Refusal]) -> tuple[dict[str, str], dict[str, str]]:
+    settings = [setting for answer in answers if not isinstance(answer, Refusal) for setting in answer]
+    labels = {s.key: s.value for s in settings if s.place == OBJECT_LABELS}
+    return labels, {s.key: s.value for s in settings if s.place == OBJECT_ANNOTATIONS}

@@ -1,0 +1,153 @@
+"""
+The interface of a scheduler plugin, and the order in which it is used. START HERE.
+
+A plugin is asked four things about an object: the scheduler's name, the labels that every job needs, those of its gang,
+and both as plain mappings. It keeps no state and changes nothing: each answer is a list of settings with reasons.
+``render`` asks in that order, merges the answers to a new object, and checks it by the scheduler's own rules.
+
+    config = queueconfig.parse(text)
+    result = plugin.render(plugin.load(config), Task("organization1", "f3ab12", user="user1"), job)
+
+Others bring a plugin by an entry point of the group ``kyu.schedulers``: a function from a QueueConfig to a plugin.
+
+Used by: workflow engines, ``kyu plugin``. Flyte: RFC on YuniKorn and Kueue, SchedulePlugin.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from importlib import metadata as packages
+from typing import Any, Protocol, TypeAlias
+
+import msgspec
+
+from kyu.api.meta import Json
+from kyu.workflows import kueue, rules, yunikorn
+from kyu.workflows.queueconfig import QueueConfig
+from kyu.workflows.settings import Applied, OnConflict, Refusal, Setting, merge
+from kyu.workflows.task import Task
+
+ENTRY_POINTS = "kyu.schedulers"
+
+
+class SchedulerPlugin(Protocol):
+    """What a scheduler needs to find on an object. All methods are pure."""
+
+    name: str
+
+    def set_scheduler_name(self, obj: Json) -> list[Setting] | Refusal:
+        """The name of the scheduler, on every pod; nothing if the usual scheduler places the pods."""
+        ...
+
+    def create_labels(self, task: Task, obj: Json) -> list[Setting] | Refusal:
+        """What every job carries: its queue, its user, its application."""
+        ...
+
+    def create_group_labels(self, task: Task, obj: Json) -> list[Setting] | Refusal:
+        """What makes its pods start together, computed from the object."""
+        ...
+
+    def get_group_labels(self, task: Task, obj: Json) -> tuple[dict[str, str], dict[str, str]]:
+        """Labels and annotations of the object itself, for engines that merge on their own; empty when refused."""
+        ...
+
+    def notes(self, task: Task, obj: Json) -> list[str]:
+        """What the user should know, though it is no error."""
+        ...
+
+
+Factory: TypeAlias = Callable[[QueueConfig], SchedulerPlugin]
+
+BUILT_IN: dict[str, Factory] = {"kueue": kueue.KueuePlugin, "yunikorn": yunikorn.YuniKornPlugin}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rendered:
+    """The object as it should be submitted, and the story of it."""
+
+    object: Json
+    applied: tuple[Applied, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Refused:
+    """The object should not be submitted to this scheduler as it is."""
+
+    refusals: tuple[Refusal, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.refusals))
+
+
+def schedulers() -> dict[str, Factory]:
+    """All plugins by name; Kyu's own cannot be replaced by others."""
+    others = {point.name: point for point in packages.entry_points(group=ENTRY_POINTS)}
+    return {**{name: loader(point) for name, point in sorted(others.items())}, **BUILT_IN}
+
+
+def loader(point: packages.EntryPoint) -> Factory:
+    """Another's plugin is imported only when it is used."""
+
+    def make(config: QueueConfig) -> SchedulerPlugin:
+        factory: Factory = point.load()
+        return factory(config)
+
+    return make
+
+
+def load(config: QueueConfig) -> SchedulerPlugin:
+    """The plugin that the settings name. Raises ``KeyError`` for a name that no plugin has."""
+    return schedulers()[config.scheduler](config)
+
+
+def render(plugin: SchedulerPlugin, task: Task, obj: object, on_conflict: OnConflict = "error") -> Rendered | Refused:
+    """A new object with all that the scheduler needs; the given one is not changed."""
+    body = to_json(obj)
+    answers = (
+        plugin.set_scheduler_name(body),
+        plugin.create_labels(task, body),
+        plugin.create_group_labels(task, body),
+    )
+    refusals = [answer for answer in answers if isinstance(answer, Refusal)]
+    if refusals:
+        return Refused(tuple(dict.fromkeys(refusals)))
+    settings = [setting for answer in answers if not isinstance(answer, Refusal) for setting in answer]
+    result, applied, conflicts = merge(body, settings, on_conflict)
+    faults = conflicts or rules.refusals(plugin.name, result)
+    if faults:
+        return Refused(tuple(faults))
+    return Rendered(result, tuple(applied), tuple(plugin.notes(task, body)))
+
+
+def to_json(obj: object) -> Json:
+    """The object as JSON: from a dictionary, a model of the Kubernetes client, a Struct or a dataclass."""
+    if isinstance(obj, dict):
+        return obj
+    body = plain(obj)
+    if not isinstance(body, dict):
+        raise TypeError(f"{type(obj).__name__} is not a Kubernetes object: pass a dictionary or a typed object")
+    return body
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, str | int | float | bool | None):
+        return value
+    if isinstance(value, Sequence):
+        return [plain(item) for item in value]
+    if isinstance(value, datetime):
+        return value.isoformat()
+    # Models of the Kubernetes client name their JSON fields themselves.
+    names = getattr(value, "attribute_map", None)
+    if isinstance(names, dict):
+        pairs = ((names[key], getattr(value, key)) for key in names)
+        return {name: plain(item) for name, item in pairs if item is not None}
+    if isinstance(value, msgspec.Struct):
+        return msgspec.to_builtins(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return plain(dataclasses.asdict(value))
+    raise TypeError(f"{type(value).__name__} has no form in JSON")

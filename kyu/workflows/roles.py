@@ -1,0 +1,132 @@
+"""
+The pods of a job, as a scheduler plugin sees them: which roles it has, what one pod of each asks for, and where labels,
+annotations and the scheduler's name must be written so that they reach the pods.
+
+Taken from the job kinds, with what a plugin sees differently: Ray with an autoscaler is sure of its minimum only, Spark
+has fields where others have templates, and Dask is no kind that Kyu queues itself.
+
+Used by: the plugins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kyu.api.meta import Json
+from kyu.kinds import fields, ray, spark_application, table
+from kyu.workflows.settings import Refusal
+
+DASK_GROUP = "kubernetes.dask.org/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """Pods of one shape. ``labels``, ``annotations`` and ``spec`` say where they are written in the object."""
+
+    name: str
+    count: int
+    template: Json
+    labels: fields.Path
+    annotations: fields.Path
+    spec: fields.Path
+    # A pod that is made only when the others run must not be waited for.
+    starts_with_the_others: bool = True
+
+
+def roles_of(obj: Json) -> list[Role] | Refusal:
+    kind = str(obj.get("kind"))
+    if obj.get("apiVersion") == DASK_GROUP and kind in DASK_ROLES:
+        return DASK_ROLES[kind](obj)
+    if kind in REFUSED_KINDS:
+        return REFUSED_KINDS[kind]
+    job_kind = table.find(obj)
+    if job_kind is None:
+        known = "the kinds that `kyu plugin list` shows"
+        return Refusal(f"where {obj.get('apiVersion')} {kind} keeps its pods is not known", f"submit one of {known}")
+    if isinstance(job_kind, ray.RayKind):
+        return ray_roles(job_kind, obj)
+    if kind == "SparkApplication":
+        return spark_roles(obj)
+    if kind == "MiniCluster":
+        slot = job_kind.slots(obj)[0]
+        pod: fields.Path = ("spec", "pod")
+        template = job_kind.template(obj, slot)
+        return [Role("flux", slot.count, template, (*pod, "labels"), (*pod, "annotations"), pod)]
+    return [
+        at_template(slot.name, slot.count, job_kind.template(obj, slot), slot.template) for slot in job_kind.slots(obj)
+    ]
+
+
+def at_template(name: str, count: int, template: Json, path: fields.Path, *, with_others: bool = True) -> Role:
+    meta: fields.Path = (*path, "metadata")
+    return Role(name, count, template, (*meta, "labels"), (*meta, "annotations"), (*path, "spec"), with_others)
+
+
+def ray_roles(kind: ray.RayKind, obj: Json) -> list[Role] | Refusal:
+    if fields.json_at(obj, ("spec", "clusterSelector")):
+        return Refusal(
+            "a RayJob with clusterSelector has no pods of its own, so labels on it would be ignored",
+            "label the RayCluster that it selects, or use rayClusterSpec",
+        )
+    autoscales = kind.has_autoscaler(obj)
+    roles = []
+    for slot in kind.slots(obj):
+        name, count = slot.name, slot.count
+        if slot.name == ray.HEAD:
+            name = "headgroup"
+        elif slot.name == ray.SUBMITTER:
+            if fields.value_at(obj, slot.template) is None:
+                continue
+        elif autoscales:
+            group = fields.json_at(obj, slot.template[:-1])
+            count = fields.int_at(group, ("minReplicas",)) * max(1, fields.int_at(group, ("numOfHosts",), 1))
+        late = slot.name == ray.SUBMITTER
+        roles.append(at_template(name, count, kind.template(obj, slot), slot.template, with_others=not late))
+    return roles
+
+
+def spark_roles(obj: Json) -> list[Role]:
+    counts = {spark_application.DRIVER: 1, spark_application.EXECUTOR: spark_application.executors(obj)}
+    return [
+        Role(
+            f"spark-{name}",
+            count,
+            spark_application.pod_template(obj, name),
+            ("spec", name, "labels"),
+            ("spec", name, "annotations"),
+            ("spec", name),
+        )
+        for name, count in counts.items()
+    ]
+
+
+def dask_cluster_roles(obj: Json, cluster: fields.Path = ("spec",)) -> list[Role]:
+    workers = fields.int_at(obj, (*cluster, "worker", "replicas"), 1)
+    return [
+        dask_role(obj, "scheduler", 1, (*cluster, "scheduler")),
+        dask_role(obj, "worker", workers, (*cluster, "worker")),
+    ]
+
+
+def dask_job_roles(obj: Json) -> list[Role]:
+    return [*dask_cluster_roles(obj, ("spec", "cluster", "spec")), dask_role(obj, "runner", 1, ("spec", "job"))]
+
+
+def dask_role(obj: Json, name: str, count: int, path: fields.Path) -> Role:
+    """Dask keeps pods as templates do, beside settings of its own."""
+    return at_template(name, count, fields.json_at(obj, path), path)
+
+
+DASK_ROLES: dict[str, Callable[[Json], list[Role]]] = {"DaskCluster": dask_cluster_roles, "DaskJob": dask_job_roles}
+
+REFUSED_KINDS = {
+    "TrainJob": Refusal(
+        "the pods of a TrainJob come from its training runtime, so there is no template to label",
+        "for Kueue set the queue label on the TrainJob alone; for YuniKorn label the templates of the runtime",
+    ),
+    "AppWrapper": Refusal(
+        "the pods of an AppWrapper are inside the objects that it wraps",
+        "render the wrapped objects, then wrap them",
+    ),
+}

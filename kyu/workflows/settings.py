@@ -1,0 +1,76 @@
+"""
+What a plugin wants to be written on an object, and how it is merged with what is there.
+
+A setting is one value at one place, with its reason. Users' own values are never lost: where one stands in the way, it
+is an error, or one of the two is kept and the choice is recorded.
+
+Used by: plugin.py and the plugins. Flyte: the last step of launching a resource, where labels are merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from kyu.api.meta import Json
+from kyu.kinds import fields
+
+OnConflict: TypeAlias = Literal["error", "keep", "replace"]
+Outcome: TypeAlias = Literal["set", "already there", "kept the object's", "replaced the object's"]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Write ``value`` under ``key`` of the mapping at ``place``."""
+
+    place: fields.Path
+    key: str
+    value: str
+    why: str
+
+    @property
+    def where(self) -> str:
+        return f"{fields.show(self.place)}[{self.key}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why an object is not labelled, and what to do instead."""
+
+    reason: str
+    way_out: str
+
+    def __str__(self) -> str:
+        return f"{self.reason}; {self.way_out}"
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """A setting, and what became of it. ``present`` is the object's own value, where there was another one."""
+
+    setting: Setting
+    outcome: Outcome
+    present: str = ""
+
+
+def merge(obj: Json, settings: Iterable[Setting], on_conflict: OnConflict) -> tuple[Json, list[Applied], list[Refusal]]:
+    """The object with the settings; what was done; and the conflicts that are errors."""
+    applied: list[Applied] = []
+    refusals: list[Refusal] = []
+    for setting in settings:
+        present = fields.value_at(obj, (*setting.place, setting.key))
+        if present == setting.value:
+            applied.append(Applied(setting, "already there"))
+        elif present in (None, ""):
+            obj = fields.with_value(obj, (*setting.place, setting.key), setting.value)
+            applied.append(Applied(setting, "set"))
+        elif on_conflict == "keep":
+            applied.append(Applied(setting, "kept the object's", str(present)))
+        elif on_conflict == "replace":
+            obj = fields.with_value(obj, (*setting.place, setting.key), setting.value)
+            applied.append(Applied(setting, "replaced the object's", str(present)))
+        else:
+            both = f"is {str(present)!r} in the object and should be {setting.value!r} ({setting.why})"
+            refusals.append(Refusal(f"{setting.where} {both}", "remove it from the object, or choose which to keep"))
+    return obj, applied, refusals

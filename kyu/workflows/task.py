@@ -1,0 +1,102 @@
+"""
+What a workflow engine says about a job: who submits it, for which execution, and of which type it is.
+
+The engine gives names as its users wrote them; here they become names that Kubernetes and the schedulers accept. A name
+that is fine stays as it is; any other gets a readable form and a hash of the original, and so does a name that looks as
+if it had one. So two different names never become one.
+
+Used by: the plugins. Flyte: TaskExecutionMetadata.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, field
+
+from kyu.api.meta import Json
+from kyu.workflows.settings import Refusal
+
+MAX_LABEL = 63
+HASH_LENGTH = 8
+DEFAULT_TYPE = "default"
+
+_GOOD = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
+_HASHED = re.compile(rf".*-[0-9a-f]{{{HASH_LENGTH}}}", re.ASCII)
+_BAD_CHARACTERS = re.compile(r"[^a-z0-9]+")
+
+# The type of a job where the engine does not say it.
+TYPE_OF_KIND = {
+    "RayJob": "ray",
+    "RayCluster": "ray",
+    "RayService": "ray",
+    "SparkApplication": "spark",
+    "DaskCluster": "dask",
+    "DaskJob": "dask",
+    "PyTorchJob": "pytorch",
+    "TFJob": "tensorflow",
+    "MPIJob": "mpi",
+    "XGBoostJob": "xgboost",
+    "PaddleJob": "paddle",
+    "JAXJob": "jax",
+    "TrainJob": "train",
+    "JobSet": "jobset",
+    "Job": "job",
+    "CronJob": "job",
+    "Pod": "pod",
+    "MiniCluster": "flux",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """
+    One job of a workflow, as the engine knows it.
+
+    ``execution_id`` is the engine's own name for this run of the job. It must stay the same when the engine submits
+    the job again after a restart, and be a new one for a new attempt: pods of one id are one application.
+    """
+
+    organization: str
+    execution_id: str
+    project: str = ""
+    domain: str = ""
+    user: str = ""
+    groups: tuple[str, ...] = field(default=())
+    # Empty: taken from the kind of the object.
+    type: str = ""
+    # How many pods like the object will be submitted under this execution id, for objects that are one pod.
+    array_size: int = 1
+
+
+def type_of(task: Task, obj: Json) -> str:
+    return task.type or TYPE_OF_KIND.get(str(obj.get("kind")), DEFAULT_TYPE)
+
+
+def safe_name(text: str, limit: int = MAX_LABEL) -> str:
+    """A name of lower-case letters, digits and dashes; equal only for equal texts."""
+    if len(text) <= limit and _GOOD.fullmatch(text) and not _HASHED.fullmatch(text):
+        return text
+    digest = hashlib.sha256(text.encode()).hexdigest()[:HASH_LENGTH]
+    readable = _BAD_CHARACTERS.sub("-", text.lower()).strip("-")[: limit - HASH_LENGTH - 1].strip("-")
+    return f"{readable or 'x'}-{digest}"
+
+
+def application_id(task: Task, type_: str) -> str:
+    """One per execution: the same on all pods and over all retries of the submission."""
+    return safe_name(f"{type_}-{task.execution_id}")
+
+
+def queue_path(template: str, task: Task, type_: str) -> str | Refusal:
+    """The template of a queue's name with the names filled in, each made safe so that none can leave its place."""
+    given = {
+        "organization": task.organization,
+        "project": task.project,
+        "domain": task.domain,
+        "user": task.user,
+        "type": type_,
+    }
+    missing = [name for name, value in given.items() if not value and f"{{{name}}}" in template]
+    if missing:
+        return Refusal(f"the queue is made by {template!r}, and no {missing[0]} is given", f"say the {missing[0]}")
+    return template.format_map({name: safe_name(value) for name, value in given.items()})

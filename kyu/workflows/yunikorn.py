@@ -1,0 +1,207 @@
+"""
+The plugin for YuniKorn: its name as the scheduler, the application and its queue on every pod, and the gang.
+
+YuniKorn sees pods, not jobs. All pods with one application id are one application; the task groups on them say how many
+pods of which size it must find room for before any of them starts. Nobody else computes these for most kinds, so they
+come from the object: a group per role.
+
+YuniKorn: docs on labels and annotations, gang scheduling, user and group resolution.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from kyu.api.meta import Json
+from kyu.api.quantity import Quantity, QuantityError
+from kyu.kinds import fields, metadata, requests
+from kyu.workflows import roles
+from kyu.workflows.kueue import OBJECT_ANNOTATIONS, OBJECT_LABELS, on_object
+from kyu.workflows.queueconfig import QueueConfig
+from kyu.workflows.settings import Refusal, Setting
+from kyu.workflows.task import Task, application_id, queue_path, safe_name, type_of
+
+PREFIX = "yunikorn.apache.org/"
+APP_ID = PREFIX + "app-id"
+QUEUE = PREFIX + "queue"
+USER_INFO = PREFIX + "user.info"
+TASK_GROUP_NAME = PREFIX + "task-group-name"
+TASK_GROUPS = PREFIX + "task-groups"
+PARAMETERS = PREFIX + "schedulingPolicyParameters"
+ALLOW_PREEMPTION = PREFIX + "allow-preemption"
+SCHEDULER_NAME = "yunikorn"
+DEFAULT_QUEUE = "root.{organization}.{type}"
+
+USER = re.compile(r"[_a-zA-Z][a-zA-Z0-9:#/_.@-]*[$]?", re.ASCII)
+GROUP = re.compile(r"[_a-zA-Z][a-zA-Z0-9:_.-]*", re.ASCII)
+# Older names of two labels, which count only where the newer ones are missing.
+SHADOWED_LABELS = {"applicationId": APP_ID, "spark-app-selector": APP_ID, "queue": QUEUE}
+# What a placeholder pod takes over from the pod that it stands for.
+PLACEMENT = ("nodeSelector", "tolerations", "affinity", "topologySpreadConstraints")
+
+
+class YuniKornPlugin:
+    name = "yunikorn"
+
+    def __init__(self, config: QueueConfig) -> None:
+        self.config = config
+
+    def set_scheduler_name(self, obj: Json) -> list[Setting] | Refusal:
+        pods = roles.roles_of(obj)
+        if isinstance(pods, Refusal):
+            return pods
+        why = "YuniKorn places the pods that name it"
+        return [Setting(role.spec, "schedulerName", SCHEDULER_NAME, why) for role in pods]
+
+    def create_labels(self, task: Task, obj: Json) -> list[Setting] | Refusal:
+        pods = roles.roles_of(obj)
+        if isinstance(pods, Refusal):
+            return pods
+        queue = self.queue(task, obj)
+        if isinstance(queue, Refusal):
+            return queue
+        if problem := user_problem(task):
+            return problem
+        places = [(OBJECT_LABELS, OBJECT_ANNOTATIONS), *((role.labels, role.annotations) for role in pods)]
+        return [s for place in dict.fromkeys(places) for s in self.label_settings(task, obj, queue, *place)]
+
+    def label_settings(
+        self, task: Task, obj: Json, queue: str, label_path: fields.Path, annotation_path: fields.Path
+    ) -> list[Setting]:
+        """What stands on the object and on every pod."""
+        application = application_id(task, type_of(task, obj))
+        # A label holds 63 characters. YuniKorn reads the same key as an annotation, which has no such limit.
+        queue_at = label_path if len(queue) <= metadata.MAX_LABEL_VALUE else annotation_path
+        settings = [
+            Setting(label_path, APP_ID, application, "one application per execution, the same over retries"),
+            Setting(queue_at, QUEUE, queue, "the queue of this organisation and type of job"),
+        ]
+        if task.user:
+            info = json.dumps({"user": task.user, "groups": list(task.groups)}, separators=(",", ":"))
+            settings.append(Setting(annotation_path, USER_INFO, info, "who submits, for limits and access rules"))
+        return settings
+
+    def create_group_labels(self, task: Task, obj: Json) -> list[Setting] | Refusal:
+        pods = roles.roles_of(obj)
+        if isinstance(pods, Refusal):
+            return pods
+        if refusal := other_gang(obj):
+            return refusal
+        gang = [(role, count) for role in pods if (count := member_count(role, task, obj)) > 0]
+        if not gang:
+            return Refusal("the job has no pods, so there is nothing to schedule", "give it at least one pod")
+        groups = []
+        for role, count in gang:
+            group = task_group(role, count)
+            if isinstance(group, Refusal):
+                return group
+            groups.append(group)
+        return self.gang_settings(task, obj, gang, json.dumps(groups, separators=(",", ":")))
+
+    def gang_settings(self, task: Task, obj: Json, gang: list[tuple[roles.Role, int]], groups: str) -> list[Setting]:
+        settings = []
+        own = self.config.settings(type_of(task, obj))
+        for role, _ in gang:
+            place = role.annotations
+            name = group_name(role)
+            settings += [
+                Setting(place, TASK_GROUP_NAME, name, "the task group of these pods"),
+                Setting(place, TASK_GROUPS, groups, "how many pods of which size must fit before one starts"),
+            ]
+            if str(own.gang):
+                settings.append(Setting(place, PARAMETERS, str(own.gang), "gangscheduling of this type of job"))
+            if own.allow_preemption is not None:
+                value = "true" if own.allow_preemption else "false"
+                settings.append(Setting(place, ALLOW_PREEMPTION, value, "allow-preemption of this type of job"))
+        return settings
+
+    def get_group_labels(self, task: Task, obj: Json) -> tuple[dict[str, str], dict[str, str]]:
+        return on_object([self.create_labels(task, obj), self.create_group_labels(task, obj)])
+
+    def notes(self, task: Task, obj: Json) -> list[str]:
+        found = roles.roles_of(obj)
+        pods = [] if isinstance(found, Refusal) else found
+        notes = [
+            f"pods of {role.name} ask for no resources, so their placeholders hold no room"
+            for role in pods
+            if role.starts_with_the_others and not requests.pod_requests(role.template)
+        ]
+        shadowed = {key for role in pods for key in SHADOWED_LABELS if key in fields.json_at(obj, role.labels)}
+        notes += [f"YuniKorn ignores the label {key} beside {SHADOWED_LABELS[key]}" for key in sorted(shadowed)]
+        if not task.user:
+            notes.append("no user is given: YuniKorn takes the one who creates the pods, often an operator")
+        return notes
+
+    def queue(self, task: Task, obj: Json) -> str | Refusal:
+        type_ = self.config.settings(type_of(task, obj)).type
+        path = queue_path(self.config.queue_template(type_, DEFAULT_QUEUE), task, type_)
+        # Without the root YuniKorn takes the dots for part of a name.
+        return path if isinstance(path, Refusal) or path.startswith("root.") else f"root.{path}"
+
+
+def user_problem(task: Task) -> Refusal | None:
+    if task.user and not USER.fullmatch(task.user):
+        return Refusal(f"YuniKorn does not accept the user name {task.user!r}", "map it to letters, digits and _.@-")
+    wrong = next((group for group in task.groups if not GROUP.fullmatch(group)), None)
+    if wrong is not None:
+        return Refusal(f"YuniKorn does not accept the group {wrong!r}", "map it to letters, digits and _.:-")
+    return None
+
+
+def member_count(role: roles.Role, task: Task, obj: Json) -> int:
+    if not role.starts_with_the_others:
+        return 0
+    return role.count * (task.array_size if obj.get("kind") == "Pod" else 1)
+
+
+def other_gang(obj: Json) -> Refusal | None:
+    """An operator that writes task groups itself would overwrite these, or be overwritten."""
+    if fields.text_at(obj, ("spec", "batchScheduler")):
+        return Refusal(
+            "spec.batchScheduler makes the Spark operator write task groups of its own", "remove it from the object"
+        )
+    if "ray.io/gang-scheduling-enabled" in metadata.labels_of(obj):
+        return Refusal(
+            "the label ray.io/gang-scheduling-enabled makes KubeRay write task groups of its own",
+            "remove it from the object",
+        )
+    if obj.get("kind") == "SparkApplication" and fields.text_at(obj, ("spec", "mode")) == "client":
+        return Refusal(
+            "in client mode the driver is no pod, so its task group is never filled and the gang waits for ever",
+            "use cluster mode",
+        )
+    return None
+
+
+def group_name(role: roles.Role) -> str:
+    return safe_name(role.name)
+
+
+def task_group(role: roles.Role, count: int) -> Json | Refusal:
+    """As YuniKorn reads it: how many pods of which size, and where they may run."""
+    try:
+        size = requests.pod_requests(role.template)
+    except QuantityError as error:
+        return Refusal(f"a request of {role.name} cannot be read: {error}", "write it as a Kubernetes quantity")
+    if problem := size_problem(role.name, size):
+        return problem
+    group: Json = {
+        "name": group_name(role),
+        "minMember": count,
+        "minResource": {name: str(quantity) for name, quantity in sorted(size.items())},
+    }
+    spec = role.template.get("spec") or {}
+    group |= {key: spec[key] for key in PLACEMENT if spec.get(key)}
+    return group
+
+
+def size_problem(role: str, size: dict[str, Quantity]) -> Refusal | None:
+    if "pods" in size:
+        return Refusal(f"{role} requests the resource pods, which YuniKorn counts itself", "remove that request")
+    if "cpu" in size and "vcore" in size:
+        return Refusal(f"{role} requests both cpu and vcore, which are the same to YuniKorn", "keep cpu")
+    negative = next((name for name, quantity in size.items() if quantity.nanos < 0), None)
+    if negative is not None:
+        return Refusal(f"{role} requests less than nothing of {negative}", "write a quantity of 0 or more")
+    return None
