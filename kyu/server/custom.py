@@ -155,10 +155,11 @@ class CustomRules:
 
     def validate_create(self, obj: Json) -> list[FieldError]:
         found = builtin_metadata.validate_metadata(obj, namespaced=self._kind.namespaced)
-        return found + schema.validate(self._schema, obj)
+        return found + schema.validate(self._schema, _checked(obj))
 
     def validate_update(self, new: Json, old: Json, subresource: str) -> list[FieldError]:
-        return builtin_metadata.validate_metadata_update(new, old) + schema.validate(self._schema, new, old)
+        found = builtin_metadata.validate_metadata_update(new, old)
+        return found + schema.validate(self._schema, _checked(new), _checked(old))
 
     def resets(self, subresource: str) -> frozenset[str]:
         return managed.resets_of(self._schema, subresource) if self._has_status or subresource else frozenset()
@@ -185,6 +186,12 @@ class KueueRules(CustomRules):
 
     def _typed(self, obj: Json) -> Json:
         return {"apiVersion": self._kind.api_version, "kind": self._kind.kind, **obj}
+
+
+def _checked(obj: Json) -> Json:
+    """What a schema and its rules see: of the metadata, the name alone."""
+    metadata = obj["metadata"]
+    return {**obj, "metadata": {name: metadata[name] for name in ("name", "generateName") if name in metadata}}
 
 
 def _keep(name: str, new: Json, old: Json) -> None:

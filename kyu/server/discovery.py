@@ -1,7 +1,7 @@
 """
 What a client learns about the API before its first request: groups, versions, resources, their verbs.
 
-Two forms of the same facts: the aggregated one (one document for everything, kubectl asks for it) and the older one of a
+Two forms of the same facts: the aggregated one (one document for everything, kubectl asks for it) and the older one, a
 document per group and version. Both are made from the registry, nothing is listed twice.
 
 Called by: server/routes.py. Kubernetes: apiserver/pkg/endpoints/discovery.
