@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cache
 from typing import Any, Final
 
@@ -26,7 +25,6 @@ from kyu.api import quantity
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
 from kyu.server.errors import Unshown
-from kyu.server.patch import same
 from kyu.server.schema_checks import items_by_key, key_of
 from kyu.server.schema_node import MISSING, Schema
 
@@ -56,6 +54,8 @@ class Rule:
     field_path: str
     # It compares with the old value, so it runs only where there is one.
     needs_old: bool
+    # It names a field that rules see in another form than JSON has it.
+    needs_types: bool
 
 
 @cache
@@ -104,7 +104,8 @@ def _is_quantity(value: str) -> bool:
     return True
 
 
-def compile_rule(raw: Json) -> Rule:
+def compile_rule(raw: Json, special: frozenset[str] = frozenset()) -> Rule:
+    """``special`` are the fields below the rule that are not shown to it as they are."""
     source, expression = raw.get("rule", ""), raw.get("messageExpression", "")
     is_old_optional = bool(raw.get("optionalOldSelf"))
     try:
@@ -115,7 +116,7 @@ def compile_rule(raw: Json) -> Rule:
     needs_old = bool(re.search(r"\boldSelf\b", source)) and not is_old_optional
     return Rule(
         source, program, raw.get("message", ""), message_program, raw.get("reason", ""), raw.get("fieldPath", ""),
-        needs_old,
+        needs_old, not special.isdisjoint(re.findall(r"\w+", f"{source} {expression}")),
     )  # fmt: skip
 
 
@@ -123,7 +124,8 @@ def rules_of(schema: Schema) -> tuple[Rule, ...]:
     """The compiled rules of one node; they are kept with it."""
     rules: tuple[Rule, ...] | None = schema.__dict__.get("compiled_rules")
     if rules is None:
-        rules = schema.__dict__["compiled_rules"] = tuple(map(compile_rule, schema.rules))
+        special = special_names(schema)
+        rules = schema.__dict__["compiled_rules"] = tuple(compile_rule(raw, special) for raw in schema.rules)
     return rules
 
 
@@ -131,8 +133,7 @@ def check_rules(schema: Schema, value: Any, old: Any, path: str, found: list[Fie
     """Run all rules at and below a value. ``old`` is MISSING on creation, and where there is no old value."""
     if not schema.has_rules or value is None:
         return
-    is_same = old is not MISSING and (value is old or same(value, old))
-    if is_same:
+    if old is not MISSING and value == old:
         return
     if schema.rules:
         _run(schema, value, old, path, found)
@@ -150,16 +151,25 @@ def check_rules(schema: Schema, value: Any, old: Any, path: str, found: list[Fie
 
 def _run(schema: Schema, value: Any, old: Any, path: str, found: list[FieldError]) -> None:
     has_old = old is not MISSING and old is not None
-    before = [cel_value(schema, old)] if has_old else []
-    bindings = {"self": cel_value(schema, value), OLD_VALUES: before, **({"oldSelf": before[0]} if has_old else {})}
+    plain = _bindings(value, [old] if has_old else [])
+    typed: Json | None = None
     for rule in rules_of(schema):
         if rule.needs_old and not has_old:
             continue
+        bindings = plain
+        if rule.needs_types:
+            if typed is None:
+                typed = _bindings(cel_value(schema, value), [cel_value(schema, old)] if has_old else [])
+            bindings = typed
         result = rule.program.eval(data=bindings)
         if result.type() == cel.Type.ERROR:
             found.append(_failure(rule, value, path, f"rule evaluation error: {result.value()}"))
         elif result.value() is not True:
             found.append(_failure(rule, value, path, _message(rule, bindings)))
+
+
+def _bindings(value: Any, before: list[Any]) -> Json:
+    return {"self": value, OLD_VALUES: before, **({"oldSelf": before[0]} if before else {})}
 
 
 def _message(rule: Rule, bindings: Json) -> str:
@@ -186,8 +196,12 @@ def _failure(rule: Rule, value: Any, path: str, message: str) -> FieldError:
 
 
 def cel_value(schema: Schema, value: Any) -> Any:
-    """A value as rules see it: names that are no identifiers are escaped, times and numbers have their own types."""
-    if is_plain(schema):
+    """
+    A value as rules see it: names that are no identifiers are escaped, whole numbers of type number are doubles.
+
+    Times stay texts, because the evaluator takes no Python value as a timestamp: a rule says timestamp(self.at).
+    """
+    if not special_names(schema):
         return value
     if isinstance(value, dict):
         if schema.properties:
@@ -199,26 +213,31 @@ def cel_value(schema: Schema, value: Any) -> Any:
         return [cel_value(schema.items, item) for item in value] if schema.items is not None else value
     if schema.type == "number" and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    if isinstance(value, str):
-        if schema.format == "date-time":
-            return datetime.fromisoformat(value)
-        if schema.format == "byte":
-            return b64decode(value)
+    if isinstance(value, str) and schema.format == "byte":
+        return b64decode(value)
     return value
 
 
-def is_plain(schema: Schema) -> bool:
-    """Whether values can be shown to rules as they are; kept with the node."""
-    known: bool | None = schema.__dict__.get("is_plain_for_rules")
-    if known is None:
-        known = (
-            schema.type != "number"
-            and schema.format not in ("date-time", "byte")
-            and all(escaped(name) == name for name in schema.properties)
-            and all(map(is_plain, schema.children))
-        )
-        schema.__dict__["is_plain_for_rules"] = known
-    return known
+def special_names(schema: Schema) -> frozenset[str]:
+    """The words that a rule must use to reach a value that is not shown as it is; kept with the node."""
+    names: frozenset[str] | None = schema.__dict__.get("special_names")
+    if names is None:
+        found: set[str] = set()
+        for name, child in schema.properties.items():
+            inner = special_names(child)
+            found |= {escaped(name), *inner} if _is_special(child) or escaped(name) != name else inner
+        for element in (schema.items, schema.additional):
+            if element is not None:
+                # An element has no name of its own: the one that holds it stands for it.
+                found |= special_names(element) | ({"self"} if _is_special(element) else set())
+        if _is_special(schema):
+            found.add("self")
+        names = schema.__dict__["special_names"] = frozenset(found)
+    return names
+
+
+def _is_special(schema: Schema) -> bool:
+    return schema.type == "number" or schema.format in ("date-time", "byte")
 
 
 @cache
