@@ -25,6 +25,11 @@ from kyu.kube.cache import Cache, Reflector
 from kyu.kube.client import Client
 from kyu.plans import queue_status
 
+DEFINITION = Kind(
+    "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
+)
+# Groups that every Kubernetes has; all others come with a CustomResourceDefinition.
+BUILT_IN_GROUPS = frozenset({"", "apps", "batch", "node.k8s.io", "scheduling.k8s.io", "apiextensions.k8s.io"})
 ROW_BY_TYPE: dict[type[Object], str] = {
     ClusterQueue: "cluster-queue",
     LocalQueue: "local-queue",
@@ -49,17 +54,34 @@ class Plane:
         self.scheduler = Scheduler(self.view, write, clock, self._queue_changed)
         rows = (*table.controllers(), *self._queue_rows(), *extra)
         self._loop = Loop(self.view, write, rows, clock)
-        for kind in sorted(self._kinds(), key=lambda kind: kind.plural):
-            self.cache.add(kind)
+        self._served: set[Kind] = set()
+        self._followed: set[Kind] = set()
+        self._new_kinds = asyncio.Event()
         self.cache.subscribe(self._changed)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            for kind in self._kinds():
+            always = {kind for kind in self._kinds() if not is_custom(kind)} | {DEFINITION}
+            for kind in always:
                 group.create_task(Reflector(self._client, self.cache, kind).run())
             await self.cache.synced()
+            self._follow_served(group)
+            await self.cache.synced()
+            group.create_task(self._follow_definitions(group))
             group.create_task(self._loop.run())
             group.create_task(self.scheduler.run())
+
+    async def _follow_definitions(self, group: asyncio.TaskGroup) -> None:
+        while True:
+            await self._new_kinds.wait()
+            self._follow_served(group)
+
+    def _follow_served(self, group: asyncio.TaskGroup) -> None:
+        """Custom kinds are followed from when they are served; a kind that nobody defined costs nothing."""
+        self._new_kinds.clear()
+        for kind in (self._kinds() & self._served) - self._followed:
+            self._followed.add(kind)
+            group.create_task(Reflector(self._client, self.cache, kind).run())
 
     def _kinds(self) -> frozenset[Kind]:
         return self._loop.kinds | frozenset(TYPE_BY_KIND) | {CONFIG_MAP}
@@ -72,6 +94,9 @@ class Plane:
         yield Controller("cohort", partial(queue_status.plan_cohort, numbers.cohort_numbers), ())
 
     def _changed(self, kind: Kind, old: Json | None, new: Json | None) -> None:
+        if kind == DEFINITION and new is not None:
+            self._served |= served_kinds(new)
+            self._new_kinds.set()
         self.view.changed(kind, old, new)
         self.scheduler.changed(kind, old, new)
         self._loop.changed(kind, old, new)
@@ -84,3 +109,21 @@ class Plane:
         for kind in self._loop.kinds:
             for obj in self.cache.list_json(kind):
                 self._loop.changed(kind, None, obj)
+
+
+def is_custom(kind: Kind) -> bool:
+    return kind.group not in BUILT_IN_GROUPS
+
+
+def served_kinds(definition: Json) -> set[Kind]:
+    """The kinds that a definition makes, once the server has taken it up."""
+    conditions = (definition.get("status") or {}).get("conditions") or ()
+    if not any(c.get("type") == "Established" and c.get("status") == "True" for c in conditions):
+        return set()
+    spec = definition["spec"]
+    names = spec["names"]
+    return {
+        Kind(spec["group"], version["name"], names["kind"], names["plural"], spec["scope"] == "Namespaced")
+        for version in spec["versions"]
+        if version.get("served")
+    }

@@ -81,6 +81,8 @@ class Scheduler:
         self._slots = asyncio.Semaphore(WRITERS)
         self._tasks: set[asyncio.Task[None]] = set()
         self._reasons: dict[Key, Wait] = {}
+        # Workloads whose status says nothing yet; most are admitted before anybody could read it.
+        self._untold: dict[Key, None] = {}
         self._changed_queues: set[tuple[type[Object], Key]] = set()
         self._is_running = False
 
@@ -98,6 +100,8 @@ class Scheduler:
             self._state.delete(kind, key_of(old))
         else:
             self._put(type_, key_of(new))
+            if type_ is Workload and is_untold(new):
+                self._untold[key_of(new)] = None
         self._wakeup.set()
 
     def _put(self, type_: type[Object], key: Key) -> None:
@@ -182,6 +186,10 @@ class Scheduler:
         while True:
             await asyncio.sleep(SETTLE_SECONDS)
             due, self._reasons = self._reasons, {}
+            untold, self._untold = self._untold, {}
+            for key in untold:
+                if key not in due and (ask := self._state.waiting.asks.get(key)) is not None:
+                    due[key] = Wait(key, "", explain.why_waiting(self._state, ask), parked=True)
             for decision in due.values():
                 await self._apply(partial(admission.plan_wait, self._view, decision))
 
@@ -251,3 +259,9 @@ class Scheduler:
 
 def key_of(obj: Json) -> Key:
     return Key(obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+
+
+def is_untold(workload: Json) -> bool:
+    """Nobody has said yet whether it has quota."""
+    conditions = (workload.get("status") or {}).get("conditions") or ()
+    return not any(condition["type"] == "QuotaReserved" for condition in conditions)
