@@ -116,6 +116,26 @@ class Client:
                 return latest
         raise Timeout(f"{kind} {namespace}/{name} is not as wanted after {seconds} s: {json.dumps(latest, indent=1)}")
 
+    def until_all(
+        self,
+        wanted: Callable[[Manifest], bool],
+        api_version: str,
+        kind: str,
+        names: Iterable[str],
+        namespace: str = "default",
+        seconds: float = 30.0,
+    ) -> None:
+        """Returns as soon as each of these objects was seen as wanted; one watch for all of them."""
+        remaining = set(names)
+        if not remaining:
+            return
+        for event in self.watch(self.path(api_version, kind, None, namespace), {}, seconds):
+            if event["type"] != "DELETED" and wanted(event["object"]):
+                remaining.discard(event["object"]["metadata"]["name"])
+            if not remaining:
+                return
+        raise Timeout(f"{kind} {', '.join(sorted(remaining))} not as wanted after {seconds} s")
+
     def watch(self, path: str, query: Mapping[str, str], seconds: float) -> Iterator[Manifest]:
         """Events, beginning with one per object that is there; ends when the time is over or the server closes."""
         deadline = time.monotonic() + seconds

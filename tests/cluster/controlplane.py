@@ -115,8 +115,7 @@ class ControlPlane:
         names = list(names)
         for manifest in nodes.nodes(names, resources, labels):
             self.admin.create(manifest)
-        for name in names:
-            self.admin.until(client.has("Ready"), "v1", "Node", name)
+        self.admin.until_all(client.has("Ready"), "v1", "Node", names)
 
     @property
     def kubeconfig(self) -> Path:

@@ -38,6 +38,7 @@ PORT_BY_SERVICE = {
 }
 # Kueue looks for a CA of this name in the Secret, and makes a new one when it does not find it.
 AUTHORITY = "kueue-ca"
+DEFINITION = "CustomResourceDefinition"
 WEBHOOK_KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
 
@@ -53,7 +54,8 @@ def start(plane: ControlPlane, configuration: Manifest | None = None, *, webhook
     # Last, because the API server asks an aggregated one whose first answer was no only every half minute.
     services = [manifest for manifest in manifests if manifest["kind"] == "APIService"]
     plane.admin.apply(services)
-    wait_for(plane, services, "Available")
+    names = [service["metadata"]["name"] for service in services]
+    plane.admin.until_all(client.has("Available"), "apiregistration.k8s.io/v1", "APIService", names)
 
 
 def install(plane: ControlPlane, *, webhooks: bool) -> list[Manifest]:
@@ -62,15 +64,9 @@ def install(plane: ControlPlane, *, webhooks: bool) -> list[Manifest]:
     manifests = list(installation(plane, authority, webhooks=webhooks))
     plane.admin.apply(manifest for manifest in manifests if manifest["kind"] != "APIService")
     plane.admin.apply([write_certificate(plane, authority)])
-    definitions = [manifest for manifest in manifests if manifest["kind"] == "CustomResourceDefinition"]
-    wait_for(plane, definitions, "Established")
+    names = [manifest["metadata"]["name"] for manifest in manifests if manifest["kind"] == DEFINITION]
+    plane.admin.until_all(client.has("Established"), "apiextensions.k8s.io/v1", DEFINITION, names)
     return manifests
-
-
-def wait_for(plane: ControlPlane, manifests: Iterable[Manifest], kind: str) -> None:
-    """Until each of these objects has the condition."""
-    for manifest in manifests:
-        plane.admin.until(client.has(kind), manifest["apiVersion"], manifest["kind"], manifest["metadata"]["name"])
 
 
 def run(plane: ControlPlane, configuration: Manifest) -> None:

@@ -22,8 +22,9 @@ def test_a_real_api_server_takes_every_manifest() -> None:
     manifests = kyu_manifests()
     with ControlPlane.start() as plane:
         plane.admin.apply(manifests)
-        for name in (manifest["metadata"]["name"] for manifest in manifests if manifest["kind"] == KIND):
-            definition = plane.admin.until(client.has("Established"), "apiextensions.k8s.io/v1", KIND, name)
+        names = [manifest["metadata"]["name"] for manifest in manifests if manifest["kind"] == KIND]
+        plane.admin.until_all(client.has("Established"), "apiextensions.k8s.io/v1", KIND, names)
+        for definition in plane.admin.list("apiextensions.k8s.io/v1", KIND):
             assert client.condition(definition, "NonStructuralSchema") == {}
 
 
