@@ -1,4 +1,4 @@
-"""What other controllers would do in embedded mode: Jobs, CronJobs and sets → pods and status, on our own clock."""
+"""What other controllers would do in embedded mode: Jobs of all kinds → pods and status, on a clock of our own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kyu.api.config import Configuration
 from kyu.api.core import Pod
 from kyu.api.meta import Json, Key, Kind
 from kyu.kinds.job import JOB
-from kyu.plans import pods_job, pods_job_tally
+from kyu.plans import pods, pods_job, pods_job_tally
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 Plan = Callable[..., list[Action]]
@@ -467,3 +467,38 @@ def test_pods_of_a_job_that_is_gone_are_let_go() -> None:
 def test_indexes_are_written_in_ranges(indexes: list[int], text: str) -> None:
     assert pods_job_tally.render_indexes(indexes) == text
     assert sorted(pods_job_tally.parse_indexes(text)) == sorted(indexes)
+
+
+# All kinds ------------------------------------------------------------------------------------------------------------
+
+STATEFUL_SET = Kind("apps", "v1", "StatefulSet", "statefulsets")
+JOB_SET = Kind("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets")
+
+
+def test_pods_of_a_kind_are_made_once_and_go_with_it() -> None:
+    world = World()
+    template = {"metadata": {"labels": {"app": "db"}}, "spec": {"containers": [{"name": "main"}]}}
+    body = {"metadata": {"name": "s"}, "spec": {"replicas": 2, "template": template, "serviceName": "db"}}
+    stateful_set = world.add(STATEFUL_SET, body)
+    world.run(pods.PLANS[STATEFUL_SET], "s")
+    assert [pod["metadata"]["name"] for pod in world.pods()] == ["s-0", "s-1"]
+    assert stateful_set["status"]["replicas"] == 2
+    stateful_set["spec"]["replicas"] = 1
+    world.run(pods.PLANS[STATEFUL_SET], "s")
+    assert [pod["metadata"]["name"] for pod in world.pods()] == ["s-0"]
+
+
+def test_a_kind_that_runs_through_jobs_makes_them_when_it_is_resumed() -> None:
+    world = World()
+    job_template = {"spec": {"template": {"spec": {"containers": [{"name": "main"}]}}}}
+    groups = [{"name": "workers", "replicas": 2, "template": job_template}]
+    job_set = world.add(JOB_SET, {"metadata": {"name": "js"}, "spec": {"suspend": True, "replicatedJobs": groups}})
+    world.run(pods.PLANS[JOB_SET], "js")
+    assert world.list_json(JOB) == []
+    job_set["spec"]["suspend"] = False
+    world.run(pods.PLANS[JOB_SET], "js")
+    assert sorted(job["metadata"]["name"] for job in world.list_json(JOB)) == ["js-workers-0", "js-workers-1"]
+    for job in world.list_json(JOB):
+        job["status"] = {"succeeded": 1, "conditions": [{"type": "Complete", "status": "True"}]}
+    world.run(pods.PLANS[JOB_SET], "js")
+    assert conditions(job_set["status"])["Completed"] == "True"

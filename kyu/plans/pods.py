@@ -1,0 +1,119 @@
+"""
+Jobs of every kind → the pods and objects that they run through, where no operator makes them.
+
+A kind says which pods or objects it wants, which of those that are there must go, and what its status is
+(kyu/kinds); this plan only compares and writes. batch Jobs, CronJobs, Deployments and ReplicaSets have plans of their
+own, since they have controllers in every cluster. ``PLANS`` is the table of all of them.
+
+Called by: the controller table, embedded mode only. Calls: kinds, plans/pods_*.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
+from typing import TypeAlias
+
+from kyu.api.actions import Action, Create, Delete, Event, Patch, View
+from kyu.api.core import Pod
+from kyu.api.meta import Json, Key, Kind, Ref
+from kyu.kinds import fields, pods, table
+from kyu.kinds.job import JOB
+from kyu.kinds.kind import JobKind, child_ref
+from kyu.plans import pods_cron, pods_job, pods_sets
+
+Plan: TypeAlias = Callable[[View, Key, datetime], list[Action]]
+
+
+def plan(kind: Kind, view: View, key: Key, now: datetime) -> list[Action]:
+    """One object of a kind whose operator we stand in for."""
+    job_kind = table.find_kind(kind)
+    assert job_kind is not None, f"{kind.kind} is in the table of plans and not in that of kinds"
+    obj = view.find_json(kind, key)
+    if obj is None or fields.text_at(obj, ("metadata", "deletionTimestamp")) or is_managed_elsewhere(job_kind, obj):
+        return []
+    uid = fields.text_at(obj, ("metadata", "uid"))
+    if runs_through_children(job_kind):
+        kinds = dict.fromkeys((*CHILD_KINDS, *(child_ref(child).kind for child in job_kind.children_of(obj))))
+        children = [child for child_kind in kinds for child in view.owned_by(child_kind, uid)]
+        patch = job_kind.status_from_children(obj, children, now)
+        writes = child_actions(job_kind, obj, children)
+    else:
+        its_pods = view.owned_by(Pod.KIND, uid)
+        patch = job_kind.status_from_pods(obj, its_pods, now)
+        writes = pod_actions(Ref(kind, key), job_kind, obj, its_pods)
+    # The status first: what it decides (the end, a restart) must stand before pods go.
+    return [*([Patch(Ref(kind, key), {"status": patch}, "status")] if patch else []), *writes]
+
+
+def is_managed_elsewhere(job_kind: JobKind, obj: Json) -> bool:
+    path = job_kind.managed_by_path
+    return path is not None and fields.text_at(obj, path) not in ("", job_kind.own_manager)
+
+
+def runs_through_children(job_kind: JobKind) -> bool:
+    return type(job_kind).children_of is not JobKind.children_of
+
+
+def pod_actions(ref: Ref, job_kind: JobKind, obj: Json, its_pods: Sequence[Json]) -> list[Action]:
+    pod_by_name = {fields.text_at(pod, ("metadata", "name")): pod for pod in its_pods}
+    uid = fields.text_at(obj, ("metadata", "uid"))
+    result: list[Action] = []
+    for name in job_kind.surplus_pods(obj, its_pods):
+        pod = pod_by_name[name]
+        if not fields.text_at(pod, ("metadata", "deletionTimestamp")):
+            pod_ref = Ref(Pod.KIND, Key(ref.key.namespace, name))
+            result.append(Delete(pod_ref, fields.text_at(pod, ("metadata", "uid"))))
+            result.append(Event(ref, "Normal", "SuccessfulDelete", f"Deleted pod: {name}", uid))
+    for blueprint in wanted_pods(job_kind, obj):
+        # A pod of this name that is on its way out is waited for.
+        if blueprint.name not in pod_by_name:
+            result.append(Create(Pod.KIND, blueprint.to_pod(obj)))
+            result.append(Event(ref, "Normal", "SuccessfulCreate", f"Created pod: {blueprint.name}", uid))
+    return result
+
+
+def wanted_pods(job_kind: JobKind, obj: Json) -> Sequence[pods.Blueprint]:
+    """Kinds that are queued through their pods always have them: each pod is held by its own gate."""
+    if job_kind.finished(obj) is not None:
+        return ()
+    if job_kind.is_suspended(obj) and job_kind.queued_as != "its pods":
+        return ()
+    return job_kind.pods_of(obj, pods.loopback_address)
+
+
+def child_actions(job_kind: JobKind, obj: Json, children: Sequence[Json]) -> list[Action]:
+    present = {child_ref(child): child for child in children}
+    doomed = [
+        (ref, present[ref]["metadata"].get("uid", ""))
+        for ref in job_kind.surplus_children(obj, children)
+        if not present[ref]["metadata"].get("deletionTimestamp")
+    ]
+    missing = [child for child in job_kind.children_of(obj) if child_ref(child) not in present]
+    return [*(Delete(ref, uid) for ref, uid in doomed), *(Create(child_ref(child).kind, child) for child in missing)]
+
+
+# What a kind may run through: other kinds of jobs, and the usual sets.
+CHILD_KINDS: tuple[Kind, ...] = (
+    *(job_kind.kind for job_kind in table.KINDS),
+    pods_sets.REPLICA_SET,
+)
+
+# These have plans of their own; plain pods need none.
+OWN_PLANS: dict[Kind, Plan] = {
+    JOB: pods_job.plan,
+    pods_cron.CRON_JOB: pods_cron.plan,
+    pods_sets.DEPLOYMENT: pods_sets.plan_deployment,
+    pods_sets.REPLICA_SET: pods_sets.plan_replica_set,
+}
+
+# The plan of each kind that has pods in embedded mode.
+PLANS: dict[Kind, Plan] = {
+    **OWN_PLANS,
+    **{
+        job_kind.kind: partial(plan, job_kind.kind)
+        for job_kind in table.KINDS
+        if job_kind.kind not in OWN_PLANS and job_kind.kind != Pod.KIND
+    },
+}
