@@ -7,6 +7,8 @@ Kubernetes: plugin/pkg/admission/{priority,defaulttolerationseconds,namespace/li
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kyu.api.meta import Json
 from kyu.server import builtin_pods, errors, forms, rbac
 from kyu.server.namespaces import Lifecycle
@@ -21,6 +23,8 @@ class Admission:
         self._store = store
         self._authorizer = authorizer
         self._lifecycle = lifecycle
+        # What controllers in the same process want to see first, in place of webhooks: they may change it, or raise.
+        self.further: Callable[[Attempt], None] = lambda attempt: None
 
     def admit(self, attempt: Attempt) -> None:
         self._lifecycle.admit(attempt)
@@ -32,6 +36,7 @@ class Admission:
             else:
                 builtin_pods.add_tolerations(attempt.new["spec"])
         self._check_assignment(attempt)
+        self.further(attempt)
 
     # What builtin_pods.py asks of the cluster.
 
