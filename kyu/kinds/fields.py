@@ -20,7 +20,7 @@ def value_at(obj: Json, path: Path) -> object:
     """What stands at the path, or None where any part of it is missing."""
     value: object = obj
     for step in path:
-        if isinstance(value, dict):
+        if type(value) is dict:
             value = value.get(step)
         elif isinstance(value, list) and isinstance(step, int) and step < len(value):
             value = value[step]

@@ -18,7 +18,8 @@ from kyu.kinds.kind import Context, JobKind
 from kyu.workflows import roles
 from kyu.workflows.queueconfig import QueueConfig
 from kyu.workflows.settings import Refusal, Setting
-from kyu.workflows.task import Task, application_id, queue_path, safe_name, type_of
+from kyu.workflows.submission import Submission
+from kyu.workflows.task import queue_path, safe_name
 
 DEFAULT_QUEUE = "{organization}.{type}"
 OBJECT_LABELS: fields.Path = ("metadata", "labels")
@@ -39,61 +40,62 @@ class KueuePlugin:
         self.config = config
         self.frameworks = frozenset(frameworks)
 
-    def set_scheduler_name(self, obj: Json) -> list[Setting] | Refusal:
+    def set_scheduler_name(self, job: Submission) -> list[Setting] | Refusal:
         return []
 
-    def create_labels(self, task: Task, obj: Json) -> list[Setting] | Refusal:
-        found = self.known_kind(obj)
+    def create_labels(self, job: Submission) -> list[Setting] | Refusal:
+        found = self.known_kind(job.object)
         if isinstance(found, Refusal):
             return found
-        queue, why = self.queue(task, obj), "the LocalQueue of this organisation and type of job"
+        queue, why = self.queue(job), "the LocalQueue of this organisation and type of job"
         if isinstance(queue, Refusal):
             return queue
         if found is not None:
-            place = LABELS_OF_JOBS.get(str(obj.get("kind")), OBJECT_LABELS)
+            place = LABELS_OF_JOBS.get(job.kind, OBJECT_LABELS)
             return [Setting(place, metadata.QUEUE_NAME, queue, why)]
-        pods = roles.roles_of(obj)
+        pods = job.roles
         if isinstance(pods, Refusal):
             return pods
         return [Setting(role.labels, metadata.QUEUE_NAME, queue, f"{why}, on each pod") for role in pods]
 
-    def create_group_labels(self, task: Task, obj: Json) -> list[Setting] | Refusal:
-        found = self.known_kind(obj)
+    def create_group_labels(self, job: Submission) -> list[Setting] | Refusal:
+        found = self.known_kind(job.object)
         if isinstance(found, Refusal):
             return found
         if found is None:
-            pods = roles.roles_of(obj)
-            return pods if isinstance(pods, Refusal) else self.group(task, obj, pods)
-        if obj.get("kind") != "Pod" or task.array_size == 1:
-            return self.refusal_of_kueue(found, task, obj) or []
-        if metadata.labels_of(obj).get("spark-role") == "driver":
+            pods = job.roles
+            return pods if isinstance(pods, Refusal) else self.group(job, pods)
+        if job.kind != "Pod" or job.task.array_size == 1:
+            return self.refusal_of_kueue(found, job) or []
+        if metadata.labels_of(job.object).get("spark-role") == "driver":
             return Refusal(
                 "a Spark driver in a pod group waits for executors that only the running driver makes: a deadlock",
                 "submit a SparkApplication, or the driver alone",
             )
         place = (OBJECT_LABELS, OBJECT_ANNOTATIONS)
-        return group_settings(*place, application_id(task, type_of(task, obj)), task.array_size)
+        return group_settings(*place, job.application_id, job.task.array_size)
 
-    def get_group_labels(self, task: Task, obj: Json) -> tuple[dict[str, str], dict[str, str]]:
-        return on_object([self.create_labels(task, obj), self.create_group_labels(task, obj)])
+    def get_group_labels(self, job: Submission) -> tuple[dict[str, str], dict[str, str]]:
+        return on_object([self.create_labels(job), self.create_group_labels(job)])
 
-    def notes(self, task: Task, obj: Json) -> list[str]:
+    def notes(self, job: Submission) -> list[str]:
         notes = []
-        kind = table.find(obj)
+        kind = table.find(job.object)
         if kind is not None and kind.framework in OFF_BY_DEFAULT:
             notes.append(f"Kueue needs {kind.framework} in integrations.frameworks, which is off by default")
-        settings = self.config.settings(type_of(task, obj))
+        settings = self.config.settings(job.type)
         if str(settings.gang):
             notes.append("gangscheduling has no meaning for Kueue, which admits all pods of a job at once")
         if settings.allow_preemption is not None:
             notes.append("allow-preemption has no meaning for Kueue: the ClusterQueue says who may be preempted")
         return notes
 
-    def queue(self, task: Task, obj: Json) -> str | Refusal:
-        type_ = self.config.settings(type_of(task, obj)).type
-        name = queue_path(self.config.queue_template(type_, DEFAULT_QUEUE), task, type_)
-        fits = isinstance(name, Refusal) or len(name) <= metadata.MAX_LABEL_VALUE
-        return name if fits else safe_name(name)
+    def queue(self, job: Submission) -> str | Refusal:
+        type_ = self.config.settings(job.type).type
+        name = queue_path(self.config.queue_template(type_, DEFAULT_QUEUE), job.task, type_)
+        if isinstance(name, Refusal) or len(name) <= metadata.MAX_LABEL_VALUE:
+            return name
+        return safe_name(name)
 
     def known_kind(self, obj: Json) -> JobKind | Refusal | None:
         """The kind of the object if Kueue queues it itself."""
@@ -105,12 +107,12 @@ class KueuePlugin:
             "add it to integrations.frameworks in Kueue's configuration",
         )
 
-    def refusal_of_kueue(self, kind: JobKind, task: Task, obj: Json) -> Refusal | None:
+    def refusal_of_kueue(self, kind: JobKind, job: Submission) -> Refusal | None:
         """What Kueue's webhook would say to the labelled object."""
-        queue = self.queue(task, obj)
+        queue = self.queue(job)
         if isinstance(queue, Refusal) or not kind.framework:
             return None
-        labelled = fields.with_value(obj, (*OBJECT_LABELS, metadata.QUEUE_NAME), queue)
+        labelled = fields.with_value(job.object, (*OBJECT_LABELS, metadata.QUEUE_NAME), queue)
         if not kind.is_managed(labelled, Context()):
             return Refusal(
                 f"Kueue would ignore this {kind.kind.kind}: it asks for no pods of its own",
@@ -119,9 +121,9 @@ class KueuePlugin:
         errors = kind.validate(labelled, None, Context())
         return Refusal(f"Kueue would refuse it: {errors[0]}", "change the object accordingly") if errors else None
 
-    def group(self, task: Task, obj: Json, pods: list[roles.Role]) -> list[Setting]:
-        name, total = application_id(task, type_of(task, obj)), sum(role.count for role in pods)
-        return [s for role in pods for s in group_settings(role.labels, role.annotations, name, total)]
+    def group(self, job: Submission, pods: list[roles.Role]) -> list[Setting]:
+        total = sum(role.count for role in pods)
+        return [s for role in pods for s in group_settings(role.labels, role.annotations, job.application_id, total)]
 
 
 def group_settings(labels: fields.Path, annotations: fields.Path, name: str, total: int) -> list[Setting]:

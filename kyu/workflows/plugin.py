@@ -27,6 +27,7 @@ from kyu.api.meta import Json
 from kyu.workflows import kueue, rules, yunikorn
 from kyu.workflows.queueconfig import QueueConfig
 from kyu.workflows.settings import Applied, OnConflict, Refusal, Setting, merge
+from kyu.workflows.submission import Submission
 from kyu.workflows.task import Task
 
 ENTRY_POINTS = "kyu.schedulers"
@@ -37,23 +38,23 @@ class SchedulerPlugin(Protocol):
 
     name: str
 
-    def set_scheduler_name(self, obj: Json) -> list[Setting] | Refusal:
+    def set_scheduler_name(self, job: Submission) -> list[Setting] | Refusal:
         """The name of the scheduler, on every pod; nothing if the usual scheduler places the pods."""
         ...
 
-    def create_labels(self, task: Task, obj: Json) -> list[Setting] | Refusal:
+    def create_labels(self, job: Submission) -> list[Setting] | Refusal:
         """What every job carries: its queue, its user, its application."""
         ...
 
-    def create_group_labels(self, task: Task, obj: Json) -> list[Setting] | Refusal:
+    def create_group_labels(self, job: Submission) -> list[Setting] | Refusal:
         """What makes its pods start together, computed from the object."""
         ...
 
-    def get_group_labels(self, task: Task, obj: Json) -> tuple[dict[str, str], dict[str, str]]:
+    def get_group_labels(self, job: Submission) -> tuple[dict[str, str], dict[str, str]]:
         """Labels and annotations of the object itself, for engines that merge on their own; empty when refused."""
         ...
 
-    def notes(self, task: Task, obj: Json) -> list[str]:
+    def notes(self, job: Submission) -> list[str]:
         """What the user should know, though it is no error."""
         ...
 
@@ -105,21 +106,17 @@ def load(config: QueueConfig) -> SchedulerPlugin:
 
 def render(plugin: SchedulerPlugin, task: Task, obj: object, on_conflict: OnConflict = "error") -> Rendered | Refused:
     """A new object with all that the scheduler needs; the given one is not changed."""
-    body = to_json(obj)
-    answers = (
-        plugin.set_scheduler_name(body),
-        plugin.create_labels(task, body),
-        plugin.create_group_labels(task, body),
-    )
+    job = Submission(task, to_json(obj))
+    answers = (plugin.set_scheduler_name(job), plugin.create_labels(job), plugin.create_group_labels(job))
     refusals = [answer for answer in answers if isinstance(answer, Refusal)]
     if refusals:
         return Refused(tuple(dict.fromkeys(refusals)))
     settings = [setting for answer in answers if not isinstance(answer, Refusal) for setting in answer]
-    result, applied, conflicts = merge(body, settings, on_conflict)
-    faults = conflicts or rules.refusals(plugin.name, result)
+    result, applied, conflicts = merge(job.object, settings, on_conflict)
+    faults = conflicts or rules.refusals(plugin.name, result, (setting.place for setting in settings))
     if faults:
         return Refused(tuple(faults))
-    return Rendered(result, tuple(applied), tuple(plugin.notes(task, body)))
+    return Rendered(result, tuple(applied), tuple(plugin.notes(job)))
 
 
 def to_json(obj: object) -> Json:

@@ -64,10 +64,11 @@ class QueueConfig:
 
     def settings(self, type_: str) -> JobSettings:
         """Of a type that has none, those of ``default``. Where no type is listed, every type stands for itself."""
-        by_type = {job.type: job for job in self.jobs}
-        if type_ in by_type:
-            return by_type[type_]
-        return by_type.get(DEFAULT_TYPE, JobSettings(DEFAULT_TYPE if self.jobs else type_))
+        for wanted in (type_, DEFAULT_TYPE):
+            for job in self.jobs:
+                if job.type == wanted:
+                    return job
+        return JobSettings(DEFAULT_TYPE if self.jobs else type_)
 
     def queue_template(self, type_: str, default: str) -> str:
         return self.settings(type_).queue or self.queue or default

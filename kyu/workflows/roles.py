@@ -11,7 +11,8 @@ Used by: the plugins.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from kyu.api.meta import Json
 from kyu.kinds import fields, ray, spark_application, table
@@ -20,8 +21,7 @@ from kyu.workflows.settings import Refusal
 DASK_GROUP = "kubernetes.dask.org/v1"
 
 
-@dataclass(frozen=True, slots=True)
-class Role:
+class Role(msgspec.Struct, frozen=True):
     """Pods of one shape. ``labels``, ``annotations`` and ``spec`` say where they are written in the object."""
 
     name: str

@@ -9,16 +9,18 @@ Used by: plugin.py. YuniKorn 1.8: admission controller, k8shim cache, core confi
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
+
+import msgspec
 
 from kyu.api import names, quantity
 from kyu.api.meta import Json
 from kyu.kinds import fields, metadata
-from kyu.workflows import roles, yunikorn
+from kyu.workflows import yunikorn
 from kyu.workflows.settings import Refusal
 
 MAX_INT32 = 2**31 - 1
@@ -54,6 +56,9 @@ RULES = (
     Rule("kueue", metadata.POD_GROUP_NAME, ("label",), "DNS subdomain", needs=metadata.POD_GROUP_TOTAL_COUNT),
     Rule("kueue", metadata.POD_GROUP_TOTAL_COUNT, ("annotation",), "positive number", needs=metadata.POD_GROUP_NAME),
 )
+
+
+RULES_OF = {name: [rule for rule in RULES if rule.scheduler == name] for name in ("kueue", "yunikorn")}
 
 
 def label_value(text: str) -> str:
@@ -134,8 +139,8 @@ def task_group(group: dict[str, Any], total: dict[str, int]) -> str:
 
 def decoded(text: str) -> object:
     try:
-        return json.loads(text)
-    except ValueError:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
         return None
 
 
@@ -152,32 +157,41 @@ FORMS: dict[str, Callable[[str], str]] = {
 }
 
 
-def refusals(scheduler: str, obj: Json) -> list[Refusal]:
-    """What the scheduler would refuse or ignore on the object or on its pods."""
-    places = [(fields.json_at(obj, ("metadata", "labels")), fields.json_at(obj, ("metadata", "annotations")))]
-    pods = roles.roles_of(obj)
-    if not isinstance(pods, Refusal):
-        places += [(fields.json_at(obj, role.labels), fields.json_at(obj, role.annotations)) for role in pods]
-    found = [fault for labels, annotations in places for fault in faults(scheduler, labels, annotations)]
+def refusals(scheduler: str, obj: Json, places: Iterable[fields.Path]) -> list[Refusal]:
+    """What the scheduler would refuse or ignore where settings were written: on the object, or on its pods."""
+    holders = dict.fromkeys(place[:-1] for place in places if place[-1] in ("labels", "annotations"))
+    found = []
+    for holder in holders:
+        meta = fields.json_at(obj, holder)
+        found += list(faults(scheduler, meta.get("labels") or {}, meta.get("annotations") or {}))
     return [Refusal(f"{scheduler} would not accept {fault}", "change it") for fault in dict.fromkeys(found)]
 
 
 def faults(scheduler: str, labels: Json, annotations: Json) -> Iterator[str]:
-    for rule in RULES:
-        if rule.scheduler != scheduler:
-            continue
-        for place, values in (("label", labels), ("annotation", annotations)):
+    for rule in RULES_OF.get(scheduler, ()):
+        for place, values, others in (("label", labels, annotations), ("annotation", annotations, labels)):
             value = values.get(rule.key)
             if value is None:
                 continue
             if place not in rule.at:
                 yield f"{rule.key} as {place}: it is read as {' or '.join(rule.at)} only"
-            elif reason := FORMS[rule.form](value):
+            elif reason := judge(rule.form, value):
                 yield f"{rule.key}: {reason}"
-            elif rule.needs and rule.needs not in labels and rule.needs not in annotations:
+            elif rule.needs and rule.needs not in values and rule.needs not in others:
                 yield f"{rule.key} without {rule.needs}"
     name, groups = annotations.get(yunikorn.TASK_GROUP_NAME), annotations.get(yunikorn.TASK_GROUPS)
-    if scheduler == "yunikorn" and name is not None and groups is not None:
-        listed = decoded(groups)
-        if isinstance(listed, list) and name not in [g.get("name") for g in listed if isinstance(g, dict)]:
-            yield f"{yunikorn.TASK_GROUP_NAME} {name!r}: it is not among the task groups"
+    if scheduler == "yunikorn" and name is not None and groups is not None and name not in group_names(groups):
+        yield f"{yunikorn.TASK_GROUP_NAME} {name!r}: it is not among the task groups"
+
+
+@lru_cache(maxsize=1024)
+def judge(form: str, value: str) -> str:
+    """What is wrong with a value; all pods of a job have the same ones, so the answers are kept."""
+    return FORMS[form](value)
+
+
+@lru_cache(maxsize=1024)
+def group_names(text: str) -> frozenset[str]:
+    listed = decoded(text)
+    groups = listed if isinstance(listed, list) else []
+    return frozenset(str(group.get("name")) for group in groups if isinstance(group, dict))

@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+import msgspec
+
 from kyu.api.meta import Json
 from kyu.kinds import fields
 
@@ -20,8 +22,7 @@ OnConflict: TypeAlias = Literal["error", "keep", "replace"]
 Outcome: TypeAlias = Literal["set", "already there", "kept the object's", "replaced the object's"]
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(msgspec.Struct, frozen=True):
     """Write ``value`` under ``key`` of the mapping at ``place``."""
 
     place: fields.Path
@@ -45,8 +46,7 @@ class Refusal:
         return f"{self.reason}; {self.way_out}"
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(msgspec.Struct, frozen=True):
     """A setting, and what became of it. ``present`` is the object's own value, where there was another one."""
 
     setting: Setting
@@ -58,19 +58,27 @@ def merge(obj: Json, settings: Iterable[Setting], on_conflict: OnConflict) -> tu
     """The object with the settings; what was done; and the conflicts that are errors."""
     applied: list[Applied] = []
     refusals: list[Refusal] = []
+    written: dict[fields.Path, Json] = {}
     for setting in settings:
-        present = fields.value_at(obj, (*setting.place, setting.key))
+        place = setting.place
+        values = written.get(place)
+        if values is None:
+            values = written[place] = dict(fields.json_at(obj, place))
+        present = values.get(setting.key)
         if present == setting.value:
             applied.append(Applied(setting, "already there"))
-        elif present in (None, ""):
-            obj = fields.with_value(obj, (*setting.place, setting.key), setting.value)
+        elif present is None or present == "":
+            values[setting.key] = setting.value
             applied.append(Applied(setting, "set"))
         elif on_conflict == "keep":
             applied.append(Applied(setting, "kept the object's", str(present)))
         elif on_conflict == "replace":
-            obj = fields.with_value(obj, (*setting.place, setting.key), setting.value)
+            values[setting.key] = setting.value
             applied.append(Applied(setting, "replaced the object's", str(present)))
         else:
             both = f"is {str(present)!r} in the object and should be {setting.value!r} ({setting.why})"
             refusals.append(Refusal(f"{setting.where} {both}", "remove it from the object, or choose which to keep"))
+    # A place may lie inside another, such as the labels of a role inside its fields: the outer one goes first.
+    for place in sorted(written, key=len):
+        obj = fields.with_value(obj, place, written[place])
     return obj, applied, refusals

@@ -13,8 +13,8 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 
-from kyu.api.meta import Json
 from kyu.workflows.settings import Refusal
 
 MAX_LABEL = 63
@@ -69,10 +69,7 @@ class Task:
     array_size: int = 1
 
 
-def type_of(task: Task, obj: Json) -> str:
-    return task.type or TYPE_OF_KIND.get(str(obj.get("kind")), DEFAULT_TYPE)
-
-
+@lru_cache(maxsize=4096)
 def safe_name(text: str, limit: int = MAX_LABEL) -> str:
     """A name of lower-case letters, digits and dashes; equal only for equal texts."""
     if len(text) <= limit and _GOOD.fullmatch(text) and not _HASHED.fullmatch(text):
@@ -89,13 +86,12 @@ def application_id(task: Task, type_: str) -> str:
 
 def queue_path(template: str, task: Task, type_: str) -> str | Refusal:
     """The template of a queue's name with the names filled in, each made safe so that none can leave its place."""
-    given = {
-        "organization": task.organization,
-        "project": task.project,
-        "domain": task.domain,
-        "user": task.user,
-        "type": type_,
-    }
+    return fill(template, task.organization, task.project, task.domain, task.user, type_)
+
+
+@lru_cache(maxsize=4096)
+def fill(template: str, organization: str, project: str, domain: str, user: str, type_: str) -> str | Refusal:
+    given = {"organization": organization, "project": project, "domain": domain, "user": user, "type": type_}
     missing = [name for name, value in given.items() if not value and f"{{{name}}}" in template]
     if missing:
         return Refusal(f"the queue is made by {template!r}, and no {missing[0]} is given", f"say the {missing[0]}")

@@ -10,17 +10,20 @@ YuniKorn: docs on labels and annotations, gang scheduling, user and group resolu
 
 from __future__ import annotations
 
-import json
 import re
+from functools import lru_cache
+
+import msgspec
 
 from kyu.api.meta import Json
-from kyu.api.quantity import Quantity, QuantityError
+from kyu.api.quantity import Format, Quantity, QuantityError
 from kyu.kinds import fields, metadata, requests
 from kyu.workflows import roles
 from kyu.workflows.kueue import OBJECT_ANNOTATIONS, OBJECT_LABELS, on_object
 from kyu.workflows.queueconfig import QueueConfig
 from kyu.workflows.settings import Refusal, Setting
-from kyu.workflows.task import Task, application_id, queue_path, safe_name, type_of
+from kyu.workflows.submission import Submission
+from kyu.workflows.task import Task, queue_path, safe_name
 
 PREFIX = "yunikorn.apache.org/"
 APP_ID = PREFIX + "app-id"
@@ -47,48 +50,32 @@ class YuniKornPlugin:
     def __init__(self, config: QueueConfig) -> None:
         self.config = config
 
-    def set_scheduler_name(self, obj: Json) -> list[Setting] | Refusal:
-        pods = roles.roles_of(obj)
+    def set_scheduler_name(self, job: Submission) -> list[Setting] | Refusal:
+        pods = job.roles
         if isinstance(pods, Refusal):
             return pods
         why = "YuniKorn places the pods that name it"
         return [Setting(role.spec, "schedulerName", SCHEDULER_NAME, why) for role in pods]
 
-    def create_labels(self, task: Task, obj: Json) -> list[Setting] | Refusal:
-        pods = roles.roles_of(obj)
+    def create_labels(self, job: Submission) -> list[Setting] | Refusal:
+        pods = job.roles
         if isinstance(pods, Refusal):
             return pods
-        queue = self.queue(task, obj)
+        queue = self.queue(job)
         if isinstance(queue, Refusal):
             return queue
-        if problem := user_problem(task):
+        if problem := user_problem(job.task):
             return problem
         places = [(OBJECT_LABELS, OBJECT_ANNOTATIONS), *((role.labels, role.annotations) for role in pods)]
-        return [s for place in dict.fromkeys(places) for s in self.label_settings(task, obj, queue, *place)]
+        return [s for place in dict.fromkeys(places) for s in label_settings(job, queue, *place)]
 
-    def label_settings(
-        self, task: Task, obj: Json, queue: str, label_path: fields.Path, annotation_path: fields.Path
-    ) -> list[Setting]:
-        """What stands on the object and on every pod."""
-        application = application_id(task, type_of(task, obj))
-        # A label holds 63 characters. YuniKorn reads the same key as an annotation, which has no such limit.
-        queue_at = label_path if len(queue) <= metadata.MAX_LABEL_VALUE else annotation_path
-        settings = [
-            Setting(label_path, APP_ID, application, "one application per execution, the same over retries"),
-            Setting(queue_at, QUEUE, queue, "the queue of this organisation and type of job"),
-        ]
-        if task.user:
-            info = json.dumps({"user": task.user, "groups": list(task.groups)}, separators=(",", ":"))
-            settings.append(Setting(annotation_path, USER_INFO, info, "who submits, for limits and access rules"))
-        return settings
-
-    def create_group_labels(self, task: Task, obj: Json) -> list[Setting] | Refusal:
-        pods = roles.roles_of(obj)
+    def create_group_labels(self, job: Submission) -> list[Setting] | Refusal:
+        pods = job.roles
         if isinstance(pods, Refusal):
             return pods
-        if refusal := other_gang(obj):
+        if refusal := other_gang(job.object):
             return refusal
-        gang = [(role, count) for role in pods if (count := member_count(role, task, obj)) > 0]
+        gang = [(role, count) for role in pods if (count := member_count(role, job)) > 0]
         if not gang:
             return Refusal("the job has no pods, so there is nothing to schedule", "give it at least one pod")
         groups = []
@@ -97,11 +84,11 @@ class YuniKornPlugin:
             if isinstance(group, Refusal):
                 return group
             groups.append(group)
-        return self.gang_settings(task, obj, gang, json.dumps(groups, separators=(",", ":")))
+        return self.gang_settings(job, gang, msgspec.json.encode(groups).decode())
 
-    def gang_settings(self, task: Task, obj: Json, gang: list[tuple[roles.Role, int]], groups: str) -> list[Setting]:
+    def gang_settings(self, job: Submission, gang: list[tuple[roles.Role, int]], groups: str) -> list[Setting]:
         settings = []
-        own = self.config.settings(type_of(task, obj))
+        own = self.config.settings(job.type)
         for role, _ in gang:
             place = role.annotations
             name = group_name(role)
@@ -116,28 +103,53 @@ class YuniKornPlugin:
                 settings.append(Setting(place, ALLOW_PREEMPTION, value, "allow-preemption of this type of job"))
         return settings
 
-    def get_group_labels(self, task: Task, obj: Json) -> tuple[dict[str, str], dict[str, str]]:
-        return on_object([self.create_labels(task, obj), self.create_group_labels(task, obj)])
+    def get_group_labels(self, job: Submission) -> tuple[dict[str, str], dict[str, str]]:
+        return on_object([self.create_labels(job), self.create_group_labels(job)])
 
-    def notes(self, task: Task, obj: Json) -> list[str]:
-        found = roles.roles_of(obj)
+    def notes(self, job: Submission) -> list[str]:
+        found = job.roles
         pods = [] if isinstance(found, Refusal) else found
         notes = [
             f"pods of {role.name} ask for no resources, so their placeholders hold no room"
             for role in pods
-            if role.starts_with_the_others and not requests.pod_requests(role.template)
+            if role.starts_with_the_others and asks_for_nothing(role.template)
         ]
-        shadowed = {key for role in pods for key in SHADOWED_LABELS if key in fields.json_at(obj, role.labels)}
+        shadowed = {key for role in pods for key in SHADOWED_LABELS if key in fields.json_at(job.object, role.labels)}
         notes += [f"YuniKorn ignores the label {key} beside {SHADOWED_LABELS[key]}" for key in sorted(shadowed)]
-        if not task.user:
+        if not job.task.user:
             notes.append("no user is given: YuniKorn takes the one who creates the pods, often an operator")
         return notes
 
-    def queue(self, task: Task, obj: Json) -> str | Refusal:
-        type_ = self.config.settings(type_of(task, obj)).type
-        path = queue_path(self.config.queue_template(type_, DEFAULT_QUEUE), task, type_)
+    def queue(self, job: Submission) -> str | Refusal:
+        type_ = self.config.settings(job.type).type
+        path = queue_path(self.config.queue_template(type_, DEFAULT_QUEUE), job.task, type_)
         # Without the root YuniKorn takes the dots for part of a name.
         return path if isinstance(path, Refusal) or path.startswith("root.") else f"root.{path}"
+
+
+def label_settings(job: Submission, queue: str, label_path: fields.Path, annotation_path: fields.Path) -> list[Setting]:
+    """What stands on the object and on every pod."""
+    # A label holds 63 characters. YuniKorn reads the same key as an annotation, which has no such limit.
+    queue_at = label_path if len(queue) <= metadata.MAX_LABEL_VALUE else annotation_path
+    settings = [
+        Setting(label_path, APP_ID, job.application_id, "one application per execution, the same over retries"),
+        Setting(queue_at, QUEUE, queue, "the queue of this organisation and type of job"),
+    ]
+    if job.task.user:
+        info = user_info(job.task.user, job.task.groups)
+        settings.append(Setting(annotation_path, USER_INFO, info, "who submits, for limits and access rules"))
+    return settings
+
+
+@lru_cache(maxsize=1024)
+def user_info(user: str, groups: tuple[str, ...]) -> str:
+    return msgspec.json.encode({"user": user, "groups": groups}).decode()
+
+
+def asks_for_nothing(template: Json) -> bool:
+    spec = template.get("spec") or {}
+    containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
+    return not any(holder.get("resources") for holder in (spec, *containers))
 
 
 def user_problem(task: Task) -> Refusal | None:
@@ -149,10 +161,10 @@ def user_problem(task: Task) -> Refusal | None:
     return None
 
 
-def member_count(role: roles.Role, task: Task, obj: Json) -> int:
+def member_count(role: roles.Role, job: Submission) -> int:
     if not role.starts_with_the_others:
         return 0
-    return role.count * (task.array_size if obj.get("kind") == "Pod" else 1)
+    return role.count * (job.task.array_size if job.kind == "Pod" else 1)
 
 
 def other_gang(obj: Json) -> Refusal | None:
@@ -189,11 +201,16 @@ def task_group(role: roles.Role, count: int) -> Json | Refusal:
     group: Json = {
         "name": group_name(role),
         "minMember": count,
-        "minResource": {name: str(quantity) for name, quantity in sorted(size.items())},
+        "minResource": {name: text(size[name].nanos, size[name].format) for name in sorted(size)},
     }
     spec = role.template.get("spec") or {}
     group |= {key: spec[key] for key in PLACEMENT if spec.get(key)}
     return group
+
+
+@lru_cache(maxsize=4096)
+def text(nanos: int, form: Format) -> str:
+    return str(Quantity(nanos, form))
 
 
 def size_problem(role: str, size: dict[str, Quantity]) -> Refusal | None:
