@@ -151,30 +151,32 @@ def check_rules(schema: Schema, value: Any, old: Any, path: str, found: list[Fie
 
 def _run(schema: Schema, value: Any, old: Any, path: str, found: list[FieldError]) -> None:
     has_old = old is not MISSING and old is not None
-    plain = _bindings(value, [old] if has_old else [])
-    typed: Json | None = None
+    plain = _activation(value, [old] if has_old else [])
+    typed = None
     for rule in rules_of(schema):
         if rule.needs_old and not has_old:
             continue
-        bindings = plain
+        activation = plain
         if rule.needs_types:
             if typed is None:
-                typed = _bindings(cel_value(schema, value), [cel_value(schema, old)] if has_old else [])
-            bindings = typed
-        result = rule.program.eval(data=bindings)
+                typed = _activation(cel_value(schema, value), [cel_value(schema, old)] if has_old else [])
+            activation = typed
+        result = rule.program.eval(activation)
         if result.type() == cel.Type.ERROR:
             found.append(_failure(rule, value, path, f"rule evaluation error: {result.value()}"))
         elif result.value() is not True:
-            found.append(_failure(rule, value, path, _message(rule, bindings)))
+            found.append(_failure(rule, value, path, _message(rule, activation)))
 
 
-def _bindings(value: Any, before: list[Any]) -> Json:
-    return {"self": value, OLD_VALUES: before, **({"oldSelf": before[0]} if before else {})}
+def _activation(value: Any, before: list[Any]) -> Any:
+    """The variables of a rule. All rules of a node share one: turning JSON to values is the larger part of the work."""
+    data = {"self": value, OLD_VALUES: before, **({"oldSelf": before[0]} if before else {})}
+    return environment().Activation(data)
 
 
-def _message(rule: Rule, bindings: Json) -> str:
+def _message(rule: Rule, activation: Any) -> str:
     if rule.message_program is not None:
-        result = rule.message_program.eval(data=bindings)
+        result = rule.message_program.eval(activation)
         text = result.value() if result.type() == cel.Type.STRING else ""
         if text and text.strip() and "\n" not in text:
             return str(text).strip()
@@ -219,19 +221,21 @@ def cel_value(schema: Schema, value: Any) -> Any:
 
 
 def special_names(schema: Schema) -> frozenset[str]:
-    """The words that a rule must use to reach a value that is not shown as it is; kept with the node."""
+    """The words that a rule must use to reach a value that is not shown as it is; kept with the node.
+
+    ``self`` is the value itself, or an element of it. Seen from the outside that is the name of the field.
+    """
     names: frozenset[str] | None = schema.__dict__.get("special_names")
     if names is None:
-        found: set[str] = set()
-        for name, child in schema.properties.items():
-            inner = special_names(child)
-            found |= {escaped(name), *inner} if _is_special(child) or escaped(name) != name else inner
+        found = {"self"} if _is_special(schema) else set[str]()
         for element in (schema.items, schema.additional):
             if element is not None:
-                # An element has no name of its own: the one that holds it stands for it.
-                found |= special_names(element) | ({"self"} if _is_special(element) else set())
-        if _is_special(schema):
-            found.add("self")
+                found |= special_names(element)
+        for name, child in schema.properties.items():
+            inner = special_names(child)
+            if "self" in inner or escaped(name) != name:
+                found.add(escaped(name))
+            found |= inner - {"self"}
         names = schema.__dict__["special_names"] = frozenset(found)
     return names
 

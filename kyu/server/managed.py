@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 from kyu.api.meta import Json
 from kyu.server import errors, managed_objects, managed_shape
 from kyu.server import managed_sets as sets
-from kyu.server.managed_objects import Changes
+from kyu.server.managed_objects import Changes, ShapeError
 from kyu.server.managed_sets import FieldSet
 from kyu.server.schema_node import Schema
 
@@ -75,18 +75,18 @@ def apply(
     if resets is None:
         resets = resets_of(schema, subresource)
     config = {name: value for name, value in config.items() if name not in resets}
-    refuse_unfit(schema, config, api_version)
+    applied = _owned(_applied_set(schema, config, api_version))
     identity = {name: config.pop(name) for name in UNOWNED if name in config}
     entries = decode(live)
     old = without_managed(live or {})
     if live is not None and not entries:
         entries = [_first_entry(schema, old, api_version, resets, now)]
-    mine = Entry(manager, "Apply", api_version, subresource, "", _owned(managed_objects.applied_set(schema, config)))
+    mine = Entry(manager, "Apply", api_version, subresource, "", applied)
     last = next((entry for entry in entries if entry.identity == mine.identity), None)
     mine.time = last.time if last else ""
     others = [entry for entry in entries if entry is not last]
     new: Json = managed_objects.merge(schema, old, config)
-    if last is not None:
+    if last is not None and last.fields != applied:
         new = managed_objects.remove(schema, new, last.fields, [mine.fields, *(other.fields for other in others)])
     changes = compare(schema, old, new, resets)
     _take(others, changes, force=force)
@@ -150,8 +150,13 @@ def resets_of(schema: Schema, subresource: str) -> frozenset[str]:
     return frozenset(schema.properties) - MAIN_RESETS if subresource == "status" else frozenset()
 
 
-def refuse_unfit(schema: Schema, config: Json, api_version: str) -> None:
-    """500, as Kubernetes has it: an apply cannot even be read where the schema does not fit."""
+def _applied_set(schema: Schema, config: Json, api_version: str) -> FieldSet:
+    """What a configuration sets; 500, as Kubernetes has it, if it cannot even be read by the schema."""
+    if managed_shape.is_surely_fit(schema, config):
+        try:
+            return managed_objects.applied_set(schema, config)
+        except ShapeError:
+            pass
     if found := managed_shape.problems(schema, config):
         metadata = config.get("metadata") or {}
         group_version = api_version if "/" in api_version else f"/{api_version}"
@@ -159,6 +164,7 @@ def refuse_unfit(schema: Schema, config: Json, api_version: str) -> None:
             f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {group_version}, Kind={config.get('kind')}"
         )
         raise errors.internal(f"failed to create typed patch object ({where}): {managed_shape.render(found)}")
+    return managed_objects.applied_set(schema, config)
 
 
 def compare(schema: Schema, old: Json, new: Json, resets: Iterable[str]) -> Changes:

@@ -43,11 +43,11 @@ def element_of(schema: Schema, item: Any) -> str:
         return sets.value_element(item) if not isinstance(item, dict | list) else f"v:{sets.encoded(item)}"
     if not isinstance(item, dict):
         raise ShapeError(f"associative list with keys may not have non-map elements: {item!r}")
-    names = schema.list_map_keys
-    if len(names) > 1:
-        names = tuple(sorted(names))
-    values = tuple(item[name] if name in item else _default_key(schema, name) for name in names)
+    names = schema.sorted_keys
     try:
+        if len(names) == 1 and names[0] in item:
+            return sets.key_element(names[0], item[names[0]])
+        values = tuple(item[name] if name in item else _default_key(schema, name) for name in names)
         return sets.keys_element(names, values)
     except TypeError:
         raise ShapeError(f"the keys of a list item must be scalars: {item!r}") from None
@@ -65,9 +65,12 @@ def applied_set(schema: Schema, value: dict[str, Any]) -> FieldSet:
     """The fields that a configuration sets: its leaves, its list items, its empty maps, and every key of a map."""
     result: FieldSet = {}
     for name, item in value.items():
+        if not isinstance(item, dict | list):
+            result[f"f:{name}"] = LEAF
+            continue
         field = schema.properties.get(name)
         node = _applied_node(field or schema.additional or ANY, item)
-        if field is None or item is None or item == {}:
+        if field is None or item == {}:
             node = {**node, SELF: LEAF} if node else LEAF
         if node is not None:
             result[f"f:{name}"] = node
@@ -84,6 +87,8 @@ def _applied_node(schema: Schema, value: Any) -> FieldSet | None:
     for item in value:
         node = _applied_node(schema.items or ANY, item)
         result[element_of(schema, item)] = {**node, SELF: LEAF} if node else LEAF
+    if len(result) < len(value):
+        raise ShapeError("an item stands twice")
     return result or None
 
 
@@ -96,7 +101,9 @@ def merge(schema: Schema, live: Any, config: Any) -> Any:
     if isinstance(live, dict) and isinstance(config, dict):
         result = dict(live)
         for name, item in config.items():
-            result[name] = merge(child_schema(schema, name), live.get(name), item)
+            if item is None or isinstance(item, dict | list):
+                item = merge(child_schema(schema, name), live.get(name), item)
+            result[name] = item
         return result
     if isinstance(live, list) and isinstance(config, list):
         return _merge_lists(schema, live, config)
@@ -196,15 +203,18 @@ def compare_fields(
     schema: Schema, old: dict[str, Any], new: dict[str, Any], path: tuple[str, ...], changes: Changes,
     ignored: Iterable[str] = (),
 ) -> None:  # fmt: skip
-    """Note the differences between two structs or maps. Parts that are the same object are not looked at."""
+    """Note the differences between two structs or maps."""
     for name, item in new.items():
         if name in ignored:
             continue
+        before = old.get(name, MISSING)
+        if before is item or before == item:
+            continue
         here = (*path, f"f:{name}")
-        if name not in old:
+        if before is MISSING:
             sets.insert(changes.touched, here, all_below(child_schema(schema, name), item))
-        elif old[name] is not item:
-            _compare(child_schema(schema, name), old[name], item, here, changes)
+        else:
+            _compare(child_schema(schema, name), before, item, here, changes)
     for name, item in old.items():
         if name not in new and name not in ignored:
             here = (*path, f"f:{name}")
@@ -216,7 +226,7 @@ def _compare(schema: Schema, old: Any, new: Any, path: tuple[str, ...], changes:
         compare_fields(schema, old, new, path, changes)
     elif isinstance(old, list) and isinstance(new, list) and not is_whole(schema, new):
         _compare_items(schema, old, new, path, changes)
-    elif old != new or isinstance(old, bool) is not isinstance(new, bool):
+    else:
         sets.insert(changes.touched, path)
 
 
@@ -227,7 +237,7 @@ def _compare_items(schema: Schema, old: list[Any], new: list[Any], path: tuple[s
     for element, item in after.items():
         if element not in before:
             sets.insert(changes.touched, (*path, element), all_below(items, item))
-        elif before[element] is not item:
+        elif before[element] != item:
             _compare(items, before[element], item, (*path, element), changes)
     for element, item in before.items():
         if element not in after:

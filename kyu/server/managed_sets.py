@@ -115,13 +115,19 @@ def encoded(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-@lru_cache(maxsize=16384)
+@lru_cache(maxsize=16384, typed=True)
 def keys_element(names: tuple[str, ...], values: tuple[Any, ...]) -> str:
     """The element of a list item; ``names`` must be sorted."""
     return f"k:{encoded(dict(zip(names, values, strict=True)))}"
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=16384, typed=True)
+def key_element(name: str, value: Any) -> str:
+    """The same for the many lists that have one key."""
+    return keys_element((name,), (value,))
+
+
+@lru_cache(maxsize=4096, typed=True)
 def value_element(value: Any) -> str:
     return f"v:{encoded(value)}"
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from kyu.server import managed_sets as sets
+from kyu.server import schema_fast
 from kyu.server.managed_objects import ShapeError, element_of
 from kyu.server.schema_node import Schema
 
@@ -28,6 +29,11 @@ def problems(schema: Schema, value: dict[str, Any]) -> list[str]:
     found: list[str] = []
     _check(schema, value, "", found)
     return found
+
+
+def is_surely_fit(schema: Schema, value: dict[str, Any]) -> bool:
+    """The quick answer; whether an item stands twice in a list it does not know."""
+    return schema_fast.is_certain(schema, schema_fast.fits, value)
 
 
 def render(found: list[str]) -> str:

@@ -16,8 +16,8 @@ from typing import Any, Final
 from kyu.api import errors as fields
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
-from kyu.server import cel, schema_checks
-from kyu.server.schema_fast import Fast
+from kyu.server import cel, schema_checks, schema_fast
+from kyu.server.schema_fast import is_certain
 from kyu.server.schema_node import MISSING, Definitions, Schema
 
 __all__ = ["MISSING", "Definitions", "Schema", "apply_defaults", "prune", "unknown_fields", "validate"]
@@ -28,6 +28,8 @@ TYPE_FIELDS = frozenset({"apiVersion", "kind", "metadata"})
 
 def prune(schema: Schema, obj: Json) -> list[str]:
     """Remove the unknown fields in place; their paths, sorted."""
+    if is_certain(schema, schema_fast.known, obj):
+        return []
     found: list[tuple[str, dict[str, Any], str]] = []
     _collect(schema, obj, "", found, is_resource=True)
     for _, parent, name in found:
@@ -67,6 +69,8 @@ def _collect(
 
 def apply_defaults(schema: Schema, obj: Json) -> None:
     """Fill in what is absent, in place. A null where null is not allowed counts as absent if there is a default."""
+    if is_certain(schema, schema_fast.filled, obj):
+        return
     for name, child in schema.properties.items():
         if name not in TYPE_FIELDS:
             _default_field(child, obj, name)
@@ -110,7 +114,7 @@ NOT_ALL_CHECKED: Final = (
 def validate(schema: Schema, obj: Json, old: Json | None = None) -> list[FieldError]:
     """Everything that is wrong with an object. On an update, what was wrong before and is unchanged passes."""
     found: list[FieldError] = []
-    if not _fast(schema).is_valid(obj):
+    if not is_certain(schema, schema_fast.valid, obj):
         _check_fields(schema, obj, old, found)
     for name, child in schema.properties.items():
         if child.has_list_rules and name in obj and name not in TYPE_FIELDS:
@@ -119,8 +123,14 @@ def validate(schema: Schema, obj: Json, old: Json | None = None) -> list[FieldEr
         if any(error.type in schema_checks.BLOCKING for error in found):
             found.append(fields.invalid("<nil>", None, NOT_ALL_CHECKED))
         else:
-            cel.check_rules(schema, obj, MISSING if old is None else old, "", found)
+            cel.check_rules(schema, _seen_by_rules(obj), MISSING if old is None else _seen_by_rules(old), "", found)
     return found
+
+
+def _seen_by_rules(obj: Json) -> Json:
+    """Of the metadata rules see only the name."""
+    metadata = obj.get("metadata") or {}
+    return {**obj, "metadata": {name: metadata[name] for name in ("name", "generateName") if name in metadata}}
 
 
 def _check_fields(schema: Schema, obj: Json, old: Json | None, found: list[FieldError]) -> None:
@@ -134,14 +144,6 @@ def _check_fields(schema: Schema, obj: Json, old: Json | None, found: list[Field
 
 def _old(old: Json | None, name: str) -> Any:
     return MISSING if old is None else old.get(name, MISSING)
-
-
-def _fast(schema: Schema) -> Fast:
-    """The compiled form of a schema, kept with its root."""
-    compiled: Fast | None = schema.__dict__.get("fast")
-    if compiled is None:
-        compiled = schema.__dict__["fast"] = Fast(schema)
-    return compiled
 
 
 def _replaces_null(schema: Schema) -> bool:

@@ -31,7 +31,7 @@ FORMATS: Final = frozenset({"date-time", "date", "email", "hostname", "ipv4", "i
 
 
 def check(schema: Schema, value: Any, old: Any, path: str, found: list[FieldError]) -> None:
-    if old is not MISSING and same(value, old):
+    if old is not MISSING and value == old:
         return
     if not _check_type(schema, value, path, found) or value is None:
         return
@@ -140,7 +140,7 @@ def _check_unique(items: list[Any], path: str, found: list[FieldError]) -> None:
 
 def check_lists(schema: Schema, value: Any, old: Any, path: str, found: list[FieldError]) -> None:
     """The items of a set, and the keys of the items of a list map, must differ."""
-    if not schema.has_list_rules or (old is not MISSING and same(value, old)):
+    if not schema.has_list_rules or (old is not MISSING and value == old):
         return
     if isinstance(value, dict):
         before = old if isinstance(old, dict) else {}

@@ -1,100 +1,168 @@
 """
-The quick answer for the common case: is this object valid at all?
+Quick answers for the common case, in which nothing is wrong and nothing is to be done.
 
-A structural schema is compiled once to a JSON Schema validator that runs outside Python. It only says yes or no. Yes
-ends the check; after a no, schema_checks.py walks the object and finds the words. Both must agree on what is valid, so
-the compiled form is never more lenient; where a schema cannot be compiled, everything is walked.
+A structural schema is compiled, once per question, to a JSON Schema validator that runs outside Python: is the object
+valid, are all its fields known, are all its defaults there? Only a yes counts. After a no, Python walks the object,
+finds the words and does the work. So a compiled form may be too strict, never too lenient; where a schema cannot be
+compiled, everything is walked.
 
-Called by: schema.py. The only file that imports jsonschema_rs.
+Called by: schema.py, managed_shape.py, schema_checks.py. The only file that imports jsonschema_rs.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import jsonschema_rs
 
 from kyu.api.meta import Json
-from kyu.server.schema_node import Schema
+from kyu.server.schema_node import MISSING, Schema
+
+Compiler: TypeAlias = Callable[[Schema, bool], Json]
 
 # Keywords that mean the same in both worlds.
 SAME: Final = (
     "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "pattern",
     "minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties", "required", "format",
 )  # fmt: skip
-TYPED_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata"})
+TYPE_FIELDS: Final = frozenset({"apiVersion", "kind", "metadata"})
+LOOK_CLOSER: Final[Json] = {"not": {}}
+POSIX: Final = {"alpha": "a-zA-Z", "digit": "0-9", "alnum": "a-zA-Z0-9", "lower": "a-z", "upper": "A-Z", "word": r"\w"}
+MAX_DEPTH: Final = 100
 
 
-class Fast:
-    """One compiled schema."""
-
-    def __init__(self, schema: Schema) -> None:
-        try:
-            options = jsonschema_rs.RegexOptions()
-            self._validator = jsonschema_rs.Draft4Validator(
-                compiled(schema, is_root=True), validate_formats=True, pattern_options=options
-            )
-        except (ValueError, jsonschema_rs.ValidationError):
-            self._validator = None
-
-    def is_valid(self, obj: Json) -> bool:
-        """True is certain; False may only mean that one must look closer."""
-        if self._validator is None:
-            return False
-        try:
-            return bool(self._validator.is_valid(obj))
-        except ValueError:
-            return False
+class TooDeep(Exception):
+    """A recursive schema: it is always walked."""
 
 
-def compiled(schema: Schema, *, is_root: bool = False) -> Json:
-    """The same rules as a plain JSON Schema. The metadata of the object itself is checked elsewhere."""
+def is_certain(schema: Schema, question: Compiler, obj: Any) -> bool:
+    """Whether the answer to a question about an object is surely yes. Validators are kept with the schema."""
+    key = f"fast:{question.__name__}"
+    known = schema.__dict__
+    if key not in known:
+        known[key] = _validator(schema, question)
+    validator = known[key]
+    try:
+        return validator is not None and bool(validator.is_valid(obj))
+    except ValueError:
+        return False
+
+
+def _validator(schema: Schema, question: Compiler) -> Any:
+    try:
+        options = jsonschema_rs.RegexOptions()
+        return jsonschema_rs.Draft4Validator(question(schema, True), validate_formats=True, pattern_options=options)
+    except (ValueError, jsonschema_rs.ValidationError, TooDeep, RecursionError):
+        return None
+
+
+def valid(schema: Schema, is_root: bool) -> Json:
+    """Does the object obey every rule of its schema? Its metadata is checked elsewhere."""
     raw = schema.raw
     result: Json = {key: raw[key] for key in SAME if key in raw}
-    if schema.is_int_or_string:
-        result["type"] = ["integer", "string"]
-    elif schema.type:
-        result["type"] = schema.type
+    if "pattern" in raw and _rust_pattern(raw["pattern"]) is None:
+        return LOOK_CLOSER
+    types = ["integer", "string"] if schema.is_int_or_string else [schema.type] if schema.type else []
+    if types:
+        result["type"] = [*types, "null"] if schema.nullable else types
     if schema.type == "integer" and schema.format == "int32":
         result.setdefault("minimum", -(2**31))
         result.setdefault("maximum", 2**31 - 1)
-    if schema.nullable and "type" in result:
-        types = result["type"] if isinstance(result["type"], list) else [result["type"]]
-        result["type"] = [*types, "null"]
     if "enum" in raw:
         result["enum"] = [*raw["enum"], None] if schema.nullable else raw["enum"]
     for key in ("allOf", "anyOf", "oneOf"):
         if key in raw:
-            result[key] = [compiled(Schema(part, schema.definitions)) for part in raw[key]]
+            result[key] = [valid(Schema(part, schema.definitions), False) for part in raw[key]]
     if "not" in raw:
-        result["not"] = compiled(Schema(raw["not"], schema.definitions))
-    properties = {name: child for name, child in schema.properties.items() if not (is_root and name in TYPED_FIELDS)}
-    if properties:
-        result["properties"] = {name: compiled(child) for name, child in properties.items()}
+        result["not"] = valid(Schema(raw["not"], schema.definitions), False)
+    return _with_children(result, schema, is_root, valid)
+
+
+def known(schema: Schema, is_root: bool) -> Json:
+    """Is every field in the schema?"""
+    result: Json = {}
+    if not schema.preserves_unknown and schema.additional is None:
+        result["additionalProperties"] = False
+    result = _with_children(result, schema, is_root, known)
+    if is_root or schema.is_embedded:
+        result["properties"] = {**result.get("properties", {}), **{name: {} for name in TYPE_FIELDS}}
+    return result
+
+
+def filled(schema: Schema, is_root: bool) -> Json:
+    """Is every field there that has a default? Parts of the schema without defaults are not looked at."""
+    if not schema.has_defaults:
+        return {}
+    result: Json = {}
+    if not schema.nullable and schema.default is not MISSING:
+        result["not"] = {"type": "null"}
+    properties = {name: child for name, child in schema.properties.items() if not (is_root and name in TYPE_FIELDS)}
+    if required := [name for name, child in properties.items() if child.default is not MISSING]:
+        result["required"] = required
+    return _with_children(result, schema, is_root, filled)
+
+
+def fits(schema: Schema, is_root: bool, depth: int = 0) -> Json:
+    """Could the object be a part of a whole one: known fields and right types, whatever else is missing?"""
+    if depth > MAX_DEPTH:
+        raise TooDeep(schema.name)
+    types = {"integer": ["number"], "number": ["number"]}.get(schema.type, [schema.type] if schema.type else [])
+    result: Json = {"type": [*types, "null"]} if types else {}
+    if schema.properties:
+        result["properties"] = {name: fits(child, False, depth + 1) for name, child in schema.properties.items()}
     if schema.additional is not None:
-        result["additionalProperties"] = compiled(schema.additional)
+        result["additionalProperties"] = fits(schema.additional, False, depth + 1)
+    elif schema.properties and not schema.preserves_unknown:
+        result["additionalProperties"] = False
     if schema.items is not None:
-        result["items"] = compiled(schema.items)
+        result["items"] = fits(schema.items, False, depth + 1)
+    return result
+
+
+def _with_children(result: Json, schema: Schema, is_root: bool, question: Compiler) -> Json:
+    properties = {name: child for name, child in schema.properties.items() if not (is_root and name in TYPE_FIELDS)}
+    if properties:
+        result["properties"] = {name: question(child, False) for name, child in properties.items()}
+    if schema.additional is not None:
+        result["additionalProperties"] = question(schema.additional, False)
+    if schema.items is not None:
+        result["items"] = question(schema.items, False)
     return result
 
 
 @lru_cache(maxsize=4096)
-def _pattern(pattern: str) -> Any:
+def _rust_pattern(pattern: str) -> Any:
     try:
         return jsonschema_rs.Draft4Validator({"pattern": pattern}, pattern_options=jsonschema_rs.RegexOptions())
     except (ValueError, jsonschema_rs.ValidationError):
         return None
 
 
+@lru_cache(maxsize=4096)
+def _python_pattern(pattern: str) -> re.Pattern[str] | None:
+    """For the few forms of Go that the other engine does not read: flags inside, classes by name, the very end."""
+    flags = "".join(re.findall(r"\(\?([imsU]+)\)", pattern)).replace("U", "")
+    plain = re.sub(r"\(\?[imsU]+\)", "", pattern).replace(r"\z", r"\Z")
+    plain = re.sub(r"\[:(\w+):\]", lambda match: POSIX.get(match[1], match[0]), plain)
+    try:
+        return re.compile(f"(?{flags})(?:{plain})" if flags else plain)
+    except re.error:
+        return None
+
+
 def matches(pattern: str, text: str) -> bool:
-    """Whether a user's pattern is found in a text, in linear time. A pattern that cannot be read matches everything."""
-    validator = _pattern(pattern)
-    return validator is None or bool(validator.is_valid(text))
+    """Whether a pattern is found in a text. A pattern that cannot be read was refused with the definition."""
+    if (validator := _rust_pattern(pattern)) is not None:
+        return bool(validator.is_valid(text))
+    compiled = _python_pattern(pattern)
+    return compiled is None or compiled.search(text) is not None
 
 
 def is_pattern(pattern: str) -> bool:
-    return _pattern(pattern) is not None
+    return _rust_pattern(pattern) is not None or _python_pattern(pattern) is not None
 
 
 @lru_cache(maxsize=64)

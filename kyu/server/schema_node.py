@@ -96,9 +96,9 @@ class Schema:
         return self.definitions.shapes.get(self.name, NOTHING)
 
     @cached_property
-    def is_leaf(self) -> bool:
-        """Nobody can own or merge a part of such a value: it is a scalar, or of unknown form."""
-        return not (self.properties or self.additional is not None or self.items is not None)
+    def sorted_keys(self) -> tuple[str, ...]:
+        """The keys of a list map in the order in which sets of fields name them."""
+        return tuple(sorted(self.list_map_keys))
 
     @cached_property
     def has_defaults(self) -> bool:
