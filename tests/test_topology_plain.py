@@ -291,7 +291,7 @@ def questions(draw: st.DrawFn) -> Question:
     return Question(count, draw(st.integers(1, 2)), leader, reach, level, layers)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(clusters(liked=False) | clusters(liked=True), questions())
 def test_one_placement(hosts: list[Host], question: Question) -> None:
     free = {host.path: host.cpu for host in hosts}
@@ -299,7 +299,7 @@ def test_one_placement(hosts: list[Host], question: Question) -> None:
     assert ask(build(hosts), question) == wanted
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(clusters(liked=False) | clusters(liked=True), st.lists(st.tuples(questions(), st.integers(0, 5)), max_size=20))
 def test_placements_while_workloads_come_and_go(hosts: list[Host], events: list[tuple[Question, int]]) -> None:
     """Counts that are kept and brought up to date must equal counts that are made afresh."""
