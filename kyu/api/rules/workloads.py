@@ -58,7 +58,7 @@ def _validate_pod_sets(workload: Workload, gates: FeatureGates) -> Iterator[Fiel
 def _validate_pod_set(pod_set: PodSet, path: str, gates: FeatureGates) -> Iterator[FieldError]:
     if pod_set.min_count is not None and pod_set.min_count > pod_set.count:
         yield invalid(
-            f"{path}.minCount", pod_set.min_count, f"must not be greater than count, which is {pod_set.count}"
+            f"{path}.minCount", pod_set.min_count, f"must not be greater than the count, which is {pod_set.count}"
         )
     metadata = pod_set.template.metadata
     if gates.enabled("WorkloadValidationForPodSetMetadata"):
