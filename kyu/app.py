@@ -27,7 +27,7 @@ from kyu.kube import kubeconfig
 from kyu.kube.client import Client
 from kyu.kube.direct import Direct
 from kyu.lock import Lock
-from kyu.server import auth, bootstrap, tls
+from kyu.server import auth, bootstrap, tls, tokens
 from kyu.server.api import Api
 from kyu.server.database import DatabaseError
 from kyu.server.http import Server
@@ -100,12 +100,15 @@ async def embedded(settings: Settings) -> AsyncIterator[Embedded]:
         host, port = listener.getsockname()[:2]
         address = f"https://{_url_host(host)}:{port}"
         certificate = tls.ensure(data, _reachable(host), tls.now())
+        is_fresh = not (data / "kyu.db").exists()
         try:
             api = Api(data / "kyu.db", clock)
         except DatabaseError as error:
             raise CannotStart(str(error)) from error
         try:
             await bootstrap.ensure(api)
+            if is_fresh and not settings.bare:
+                await bootstrap.create_all(api, bootstrap.local_queues(*machine_size()))
             await ensure_administrator(api, data, address, certificate.authority.read_bytes())
             server = Server(
                 api.handle, api.tokens.authenticate, listener, certificate=certificate.certificate, key=certificate.key
@@ -145,6 +148,12 @@ async def together(*parts: Callable[[], Awaitable[None]]) -> AsyncIterator[None]
 
 async def _as_coroutine(part: Callable[[], Awaitable[None]]) -> None:
     await part()
+
+
+def machine_size() -> tuple[int, int]:
+    """Processors and bytes of memory."""
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return processors, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def clock() -> datetime:
@@ -187,8 +196,8 @@ async def ensure_administrator(api: Api, data: Path, address: str, authority: by
         with contextlib.suppress(kubeconfig.BadKubeconfig):
             token = kubeconfig.load(path).token
     if not token or not api.tokens.knows(token):
-        token = auth.new_token()
-        await bootstrap.put_token(api, auth.token_secret(ADMINISTRATOR, (auth.MASTERS,), token))
+        token = tokens.new_token()
+        await bootstrap.put_token(api, tokens.token_secret(ADMINISTRATOR, (auth.MASTERS,), token))
     _write_private(path, kubeconfig.render(address, authority, ADMINISTRATOR, token))
 
 

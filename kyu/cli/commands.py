@@ -34,6 +34,8 @@ COMMANDS = (
     Command("top", "kyu.cli.top", "batch", "cohorts, quotas, who runs and who waits; live"),
     Command("ctl", "kyu.cli.ctl", "admin", "create, list, stop, resume and delete queues, as kueuectl does"),
     Command("decide", "kyu.cli.decide", "admin", "what the engine would decide on these manifests, without a cluster"),
+    Command("user", "kyu.cli.user", "admin", "users of a local server: their tokens and rights"),
+    Command("backup", "kyu.cli.backup", "admin", "copy the database of a running local server"),
     Command("manifests", "kyu.cli.manifests", "admin", "print or write the CRDs and other generated files"),
     Command("get", "kyu.cli.get", "Kubernetes", "list objects"),
     Command("describe", "kyu.cli.describe", "Kubernetes", "show an object and the events about it"),

@@ -1,52 +1,23 @@
 """
 Who asks: a bearer token to a user.
 
-Tokens are long and random, and only their hash is kept: in Secrets of a type of their own, in a namespace that only
-administrators can read. So users come and go through the API, while the server runs, and are part of a backup.
-
-Called by: server/http.py for each request; kyu/cli/users.py makes the Secrets.
+Called by: server/http.py for each request. The Secrets that say who is let in are described in server/tokens.py.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import secrets
 from collections.abc import Callable
 
-from kyu.api.meta import Json
 from kyu.server import errors
 from kyu.server.exchange import ANONYMOUS, User
 from kyu.server.forms import decode
 from kyu.server.store import Change, Record, Store
+from kyu.server.tokens import NAMESPACE, SECRET_TYPE, read_secret, token_hash
 
 Authenticate = Callable[[str], User]
 
-NAMESPACE = "kyu-system"
-SECRET_TYPE = "kyu.dev/token"
 AUTHENTICATED = "system:authenticated"
 MASTERS = "system:masters"
-
-
-def new_token() -> str:
-    return secrets.token_urlsafe(32)
-
-
-def token_hash(token: str) -> str:
-    # The token has 256 random bits: one round of a plain hash cannot be undone, and salt would add nothing.
-    return hashlib.sha256(token.encode()).hexdigest()
-
-
-def token_secret(user: str, groups: tuple[str, ...], token: str) -> Json:
-    """The Secret that lets the user in."""
-    data = {"user": user, "groups": ",".join(groups), "sha256": token_hash(token)}
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": f"token-{user}", "namespace": NAMESPACE, "labels": {"kyu.dev/user": user}},
-        "type": SECRET_TYPE,
-        "data": {key: base64.b64encode(value.encode()).decode() for key, value in data.items()},
-    }
 
 
 class Tokens:
@@ -85,7 +56,7 @@ class Tokens:
         secret = decode(record.value)
         if secret.get("type") != SECRET_TYPE:
             return
-        data = {key: base64.b64decode(value).decode() for key, value in (secret.get("data") or {}).items()}
+        data = read_secret(secret)
         groups = tuple(group for group in data.get("groups", "").split(",") if group)
         self._hash_by_secret[record.name] = data.get("sha256", "")
         self._users[data.get("sha256", "")] = User(data.get("user", ""), (*groups, AUTHENTICATED), record.uid)

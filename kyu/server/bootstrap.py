@@ -13,13 +13,15 @@ from collections.abc import Iterable
 
 from kyu.api import crds
 from kyu.api.meta import Json, Key
-from kyu.server import auth, errors, rbac
+from kyu.server import auth, errors, rbac, tokens
 from kyu.server.api import INTERNAL, Api
 from kyu.server.options import WriteOptions
 from kyu.server.routes import Target
 
-NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease", auth.NAMESPACE)
+NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease", tokens.NAMESPACE)
 MANAGER = "kyu"
+# Small jobs that ask for next to nothing still take a process each.
+PODS_PER_PROCESSOR = 50
 READ = ["get", "list", "watch"]
 WRITE = ["create", "delete", "deletecollection", "patch", "update"]
 KUEUE = "kueue.x-k8s.io"
@@ -55,6 +57,32 @@ async def create_all(api: Api, objects: Iterable[Json]) -> None:
         body = {key: value for key, value in obj.items() if key not in ("apiVersion", "kind")}
         _create(api, obj["apiVersion"], obj["kind"], body)
     await api.store.flush()
+
+
+def local_queues(processors: int, memory_bytes: int) -> list[Json]:
+    """A flavor, a ClusterQueue of the size of this machine and a LocalQueue to it, all named ``local``."""
+    version, name = f"{KUEUE}/v1beta2", {"name": "local"}
+    quotas = [
+        {"name": "cpu", "nominalQuota": str(processors)},
+        {"name": "memory", "nominalQuota": f"{memory_bytes // 2**20}Mi"},
+        {"name": "pods", "nominalQuota": str(processors * PODS_PER_PROCESSOR)},
+    ]
+    group = {"coveredResources": ["cpu", "memory", "pods"], "flavors": [{"name": "local", "resources": quotas}]}
+    return [
+        {"apiVersion": version, "kind": "ResourceFlavor", "metadata": name, "spec": {}},
+        {
+            "apiVersion": version,
+            "kind": "ClusterQueue",
+            "metadata": name,
+            "spec": {"namespaceSelector": {}, "resourceGroups": [group]},
+        },
+        {
+            "apiVersion": version,
+            "kind": "LocalQueue",
+            "metadata": {**name, "namespace": "default"},
+            "spec": {"clusterQueue": "local"},
+        },
+    ]
 
 
 async def put_token(api: Api, secret: Json) -> None:
