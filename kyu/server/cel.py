@@ -198,8 +198,7 @@ def _failure(rule: Rule, value: Any, path: str, message: str) -> FieldError:
 
 
 def cel_value(schema: Schema, value: Any) -> Any:
-    """
-    A value as rules see it: names that are no identifiers are escaped, whole numbers of type number are doubles.
+    """A value as rules see it: names that are no identifiers are escaped, whole numbers of type number are doubles.
 
     Times stay texts, because the evaluator takes no Python value as a timestamp: a rule says timestamp(self.at).
     """
@@ -241,7 +240,7 @@ def special_names(schema: Schema) -> frozenset[str]:
 
 
 def _is_special(schema: Schema) -> bool:
-    return schema.type == "number" or schema.format in ("date-time", "byte")
+    return schema.type == "number" or schema.format == "byte"
 
 
 @cache
