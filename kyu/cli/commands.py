@@ -41,5 +41,6 @@ COMMANDS = (
     Command("describe", "kyu.cli.describe", "Kubernetes", "show an object and the events about it"),
     Command("apply", "kyu.cli.apply", "Kubernetes", "create or change objects from manifests"),
     Command("delete", "kyu.cli.delete", "Kubernetes", "delete objects"),
+    Command("plugin", "kyu.cli.plugin", "plugins", "label a workflow's jobs for Kueue or YuniKorn"),
     Command("bench", "kyu.cli.bench", "development", "measure the engine, the server or the whole, against a rival"),
 )

@@ -9,7 +9,7 @@ Used by: every kind. Kubernetes: JSON merge patch (RFC 7386).
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from kyu.api.meta import Json
 
@@ -56,16 +56,16 @@ def with_value(obj: Json, path: Path, value: object) -> Json:
     if not path:
         assert isinstance(value, dict), "an object is replaced by an object"
         return value
-    step, rest = path[0], path[1:]
-    if not rest:
-        return {**obj, str(step): value}
-    inner = obj.get(str(step))
-    if isinstance(inner, list):
-        index = rest[0]
-        assert isinstance(index, int), f"a list is entered by position, not by {index!r}"
-        item = value if len(rest) == 1 else with_value(inner[index], rest[1:], value)
-        return {**obj, str(step): [*inner[:index], item, *inner[index + 1 :]]}
-    return {**obj, str(step): with_value(inner if isinstance(inner, dict) else {}, rest, value)}
+    root = dict(obj)
+    node: Any = root
+    steps: tuple[Any, ...] = path
+    for step in steps[:-1]:
+        inner = node[step] if type(node) is list else node.get(step)
+        copied: Any = list(inner) if type(inner) is list else dict(inner) if type(inner) is dict else {}
+        node[step] = copied
+        node = copied
+    node[steps[-1]] = value
+    return root
 
 
 def merge_patch(old: Json, new: Json) -> Json:
