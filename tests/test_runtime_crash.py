@@ -49,10 +49,10 @@ async def run(folder: Path, count: int) -> dict[str, int]:
             if len(exit_code_by_name) == count:
                 done.set()
 
-    runtime = Runtime(str(folder), Machine("node-1"), NoObjects(), tell)
+    runtime = Runtime(str(folder), Machine("node-1"), tell)
     await runtime.open()
     for number in range(count):
-        runtime.start(pod(number, folder))
+        runtime.start(pod(number, folder), NoObjects())
         print(number, flush=True)
         await asyncio.sleep(0)
     await asyncio.wait_for(done.wait(), 60)
@@ -83,11 +83,11 @@ def test_every_pod_runs_exactly_once_whenever_kyu_is_killed(tmp_path: Path) -> N
 
 async def test_a_pod_whose_supervisor_was_killed_fails_and_leaves_no_process(tmp_path: Path) -> None:
     told: asyncio.Queue[Json] = asyncio.Queue()
-    runtime = Runtime(str(tmp_path), Machine("node-1"), NoObjects(), lambda _, status: told.put_nowait(status))
+    runtime = Runtime(str(tmp_path), Machine("node-1"), lambda _, status: told.put_nowait(status))
     await runtime.open()
     sleeper = pod(1, tmp_path)
     sleeper["spec"]["containers"][0]["command"] = ["sleep", "1000"]
-    runtime.start(sleeper)
+    runtime.start(sleeper, NoObjects())
     assert (await told.get())["phase"] == "Running"
     supervisor, container = processes(runtime.folder("u1"))
     os.kill(supervisor.pid, signal.SIGKILL)
@@ -100,9 +100,9 @@ async def test_a_pod_whose_supervisor_was_killed_fails_and_leaves_no_process(tmp
 
 async def test_a_pod_of_an_earlier_boot_is_not_run_again(tmp_path: Path) -> None:
     told: asyncio.Queue[Json] = asyncio.Queue()
-    runtime = Runtime(str(tmp_path), Machine("node-1"), NoObjects(), lambda _, status: told.put_nowait(status))
+    runtime = Runtime(str(tmp_path), Machine("node-1"), lambda _, status: told.put_nowait(status))
     await runtime.open()
-    runtime.start(pod(1, tmp_path))
+    runtime.start(pod(1, tmp_path), NoObjects())
     while (await told.get())["phase"] == "Running":
         pass
     await runtime.close()
@@ -113,11 +113,11 @@ async def test_a_pod_of_an_earlier_boot_is_not_run_again(tmp_path: Path) -> None
     records.write(f"{folder}/{records.PLAN}", plan | {"bootId": "an-earlier-one"})
     os.unlink(f"{folder}/{records.CLAIM}")
     os.unlink(f"{folder}/{records.RECORD}")
-    again = Runtime(str(tmp_path), Machine("node-1"), NoObjects(), lambda _, status: told.put_nowait(status))
+    again = Runtime(str(tmp_path), Machine("node-1"), lambda _, status: told.put_nowait(status))
     await again.open()
     status = await asyncio.wait_for(told.get(), 30)
     assert (status["phase"], status["reason"]) == ("Failed", "NodeRestarted")
-    assert again.start(pod(1, tmp_path)) is None
+    assert again.start(pod(1, tmp_path), NoObjects()) is None
     await again.close()
     assert (tmp_path / "ran").read_text() == "1\n"
 

@@ -96,7 +96,8 @@ def test_env_from_comes_first_and_may_have_a_prefix() -> None:
 def test_the_environment_is_clean(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_OF_KYU", "1")
     env = container_of(plan(pod(hostname="h"), options=Options(environment={"EXTRA": "e"})))["env"]
-    assert set(env) == {"PATH", "HOME", "TMPDIR", "LANG", "HOSTNAME", "EXTRA", "KYU_TERMINATION_LOG"}
+    known = {"PATH", "HOME", "TMPDIR", "LANG", "HOSTNAME", "CUDA_VISIBLE_DEVICES", "KYU_TERMINATION_LOG"}
+    assert set(env) == known | {"EXTRA"}
     assert env["HOSTNAME"] == "h"
 
 
@@ -242,3 +243,20 @@ def test_wishes_without_effect_are_named() -> None:
 )
 def test_quality_of_service(resources: Json, quality: str) -> None:
     assert status.quality_of_service(pod({"resources": resources})["spec"]) == quality
+
+
+def test_the_objects_that_a_pod_reads() -> None:
+    container = {
+        "envFrom": [{"secretRef": {"name": "s1"}}],
+        "env": [
+            {"name": "A", "value": "1"},
+            {"name": "X", "valueFrom": {"configMapKeyRef": {"name": "c1", "key": "k"}}},
+        ],
+    }
+    volumes = [
+        {"name": "a", "secret": {"secretName": "s2"}},
+        {"name": "b", "projected": {"sources": [{"configMap": {"name": "c1"}}, {"configMap": {"name": "c2"}}]}},
+        {"name": "c", "emptyDir": {}},
+    ]
+    found = environment.references(pod(container, volumes=volumes))
+    assert found == [("Secret", "s1"), ("ConfigMap", "c1"), ("Secret", "s2"), ("ConfigMap", "c2")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -32,7 +32,7 @@ class Watched:
     def __init__(self, folder: Path, options: podplan.Options | None = None) -> None:
         self.told: dict[str, list[Json]] = {}
         self._changed = asyncio.Event()
-        self.runtime = Runtime(str(folder), Machine("node-1"), Objects(), self._tell, options)
+        self.runtime = Runtime(str(folder), Machine("node-1"), self._tell, options)
 
     def _tell(self, pod: Json, status: Json) -> None:
         self.told.setdefault(pod["metadata"]["name"], []).append(status)
@@ -47,6 +47,9 @@ class Watched:
                         return status
                 self._changed.clear()
                 await self._changed.wait()
+
+    def start(self, pod: Json) -> podplan.Outcome | None:
+        return self.runtime.start(pod, Objects())
 
     async def over(self, name: str) -> Json:
         return await self.until(name, "Succeeded", "Failed")
@@ -92,7 +95,7 @@ def condition(status: Json, type_: str) -> str:
 
 async def test_a_pod_runs_prints_and_tells_its_exit_code(tmp_path: Path) -> None:
     async with opened(tmp_path) as watched:
-        watched.runtime.start(
+        watched.start(
             pod("a", shell('echo "out $GREETING"; echo err >&2; exit 3', env=[{"name": "GREETING", "value": "hi"}]))
         )
         status = await watched.over("a")
@@ -108,7 +111,7 @@ async def test_a_pod_runs_prints_and_tells_its_exit_code(tmp_path: Path) -> None
 async def test_a_command_that_does_not_exist_fails_the_pod_with_the_reason(tmp_path: Path) -> None:
     async with opened(tmp_path) as watched:
         missing = {"name": "main", "image": "tool:1", "command": ["no-such-command"]}
-        watched.runtime.start(pod("a", missing, restartPolicy="Always"))
+        watched.start(pod("a", missing, restartPolicy="Always"))
         ended = terminated(await watched.over("a"))
         assert ended["exitCode"] == spawn.NOT_FOUND_EXIT_CODE
         assert ended["reason"] == "StartError"
@@ -117,13 +120,13 @@ async def test_a_command_that_does_not_exist_fails_the_pod_with_the_reason(tmp_p
 
 async def test_a_working_directory_that_does_not_exist_is_named(tmp_path: Path) -> None:
     async with opened(tmp_path) as watched:
-        watched.runtime.start(pod("a", shell("true", workingDir="/no/such/folder")))
+        watched.start(pod("a", shell("true", workingDir="/no/such/folder")))
         assert terminated(await watched.over("a"))["message"] == "workingDir /no/such/folder: No such file or directory"
 
 
 async def test_a_pod_without_a_command_fails_at_once(tmp_path: Path) -> None:
     async with opened(tmp_path) as watched:
-        watched.runtime.start(pod("a", {"name": "main", "image": "tool:1"}))
+        watched.start(pod("a", {"name": "main", "image": "tool:1"}))
         assert watched.told["a"][0]["phase"] == "Failed"
         assert "images are not run here" in watched.told["a"][0]["message"]
         assert watched.runtime.uids() == []
@@ -132,7 +135,7 @@ async def test_a_pod_without_a_command_fails_at_once(tmp_path: Path) -> None:
 async def test_a_missing_config_map_keeps_the_pod_waiting(tmp_path: Path) -> None:
     async with opened(tmp_path) as watched:
         wanted = {"env": [{"name": "X", "valueFrom": {"configMapKeyRef": {"name": "absent", "key": "k"}}}]}
-        outcome = watched.runtime.start(pod("a", shell("true", **wanted)))
+        outcome = watched.start(pod("a", shell("true", **wanted)))
         assert isinstance(outcome, podplan.NotYet)
         waiting = watched.told["a"][0]["containerStatuses"][0]["state"]["waiting"]
         assert waiting == {"reason": "CreateContainerConfigError", "message": 'configmap "absent" not found'}
@@ -141,7 +144,7 @@ async def test_a_missing_config_map_keeps_the_pod_waiting(tmp_path: Path) -> Non
 async def test_a_stop_asks_first_and_the_exit_code_is_the_programs_own(tmp_path: Path) -> None:
     async with opened(tmp_path) as watched:
         script = 'trap "echo bye; exit 5" TERM; echo ready; while :; do sleep 0.01; done'
-        watched.runtime.start(pod("a", shell(script)))
+        watched.start(pod("a", shell(script)))
         await watched.until("a", "Running")
         await until_printed(watched, "a", "ready")
         watched.runtime.stop("uid-a", 30)
@@ -152,7 +155,7 @@ async def test_a_stop_asks_first_and_the_exit_code_is_the_programs_own(tmp_path:
 async def test_after_the_grace_period_the_whole_group_is_killed(tmp_path: Path) -> None:
     async with opened(tmp_path) as watched:
         script = 'trap "" TERM; sh -c \'trap "" TERM; echo $$$$; while :; do sleep 1; done\' & wait; wait'
-        watched.runtime.start(pod("a", shell(script)))
+        watched.start(pod("a", shell(script)))
         await watched.until("a", "Running")
         inner = int(await until_printed(watched, "a", "\n"))
         watched.runtime.stop("uid-a", 0.1)
@@ -162,7 +165,7 @@ async def test_after_the_grace_period_the_whole_group_is_killed(tmp_path: Path) 
 
 async def test_processes_that_left_the_session_end_with_the_pod(tmp_path: Path) -> None:
     async with opened(tmp_path) as watched:
-        watched.runtime.start(pod("a", shell("setsid sleep 1000 & echo $!; exit 0")))
+        watched.start(pod("a", shell("setsid sleep 1000 & echo $!; exit 0")))
         assert (await watched.over("a"))["phase"] == "Succeeded"
         assert records.find_start_ticks(int(await watched.text("a"))) is None
 
@@ -181,7 +184,7 @@ async def test_init_containers_then_a_sidecar_beside_two_mains(tmp_path: Path) -
         ]
         volumes = [{"name": "share", "emptyDir": {}}]
         grace = {"terminationGracePeriodSeconds": 1}
-        watched.runtime.start(pod("a", *mains, initContainers=first, volumes=volumes, **grace))
+        watched.start(pod("a", *mains, initContainers=first, volumes=volumes, **grace))
         status = await watched.over("a")
         assert status["phase"] == "Succeeded", status
         assert await watched.text("a") == "first\nsidecar\n"
@@ -201,7 +204,7 @@ async def test_volumes_appear_at_their_mount_paths_and_nowhere_else(tmp_path: Pa
             "cat /etc/kyu-test/conf/color /kyu-test-data/color; test -e /etc/passwd && echo; echo x > /kyu-test-data/f"
             ' && cat "$KYU_VOLUME_WORK/inner/f"; echo no > /etc/kyu-test/conf/color || echo read-only'
         )
-        watched.runtime.start(pod("a", shell(script, volumeMounts=mounts), volumes=volumes))
+        watched.start(pod("a", shell(script, volumeMounts=mounts), volumes=volumes))
         status = await watched.over("a")
         assert status["phase"] == "Succeeded", status
         lines = (await watched.text("a")).splitlines()
@@ -215,7 +218,7 @@ async def test_a_failing_container_is_restarted_and_its_previous_log_is_kept(tmp
     async with opened(tmp_path) as watched:
         first = 'touch again; echo first; echo why > "$KYU_TERMINATION_LOG"; exit 4'
         script = f"test -e again && {{ echo second; exit 0; }}; {first}"
-        watched.runtime.start(pod("a", shell(script), restartPolicy="OnFailure"))
+        watched.start(pod("a", shell(script), restartPolicy="OnFailure"))
         status = await watched.over("a")
         assert status["phase"] == "Succeeded"
         main = status["containerStatuses"][0]
@@ -229,20 +232,20 @@ async def test_a_failing_container_is_restarted_and_its_previous_log_is_kept(tmp
 async def test_the_log_stands_in_for_a_message_on_request(tmp_path: Path) -> None:
     async with opened(tmp_path) as watched:
         policy = {"terminationMessagePolicy": "FallbackToLogsOnError"}
-        watched.runtime.start(pod("a", shell("echo the end is near; exit 1", **policy)))
+        watched.start(pod("a", shell("echo the end is near; exit 1", **policy)))
         assert terminated(await watched.over("a"))["message"] == "the end is near"
 
 
 async def test_the_deadline_of_a_pod(tmp_path: Path) -> None:
     async with opened(tmp_path) as watched:
-        watched.runtime.start(pod("a", shell("sleep 1000"), activeDeadlineSeconds=0))
+        watched.start(pod("a", shell("sleep 1000"), activeDeadlineSeconds=0))
         status = await watched.over("a")
         assert (status["phase"], status["reason"]) == ("Failed", "DeadlineExceeded")
 
 
 async def test_logs_as_kubectl_asks_for_them(tmp_path: Path) -> None:
     async with opened(tmp_path, podplan.Options(log_most_bytes=2000, log_most_files=3)) as watched:
-        watched.runtime.start(pod("a", shell("for i in $(seq 500); do echo line $i; done; printf end")))
+        watched.start(pod("a", shell("for i in $(seq 500); do echo line $i; done; printf end")))
         await watched.over("a")
         assert await watched.text("a", tail_lines=3) == "line 499\nline 500\nend"
         assert await watched.text("a", tail_lines=0) == ""
@@ -261,7 +264,7 @@ async def test_logs_as_kubectl_asks_for_them(tmp_path: Path) -> None:
 async def test_following_a_log_ends_with_the_container(tmp_path: Path) -> None:
     async with opened(tmp_path, podplan.Options(log_most_bytes=100)) as watched:
         script = "for i in $(seq 30); do echo line $i; done; while ! test -e go; do sleep 0.01; done; echo last"
-        watched.runtime.start(pod("a", shell(script)))
+        watched.start(pod("a", shell(script)))
         await watched.until("a", "Running")
         go = Path(watched.runtime.folder("uid-a")) / records.HOME / "go"
         log = logs.find_log(watched.runtime.folder("uid-a"), "a", "main", previous=False)
@@ -274,6 +277,15 @@ async def test_following_a_log_ends_with_the_container(tmp_path: Path) -> None:
         assert text.endswith(b"line 30\nlast\n")
 
 
+@pytest.fixture
+def narrow_umask() -> Iterator[None]:
+    """As the server has it: what it writes is for nobody else."""
+    before = os.umask(0o077)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("narrow_umask")
 async def test_a_user_for_each_namespace(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root")
@@ -283,9 +295,9 @@ async def test_a_user_for_each_namespace(tmp_path: Path) -> None:
         script = 'id -u; touch "$KYU_VOLUME_V/f" "$HOME/g" && echo mine; cat "$HOME/../plan.json" || echo hidden'
         one, two = pod("a", shell(script), **volumes), pod("b", shell("id -u"))
         two["metadata"]["namespace"] = "other"
-        watched.runtime.start(one)
+        watched.start(one)
         await watched.over("a")
-        watched.runtime.start(two)
+        watched.start(two)
         await watched.over("b")
         text = await watched.text("a")
         assert text.splitlines()[0] == "2000000"
@@ -296,19 +308,19 @@ async def test_a_user_for_each_namespace(tmp_path: Path) -> None:
 
 async def test_a_killed_launcher_is_replaced(tmp_path: Path) -> None:
     async with opened(tmp_path) as watched:
-        watched.runtime.start(pod("a", shell("exit 0")))
+        watched.start(pod("a", shell("exit 0")))
         await watched.over("a")
         launcher = watched.runtime._launcher
         assert launcher is not None
         launcher.kill()
         await launcher.wait()
-        watched.runtime.start(pod("b", shell("exit 0")))
+        watched.start(pod("b", shell("exit 0")))
         assert (await watched.over("b"))["phase"] == "Succeeded"
 
 
 async def test_a_removed_pod_leaves_nothing(tmp_path: Path) -> None:
     async with opened(tmp_path) as watched:
-        watched.runtime.start(pod("a", shell("echo hi", volumeMounts=[]), volumes=[{"name": "v", "emptyDir": {}}]))
+        watched.start(pod("a", shell("echo hi", volumeMounts=[]), volumes=[{"name": "v", "emptyDir": {}}]))
         await watched.over("a")
         await watched.runtime.remove("uid-a")
         assert os.listdir(tmp_path / "pods") == []
@@ -333,3 +345,32 @@ async def until_printed(watched: Watched, name: str, text: str) -> str:
             if text in printed:
                 return printed
     raise AssertionError(f"the container ended and printed {printed!r}")
+
+
+async def test_gpus_are_given_to_one_pod_at_a_time(tmp_path: Path) -> None:
+    watched = Watched(tmp_path)
+    watched.runtime = Runtime(str(tmp_path), Machine("node-1", gpus=2), watched._tell)
+    await watched.runtime.open()
+    gpu = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    watched.start(pod("a", shell("echo gpu $CUDA_VISIBLE_DEVICES; sleep 1000", **gpu)))
+    watched.start(pod("b", shell("echo gpu $CUDA_VISIBLE_DEVICES", **gpu)))
+    watched.start(pod("c", shell("echo none $CUDA_VISIBLE_DEVICES")))
+    for name in ("b", "c"):
+        await watched.over(name)
+    assert await until_printed(watched, "a", "\n") == "gpu 0\n"
+    assert await watched.text("b") == "gpu 1\n"
+    assert await watched.text("c") == "none\n"
+    watched.runtime.stop("uid-a", 0)
+    await watched.over("a")
+    watched.start(pod("d", shell("echo gpu $CUDA_VISIBLE_DEVICES", **gpu)))
+    await watched.over("d")
+    assert await watched.text("d") == "gpu 0\n"
+    await watched.runtime.close()
+
+
+async def test_a_pod_that_ran_and_whose_folder_is_gone_is_not_run_again(tmp_path: Path) -> None:
+    async with opened(tmp_path) as watched:
+        wanted = pod("a", shell("true"))
+        wanted["status"] = {"containerStatuses": [{"name": "main", "state": {"running": {}}}]}
+        assert watched.start(wanted) is None
+        assert watched.told["a"][0]["reason"] == "PodFolderLost"

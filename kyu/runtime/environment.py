@@ -13,7 +13,7 @@ import base64
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from kyu.api import quantity
 from kyu.api.meta import Json
@@ -55,6 +55,31 @@ class Facts:
     @property
     def namespace(self) -> str:
         return str(self.pod["metadata"].get("namespace", ""))
+
+
+def references(pod: Json) -> list[tuple[Literal["ConfigMap", "Secret"], str]]:
+    """The objects that the pod reads, each once."""
+    spec = pod["spec"]
+    found: dict[tuple[Literal["ConfigMap", "Secret"], str], None] = {}
+    for container in (*(spec.get("initContainers") or ()), *spec["containers"]):
+        for source in (
+            *(container.get("envFrom") or ()),
+            *(e.get("valueFrom") or {} for e in container.get("env") or ()),
+        ):
+            note(found, source)
+    for volume in spec.get("volumes") or ():
+        for source in (volume, *((volume.get("projected") or {}).get("sources") or ())):
+            note(found, source)
+    return list(found)
+
+
+def note(found: dict[tuple[Literal["ConfigMap", "Secret"], str], None], source: Json) -> None:
+    for key in ("configMapRef", "configMapKeyRef", "configMap"):
+        if source.get(key):
+            found["ConfigMap", source[key].get("name", "")] = None
+    for key in ("secretRef", "secretKeyRef", "secret"):
+        if source.get(key):
+            found["Secret", source[key].get("name") or source[key].get("secretName", "")] = None
 
 
 def resolve(container: Json, facts: Facts, objects: Objects) -> dict[str, str]:

@@ -15,7 +15,9 @@ from kyu.runtime import podplan, records, volumes
 
 
 def make(folder: str, plan: podplan.Plan, place: podplan.Place) -> None:
-    os.mkdir(folder, 0o711)
+    os.mkdir(folder)
+    # Not by mkdir's mode, which the process may have narrowed: containers of other users pass through.
+    os.chmod(folder, 0o711)
     os.mkdir(os.path.join(folder, records.HOME), 0o700)
     for container in plan.document["containers"]:
         if container["mounts"]:
@@ -23,6 +25,8 @@ def make(folder: str, plan: podplan.Plan, place: podplan.Place) -> None:
         if container["messageIsMounted"]:
             os.close(os.open(os.path.join(folder, records.message_file(container["name"])), os.O_CREAT, 0o600))
     if plan.volumes:
+        os.mkdir(os.path.join(folder, records.VOLUMES))
+        os.chmod(os.path.join(folder, records.VOLUMES), 0o711)
         volumes.write(plan.volumes, os.path.join(folder, records.VOLUMES))
     for container in plan.document["containers"]:
         for source, _, _ in container["mounts"]:

@@ -23,6 +23,7 @@ from kyu.runtime.environment import Facts, Objects
 # Run the pod although its mount paths cannot be provided: it finds its volumes by $KYU_VOLUME_<NAME>.
 VOLUME_MOUNTS_ANNOTATION = "kyu.dev/volume-mounts"
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+GPU = "nvidia.com/gpu"
 DEFAULT_MESSAGE_PATH = "/dev/termination-log"
 # Images whose whole purpose is one program that every machine has: with them, args alone are enough.
 ENTRYPOINTS: Mapping[str, tuple[str, ...]] = {"perf-tests/sleep": ("sleep",), "pause": ("sleep", "infinity")}
@@ -57,6 +58,8 @@ class Place:
     # Empty if mounts work, else why not.
     mounts_refused: str = ""
     user: int | None = None
+    # The GPUs of this machine that the pod may use, by number.
+    gpus: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,7 @@ def plan_pod(facts: Facts, objects: Objects, options: Options, place: Place) -> 
         "bootId": place.boot_id,
         "notices": place.notices,
         "user": place.user,
+        "gpus": list(place.gpus),
         "cgroup": os.path.join(place.cgroup_root, meta["uid"]) if place.cgroup_root else "",
         "activeDeadlineSeconds": spec.get("activeDeadlineSeconds"),
         "graceSeconds": 30 if grace is None else grace,
@@ -144,6 +148,8 @@ def plan_container(
         "TMPDIR": "/tmp",
         "LANG": "C.UTF-8",
         "HOSTNAME": facts.pod["spec"].get("hostname") or facts.pod["metadata"]["name"],
+        # Also when there are none: a pod that asked for no GPU must not find one.
+        "CUDA_VISIBLE_DEVICES": ",".join(map(str, container_gpus(container, facts.pod, place))),
         **options.environment,
     }
     return {
@@ -240,6 +246,30 @@ def message_mount(container: Json, message_file: str) -> list[tuple[str, str, bo
     """A path that the user chose is provided; the usual one only by $KYU_TERMINATION_LOG: it costs a namespace."""
     path = container.get("terminationMessagePath") or DEFAULT_MESSAGE_PATH
     return [] if path == DEFAULT_MESSAGE_PATH else [(message_file, path, False)]
+
+
+def wanted_gpus(container: Json) -> int:
+    resources = container.get("resources") or {}
+    wanted = (resources.get("limits") or resources.get("requests") or {}).get(GPU, 0)
+    return quantity.amount(GPU, wanted)
+
+
+def pod_gpus(pod: Json) -> int:
+    """How many GPUs the pod needs: main containers have their own, init containers borrow those."""
+    main = sum(wanted_gpus(container) for container in pod["spec"]["containers"])
+    return max(main, *(wanted_gpus(container) for container, _ in ordered(pod["spec"])))
+
+
+def container_gpus(container: Json, pod: Json, place: Place) -> tuple[int, ...]:
+    """The container's part of the pod's GPUs."""
+    first = 0
+    for other in pod["spec"]["containers"]:
+        if other["name"] == container["name"]:
+            break
+        first += wanted_gpus(other)
+    else:
+        first = 0
+    return place.gpus[first : first + wanted_gpus(container)]
 
 
 def container_limits(container: Json) -> dict[str, str]:

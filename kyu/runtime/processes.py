@@ -45,6 +45,7 @@ class Machine:
     node_name: str
     allocatable: dict[str, str] = field(default_factory=dict)
     address: status.Address = field(default_factory=status.Address)
+    gpus: int = 0
 
 
 @dataclass(slots=True)
@@ -56,6 +57,7 @@ class Entry:
     claimed: bool = False
     over: bool = False
     stopping: bool = False
+    gpus: tuple[int, ...] = ()
     pidfd: int = -1
     status: Json = field(default_factory=dict)
 
@@ -68,18 +70,12 @@ class Runtime:
     """
 
     def __init__(
-        self,
-        folder: str,
-        machine: Machine,
-        objects: Objects,
-        on_status: OnStatus,
-        options: podplan.Options | None = None,
+        self, folder: str, machine: Machine, on_status: OnStatus, options: podplan.Options | None = None
     ) -> None:
         self._folder = os.path.abspath(folder)
         self._pods = os.path.join(self._folder, "pods")
         self._notices = os.path.join(self._folder, records.NOTICES)
         self._machine = machine
-        self._objects = objects
         self._on_status = on_status
         self._options = options or podplan.Options()
         self._entries: dict[str, Entry] = {}
@@ -97,8 +93,9 @@ class Runtime:
 
     async def open(self) -> None:
         """Get ready, and adopt the pods that an earlier Kyu left."""
-        os.makedirs(self._pods, mode=0o711, exist_ok=True)
-        os.chmod(self._folder, 0o711)
+        os.makedirs(self._pods, exist_ok=True)
+        for folder in (self._folder, self._pods):
+            os.chmod(folder, 0o711)
         if isolation.isolation_level(self._options) == "UserPerNamespace":
             self._users = isolation.Users(self._folder, self._options.first_user)
         self._cgroups = cgroups.find_root()
@@ -147,23 +144,29 @@ class Runtime:
         """Where logs.py finds what the pod has printed."""
         return os.path.join(self._pods, uid)
 
-    def start(self, pod: Json) -> podplan.Outcome | None:
+    def start(self, pod: Json, objects: Objects) -> podplan.Outcome | None:
         """
-        Start the pod, once: None if it was started before.
+        Start the pod, once: None if it was started before. ``objects`` are those that it reads its settings from.
 
         A refused pod gets its last status at once. One that is not yet ready to start may be tried again.
         """
         uid = pod["metadata"]["uid"]
         if uid in self._entries:
             return None
+        now = records.rfc3339(time.time())
+        if has_run(pod):
+            # Its folder is gone, by a power cut or by hand. Rather not at all than twice.
+            message = "the pod ran on this machine, and its folder is gone"
+            self._on_status(pod, status.failed_status(pod, "PodFolderLost", message, "", self._machine.address, now))
+            return None
         place = self._place(pod)
         facts = Facts(pod, self._machine.node_name, self._machine.address.host_ip, self._machine.allocatable)
-        outcome = podplan.plan_pod(facts, self._objects, self._options, place)
-        address, now = self._machine.address, records.rfc3339(time.time())
+        outcome = podplan.plan_pod(facts, objects, self._options, place)
+        address = self._machine.address
         match outcome:
             case podplan.Plan():
                 podfolder.make(place.folder + NEW, outcome, place)
-                self._entries[uid] = Entry(pod, place.folder, status=pod.get("status") or {})
+                self._entries[uid] = Entry(pod, place.folder, gpus=place.gpus, status=pod.get("status") or {})
                 self._launch_soon(uid)
             case podplan.Refused(reason, message, container):
                 self._on_status(pod, status.failed_status(pod, reason, message, container, address, now))
@@ -201,7 +204,15 @@ class Runtime:
         meta = pod["metadata"]
         user = self._users.user(meta.get("namespace", "")) if self._users else None
         folder = os.path.join(self._pods, meta["uid"])
-        return podplan.Place(folder, self._notices, self._boot_id, self._cgroups.path, self._mounts_refused, user)
+        return podplan.Place(
+            folder, self._notices, self._boot_id, self._cgroups.path, self._mounts_refused, user, self._gpus(pod)
+        )
+
+    def _gpus(self, pod: Json) -> tuple[int, ...]:
+        """The first ones that no other pod has. Binding sees to it that there are enough."""
+        taken = {gpu for entry in self._entries.values() if not entry.over for gpu in entry.gpus}
+        free = [gpu for gpu in range(self._machine.gpus) if gpu not in taken]
+        return tuple(free[: podplan.pod_gpus(pod)])
 
     def _launch_soon(self, uid: str) -> None:
         """Pods that are started together share one wait for the disk."""
@@ -271,9 +282,8 @@ class Runtime:
             if plan is None:
                 log.warning("pod folder without a pod", folder=folder)
                 continue
-            self._entries[name] = entry = Entry(
-                plan["pod"], folder, stopping=os.path.exists(os.path.join(folder, records.STOP))
-            )
+            stopping = os.path.exists(os.path.join(folder, records.STOP))
+            self._entries[name] = entry = Entry(plan["pod"], folder, stopping=stopping, gpus=tuple(plan["gpus"]))
             if any(os.path.exists(os.path.join(folder, file)) for file in (records.CLAIM, records.RECORD)):
                 self._look(name)
             elif plan["bootId"] == self._boot_id:
@@ -368,6 +378,12 @@ class Runtime:
         if changed != entry.status:
             entry.status = changed
             self._on_status(entry.pod, changed)
+
+
+def has_run(pod: Json) -> bool:
+    """A container of it was seen running, or ended."""
+    entries = (pod.get("status") or {}).get("containerStatuses") or ()
+    return any({"running", "terminated"} & set(entry.get("state") or {}) or entry.get("lastState") for entry in entries)
 
 
 def kill_left_over(process: list[object] | None) -> None:
