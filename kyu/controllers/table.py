@@ -24,10 +24,10 @@ from kyu.api.kueue import (
 )
 from kyu.api.meta import Json, Key, Kind
 from kyu.controllers.loop import Controller, Watch
-from kyu.kinds import metadata, pod_group, table
+from kyu.kinds import metadata, pod_group, table, templates
 from kyu.kinds.kind import JobKind
 from kyu.kinds.pod import POD
-from kyu.plans import job, provisioning, queue_status, workload
+from kyu.plans import job, provisioning, queue_status, topology, workload
 
 
 def itself(view: View, obj: Json) -> Iterable[Key]:
@@ -63,6 +63,11 @@ def controllers() -> tuple[Controller, ...]:
                 Watch(AdmissionCheck.KIND, itself),
                 Watch(ProvisioningRequestConfig.KIND, every(AdmissionCheck.KIND)),
             ),
+        ),
+        Controller(
+            "topology",
+            topology.plan,
+            (Watch(Workload.KIND, itself, admission_changed), Watch(POD, workload_of_gated_pod)),
         ),
         Controller(
             "resource-flavor",
@@ -154,6 +159,12 @@ def group_of_workload(view: View, obj: Json) -> Iterable[Key]:
         yield from itself(view, obj)
 
 
+def workload_of_gated_pod(view: View, obj: Json) -> Iterable[Key]:
+    name = metadata.annotations_of(obj).get(metadata.WORKLOAD)
+    if name and templates.has_gate(obj, metadata.TOPOLOGY_GATE):
+        yield Key(obj["metadata"]["namespace"], name)
+
+
 def jobs_of_class(kind: JobKind, view: View, obj: Json) -> Iterable[Key]:
     for one in view.list_json(kind.kind):
         if metadata.labels_of(one).get(metadata.PRIORITY_CLASS) == obj["metadata"]["name"]:
@@ -168,6 +179,16 @@ def spec_changed(old: Json | None, new: Json | None) -> bool:
     if old is None or new is None:
         return True
     return old.get("spec") != new.get("spec") or is_deleting(old) != is_deleting(new)
+
+
+def admission_changed(old: Json | None, new: Json | None) -> bool:
+    """Of a Workload: it was admitted, or its place has changed."""
+    before, after = ((obj or {}).get("status") or {} for obj in (old, new))
+    return before.get("admission") != after.get("admission") or is_admitted(before) != is_admitted(after)
+
+
+def is_admitted(status: Json) -> bool:
+    return any(c["type"] == "Admitted" and c["status"] == "True" for c in status.get("conditions") or ())
 
 
 def spec_or_activity_changed(old: Json | None, new: Json | None) -> bool:

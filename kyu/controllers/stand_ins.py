@@ -1,0 +1,66 @@
+"""
+Rows of embedded mode only: what the controllers of a cluster would do. Jobs get pods, pods get nodes.
+
+Used by: app.py. Calls: plans/pods.py (every kind), plans/binding.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kyu.api.actions import View
+from kyu.api.core import Node, Pod
+from kyu.api.meta import Json, Key, Kind
+from kyu.controllers.loop import Controller, Watch
+from kyu.controllers.table import itself, owner_of
+from kyu.plans import binding, pods, pods_job
+
+# Pods are bound in one pass for all, so the row has one key.
+ALL_PODS = Key("", "pods")
+
+
+def controllers() -> tuple[Controller, ...]:
+    return (
+        *(pods_row(kind, plan) for kind, plan in pods.PLANS.items()),
+        Controller("orphaned-pods", pods_job.plan_orphan, (Watch(Pod.KIND, itself, may_be_orphan),)),
+        Controller(
+            "binding",
+            binding.plan,
+            (Watch(Pod.KIND, all_pods, binding_changed), Watch(Node.KIND, all_pods, node_changed)),
+        ),
+    )
+
+
+def pods_row(kind: Kind, plan: pods.Plan) -> Controller:
+    children = [Watch(child, owner_of(kind)) for child in pods.CHILD_KINDS if child != kind]
+    return Controller(f"pods/{kind.plural}", plan, (Watch(kind, itself), *children))
+
+
+def all_pods(view: View, obj: Json) -> Iterable[Key]:
+    return (ALL_PODS,)
+
+
+def may_be_orphan(old: Json | None, new: Json | None) -> bool:
+    return new is not None and bool(new["metadata"].get("finalizers"))
+
+
+def binding_changed(old: Json | None, new: Json | None) -> bool:
+    """A pod waits for a node, or one has left its node."""
+    if new is None or is_over(new):
+        return old is not None and not is_over(old)
+    return not (new.get("spec") or {}).get("nodeName")
+
+
+def is_over(pod: Json) -> bool:
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
+def node_changed(old: Json | None, new: Json | None) -> bool:
+    """Heartbeats change the status all the time; what matters is what a node offers."""
+    return old is None or new is None or offer(old) != offer(new)
+
+
+def offer(node: Json) -> object:
+    status = node.get("status") or {}
+    ready = [c.get("status") for c in status.get("conditions") or () if c.get("type") == "Ready"]
+    return (node.get("spec"), node["metadata"].get("labels"), status.get("allocatable"), ready)
