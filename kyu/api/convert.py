@@ -189,7 +189,7 @@ def _assignment_up(assignment: Json, field: str) -> Json:
         levels = msgspec.convert(assignment.get("levels", []), list[str])
         if any(len(domain.values) != len(levels) for domain in domains):
             raise ValueError("each domain needs one value for each level")
-        stored = msgspec.to_builtins(placement.compress(levels, domains))
+        stored = msgspec.json.decode(msgspec.json.encode(placement.compress(levels, domains)))
     except ValueError as error:
         raise ConversionError(str(error), f"{field}.domains") from None
     return {**{key: value for key, value in assignment.items() if key != "domains"}, **stored}

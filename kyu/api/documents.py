@@ -77,7 +77,7 @@ class _Dumper(yaml.SafeDumper):
         return True
 
     def represent_text(self, text: str) -> yaml.ScalarNode:
-        looks_like = _resolve(text) if text not in _NOT_NUMBERS else None
+        looks_like = None if text.lstrip("+-") in _NOT_NUMBERS else _resolve(text)
         return self.represent_scalar(_STRING_TAG, text, style=None if looks_like == text else '"')
 
 
@@ -97,9 +97,9 @@ def line_of(text: str, number: int, path: str) -> int:
 
 
 class _Frame:
-    """A mapping or list that is being built. ``size`` counts all values in it."""
+    """A mapping or list that is being built. ``size`` counts the values in it, ``merged`` has what ``<<`` brought."""
 
-    __slots__ = ("anchor", "key", "key_line", "size", "value")
+    __slots__ = ("anchor", "key", "key_line", "merged", "size", "value")
 
     def __init__(self, value: Any, anchor: str | None) -> None:
         self.value = value
@@ -107,6 +107,7 @@ class _Frame:
         self.key: str | None = None
         self.key_line = 0
         self.size = 1
+        self.merged: set[str] = set()
 
 
 class _Builder:
@@ -215,8 +216,9 @@ class _Builder:
         if isinstance(value, bool):
             value = str(value).lower()
         key = value if isinstance(value, str) else f"{value}"
-        if key in frame.value:
+        if key in frame.value and key not in frame.merged:
             raise self._error(f"the key {key!r} is there twice")
+        frame.merged.discard(key)
         frame.key, frame.key_line = key, self.line
 
     def _put(self, value: Any, size: int) -> None:
@@ -241,7 +243,9 @@ class _Builder:
         for source in value if isinstance(value, list) else [value]:
             if not isinstance(source, dict):
                 raise self._error("'<<' needs a mapping or a list of mappings")
-            frame.value.update({key: item for key, item in source.items() if key not in frame.value})
+            added = {key: item for key, item in source.items() if key not in frame.value}
+            frame.value.update(added)
+            frame.merged.update(added)
 
     def _mark(self) -> None:
         """Remember the line if the value that begins here is on the wanted path."""
