@@ -75,8 +75,9 @@ def apply(
     if resets is None:
         resets = resets_of(schema, subresource)
     config = {name: value for name, value in config.items() if name not in resets}
-    applied = _owned(_applied_set(schema, config, api_version))
     identity = {name: config.pop(name) for name in UNOWNED if name in config}
+    named = _applied_set(schema, config, f"{api_version}, Kind={identity.get('kind', '')}")
+    applied = _owned(named)
     entries = decode(live)
     old = without_managed(live or {})
     if live is not None and not entries:
@@ -87,7 +88,8 @@ def apply(
     others = [entry for entry in entries if entry is not last]
     new: Json = managed_objects.merge(schema, old, config)
     if last is not None and last.fields != applied:
-        new = managed_objects.remove(schema, new, last.fields, [mine.fields, *(other.fields for other in others)])
+        # With the name, which nobody owns: an applier that gives up all its labels still holds the metadata.
+        new = managed_objects.remove(schema, new, last.fields, [named, *(other.fields for other in others)])
     changes = compare(schema, old, new, resets)
     _take(others, changes, force=force)
     if new != old:
@@ -150,7 +152,7 @@ def resets_of(schema: Schema, subresource: str) -> frozenset[str]:
     return frozenset(schema.properties) - MAIN_RESETS if subresource == "status" else frozenset()
 
 
-def _applied_set(schema: Schema, config: Json, api_version: str) -> FieldSet:
+def _applied_set(schema: Schema, config: Json, described: str) -> FieldSet:
     """What a configuration sets; 500, as Kubernetes has it, if it cannot even be read by the schema."""
     if managed_shape.is_surely_fit(schema, config):
         try:
@@ -159,9 +161,8 @@ def _applied_set(schema: Schema, config: Json, api_version: str) -> FieldSet:
             pass
     if found := managed_shape.problems(schema, config):
         metadata = config.get("metadata") or {}
-        group_version = api_version if "/" in api_version else f"/{api_version}"
         where = (
-            f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {group_version}, Kind={config.get('kind')}"
+            f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {'' if '/' in described else '/'}{described}"
         )
         raise errors.internal(f"failed to create typed patch object ({where}): {managed_shape.render(found)}")
     return managed_objects.applied_set(schema, config)
