@@ -18,15 +18,19 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import uvloop
 
 from kyu import log
+from kyu.api.config import Configuration
+from kyu.embedded import ControlPlane, first_objects, read_configuration
 from kyu.kube import kubeconfig
 from kyu.kube.client import Client
 from kyu.kube.direct import Direct
 from kyu.lock import Lock
+from kyu.runtime import podplan
 from kyu.server import auth, bootstrap, tls, tokens
 from kyu.server.api import Api
 from kyu.server.database import DatabaseError
@@ -54,6 +58,12 @@ class Settings:
     bare: bool = False
     server_only: bool = False
     config: Path | None = None
+
+    def configuration(self) -> Configuration:
+        try:
+            return read_configuration(self.config)
+        except (OSError, ValueError) as error:
+            raise CannotStart(f"{self.config}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +112,16 @@ async def embedded(settings: Settings) -> AsyncIterator[Embedded]:
         certificate = tls.ensure(data, _reachable(host), tls.now())
         is_fresh = not (data / "kyu.db").exists()
         try:
-            api = Api(data / "kyu.db", clock)
+            plane = (
+                None if settings.server_only else ControlPlane(data, settings.configuration(), clock, podplan.Options())
+            )
+            api = Api(data / "kyu.db", clock, plane.read_logs if plane else None)
         except DatabaseError as error:
             raise CannotStart(str(error)) from error
         try:
             await bootstrap.ensure(api)
+            if is_fresh:
+                await bootstrap.create_all(api, first_objects())
             if is_fresh and not settings.bare:
                 await bootstrap.create_all(api, bootstrap.local_queues(*machine_size()))
             await ensure_administrator(api, data, address, certificate.authority.read_bytes())
@@ -114,7 +129,7 @@ async def embedded(settings: Settings) -> AsyncIterator[Embedded]:
                 api.handle, api.tokens.authenticate, listener, certificate=certificate.certificate, key=certificate.key
             )
             running = Embedded(settings, api, address)
-            async with together(server.serve, *background(running)):
+            async with together(server.serve, *background(running, plane)):
                 await server.started()
                 yield running
                 server.stop()
@@ -125,12 +140,12 @@ async def embedded(settings: Settings) -> AsyncIterator[Embedded]:
         lock.release()
 
 
-def background(running: Embedded) -> list[Callable[[], Awaitable[None]]]:
-    """What runs beside the server. Controllers and the runtime are added here."""
+def background(running: Embedded, plane: ControlPlane | None) -> list[Callable[[], Awaitable[None]]]:
+    """What runs beside the server."""
     api = running.api
     tasks: list[Callable[[], Awaitable[None]]] = [api.definitions.run, api.expiry.run]
-    if not running.settings.server_only:
-        tasks += [api.collector.run, api.cleaner.run]
+    if plane is not None:
+        tasks += [api.collector.run, api.cleaner.run, partial(plane.run, api)]
     return tasks
 
 

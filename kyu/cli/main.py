@@ -56,6 +56,19 @@ def run(command: Command, words: Sequence[str]) -> int:
         # The reader has gone (`kyu … | head`): nothing to say, and nobody to say it to.
         sys.stderr.close()
         return 1
+    except Exception as error:
+        if not is_answer(error):
+            raise
+        print(f"kyu {command.name}: {error}", file=sys.stderr)
+        return 1
+
+
+def is_answer(error: Exception) -> bool:
+    """The server said no, or nobody answered: the user is told, without the way it came."""
+    from kyu.kube.blocking import Unreachable
+    from kyu.kube.errors import ApiError
+
+    return isinstance(error, ApiError | Unreachable)
 
 
 def make_parser(command: Command, module: ModuleType) -> argparse.ArgumentParser:
