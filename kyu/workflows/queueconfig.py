@@ -216,6 +216,9 @@ def unknown_keys(mapping: Mapping[str, object], known: tuple[str, ...], at: str)
 
 def suggest(word: object, known: Iterable[str]) -> str:
     choices = tuple(known)
-    near = difflib.get_close_matches(str(word).lower(), {choice.lower(): choice for choice in choices}, n=1)
-    exact = next((choice for choice in choices if near and choice.lower() == near[0]), None)
-    return f": did you mean {exact}?" if exact else f": the choices are {', '.join(choices)}"
+    text = str(word).lower()
+    near = difflib.get_close_matches(text, [choice.lower() for choice in choices], n=1)
+    for choice in choices:
+        if choice.lower() in near or (not near and choice.lower().startswith(text)):
+            return f": did you mean {choice}?"
+    return f": the choices are {', '.join(choices)}"
