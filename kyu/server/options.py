@@ -215,4 +215,4 @@ def _integer(query: Mapping[str, str], name: str) -> int:
 
 
 def _is_true(text: str) -> bool:
-    return text.lower() not in ("0", "false")
+    return text.lower() not in ("", "0", "false")

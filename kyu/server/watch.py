@@ -41,7 +41,8 @@ class Hub:
         store.listen(self._publish)
 
     def _publish(self, change: Change) -> None:
-        for watcher in self._watchers.get(change.record.resource, ()):
+        # A watcher that has fallen too far behind leaves while it is being told.
+        for watcher in tuple(self._watchers.get(change.record.resource, ())):
             watcher.offer(change)
 
     def add(self, watcher: Watcher) -> None:
@@ -105,6 +106,7 @@ class Watcher:
         self._events.extend(heard)
 
     def put_error(self, status: Json) -> None:
+        self._wants_bookmarks = False
         self._events.append(encode({"type": "ERROR", "object": status}) + b"\n")
         self.close()
 

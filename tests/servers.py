@@ -1,0 +1,60 @@
+"""An API server for tests: real, in this process, without a socket, in a folder that goes with the test."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from kyu.api.meta import Json, Kind
+from kyu.app import together
+from kyu.kube.client import Client
+from kyu.kube.direct import Direct
+from kyu.server import bootstrap
+from kyu.server.api import Api
+from kyu.server.exchange import Request, Response, User, parse_query
+
+CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps")
+SECRET = Kind("", "v1", "Secret", "secrets")
+NAMESPACE = Kind("", "v1", "Namespace", "namespaces", namespaced=False)
+POD = Kind("", "v1", "Pod", "pods")
+JOB = Kind("batch", "v1", "Job", "jobs")
+WORKLOAD = Kind("kueue.x-k8s.io", "v1beta2", "Workload", "workloads")
+DEFINITION = Kind(
+    "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
+)
+ADMIN = User("admin", ("system:masters",))
+
+
+@contextlib.asynccontextmanager
+async def serving(folder: Path, *, controllers: bool = False) -> AsyncIterator[tuple[Api, Client]]:
+    """The API, and a client with all rights; with ``controllers`` also garbage collection and namespace cleaning."""
+    api = Api(folder / "kyu.db", lambda: datetime.now(UTC))
+    try:
+        await bootstrap.ensure(api)
+        parts = [api.definitions.run]
+        if controllers:
+            parts += [api.collector.run, api.cleaner.run]
+        async with together(*parts):
+            yield api, Client(Direct(api.serve), "tests")
+    finally:
+        await api.close()
+
+
+async def ask(api: Api, method: str, target: str, body: bytes = b"", *, user: User = ADMIN, **headers: str) -> Response:
+    """One request as it comes from a socket; underscores in header names are dashes."""
+    path, _, query = target.partition("?")
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return await api.handle(Request(method, path, parse_query(query), named, body, user))
+
+
+def config_map(name: str, namespace: str = "default", **metadata: object) -> Json:
+    return {"metadata": {"name": name, "namespace": namespace, **metadata}, "data": {"k": "1"}}
+
+
+def workload(name: str, namespace: str = "default") -> Json:
+    container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    pod_set = {"name": "main", "count": 1, "template": template}
+    return {"metadata": {"name": name, "namespace": namespace}, "spec": {"queueName": "main", "podSets": [pod_set]}}

@@ -1,0 +1,284 @@
+"""Get, list, watch, create, update, patch and apply, as a client of the API sees them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kyu.api.meta import Json, Key
+from kyu.kube import errors, requests
+from kyu.server.exchange import Response
+from tests.servers import CONFIG_MAP, DEFINITION, POD, WORKLOAD, ask, config_map, serving, workload
+from tests.test_store import full_disk
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+def parsed(response: Response) -> Json:
+    assert isinstance(response.body, bytes)
+    body: Json = msgspec.json.decode(response.body)
+    return body
+
+
+async def first_events(response: Response, count: int) -> list[Json]:
+    assert not isinstance(response.body, bytes)
+    lines: list[bytes] = []
+    async with contextlib.aclosing(response.body.parts()) as parts:
+        async for part in parts:
+            lines += part.splitlines()
+            if len(lines) >= count:
+                break
+    return [msgspec.json.decode(line) for line in lines]
+
+
+async def test_a_page_goes_on_with_the_state_of_the_first(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, client):
+        for name in "abcde":
+            await client.create(CONFIG_MAP, config_map(name))
+        first = parsed(await ask(api, "GET", f"{MAPS}?limit=2"))
+        assert first["metadata"]["remainingItemCount"] == 3
+        await client.delete(CONFIG_MAP, Key("default", "c"))
+        await client.create(CONFIG_MAP, config_map("cc"))
+        rest = parsed(await ask(api, "GET", f"{MAPS}?limit=5&continue={first['metadata']['continue']}"))
+        assert [item["metadata"]["name"] for item in rest["items"]] == ["c", "d", "e"]
+        assert rest["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
+
+
+async def test_a_token_of_a_forgotten_version_offers_one_that_goes_on(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, client):
+        for name in "abc":
+            await client.create(CONFIG_MAP, config_map(name))
+        first = parsed(await ask(api, "GET", f"{MAPS}?limit=1"))
+        await client.patch(CONFIG_MAP, Key("default", "c"), {"data": {"k": "2"}})
+        await client.patch(CONFIG_MAP, Key("default", "c"), {"data": {"k": "3"}})
+        api.store.compact(api.store.version)
+        await api.store.flush()
+        late = await ask(api, "GET", f"{MAPS}?limit=1&continue={first['metadata']['continue']}")
+        assert late.status == 410
+        again = parsed(late)["metadata"]["continue"]
+        assert [i["metadata"]["name"] for i in parsed(await ask(api, "GET", f"{MAPS}?continue={again}"))["items"]] == [
+            "b",
+            "c",
+        ]
+
+
+async def test_a_watch_shows_what_enters_and_leaves_its_selection(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, client):
+        watch = await ask(api, "GET", f"{MAPS}?watch=1&labelSelector=team%3Da")
+        key = Key("default", "m")
+        await client.create(CONFIG_MAP, config_map("m", labels={"team": "a"}))
+        await client.patch(CONFIG_MAP, key, {"data": {"k": "2"}})
+        left = await client.patch(CONFIG_MAP, key, {"metadata": {"labels": {"team": "b"}}})
+        events = await first_events(watch, 3)
+        assert [event["type"] for event in events] == ["ADDED", "MODIFIED", "DELETED"]
+        gone = events[2]["object"]["metadata"]
+        assert gone["labels"] == {"team": "a"}
+        assert gone["resourceVersion"] == left["metadata"]["resourceVersion"]
+
+
+async def test_a_watch_from_a_forgotten_version_is_an_error_event(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, client):
+        await client.create(CONFIG_MAP, config_map("a"))
+        await client.patch(CONFIG_MAP, Key("default", "a"), {"data": {"k": "2"}})
+        api.store.compact(api.store.version)
+        await api.store.flush()
+        watch = await ask(api, "GET", f"{MAPS}?watch=1&resourceVersion=1")
+        assert watch.status == 200
+        (event,) = await first_events(watch, 9)
+        assert (event["type"], event["object"]["code"], event["object"]["reason"]) == ("ERROR", 410, "Expired")
+
+
+async def test_watchers_of_one_form_share_their_bytes(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, client):
+        watches = [await ask(api, "GET", f"{MAPS}?watch=1") for _ in range(2)]
+        await client.create(CONFIG_MAP, config_map("a"))
+        lines = []
+        for watch in watches:
+            assert not isinstance(watch.body, bytes)
+            async with contextlib.aclosing(watch.body.parts()) as parts:
+                lines.append(await anext(parts))
+        assert lines[0] == lines[1]
+        (change,) = await api.store.changes("configmaps", 0)
+        assert list(change.lines.values()) == [lines[0]]
+
+
+async def test_a_slow_watcher_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kyu.server.watch.MAXIMAL_BACKLOG", 3)
+    async with serving(tmp_path) as (api, client):
+        watch = await ask(api, "GET", f"{MAPS}?watch=1")
+        for i in range(10):
+            await client.create(CONFIG_MAP, config_map(f"m-{i}"))
+        assert len(await first_events(watch, 100)) == 4
+        assert api.hub.count() == 0
+
+
+async def test_two_writers_with_one_version_and_one_wins(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (_, client):
+        made = await client.create(CONFIG_MAP, config_map("a"))
+        wanted = [{**made, "data": {"k": str(i)}} for i in range(8)]
+        results = await asyncio.gather(*(client.update(CONFIG_MAP, w) for w in wanted), return_exceptions=True)
+        assert sum(isinstance(result, dict) for result in results) == 1
+        assert sum(isinstance(result, errors.Conflict) for result in results) == 7
+
+
+async def test_patches_at_the_same_time_all_count(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (_, client):
+        await client.create(CONFIG_MAP, config_map("a"))
+        key = Key("default", "a")
+        await asyncio.gather(*(client.patch(CONFIG_MAP, key, {"data": {f"k{i}": "x"}}) for i in range(20)))
+        assert len((await client.get(CONFIG_MAP, key))["data"]) == 21
+
+
+async def test_apply_takes_away_what_it_no_longer_says_and_conflicts_over_the_rest(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (_, client):
+        body = {"metadata": {"name": "a", "namespace": "default"}, "data": {"x": "1", "y": "1"}}
+        await client.apply(CONFIG_MAP, body, manager="one")
+        await client.apply(CONFIG_MAP, {**body, "data": {"x": "1"}}, manager="two")
+        with pytest.raises(errors.Conflict, match='conflict with "one"'):
+            await client.apply(CONFIG_MAP, {**body, "data": {"x": "2"}}, manager="two", force=False)
+        left = await client.apply(CONFIG_MAP, {**body, "data": {}}, manager="one")
+        assert left["data"] == {"x": "1"}
+
+
+async def test_the_status_of_a_workload_is_written_through_its_own_path_only(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (_, client):
+        made = await client.create(WORKLOAD, {**workload("w"), "status": {"requeueState": {"count": 1}}})
+        assert "status" not in made
+        condition = {"type": "Admitted", "status": "False", "reason": "Pending", "message": "waits"}
+        condition["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+        status = {"metadata": {"name": "w", "namespace": "default"}, "status": {"conditions": [condition]}}
+        applied = await client.apply(WORKLOAD, status, manager="kueue", subresource="status")
+        assert applied["status"]["conditions"][0]["message"] == "waits"
+        assert applied["metadata"]["generation"] == 1
+        changed = await client.patch(WORKLOAD, Key("default", "w"), {"spec": {"active": False}, "status": None})
+        assert changed["metadata"]["generation"] == 2
+        assert changed["status"]["conditions"][0]["message"] == "waits"
+
+
+async def test_kinds_of_kueue_are_served_in_every_version(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, _):
+        old = {
+            "apiVersion": "kueue.x-k8s.io/v1beta1",
+            "kind": "ClusterQueue",
+            "metadata": {"name": "q"},
+            "spec": {"cohort": "lab", "namespaceSelector": {}, "resourceGroups": []},
+        }
+        path = "/apis/kueue.x-k8s.io/v1beta1/clusterqueues"
+        made = await ask(api, "POST", path, requests.encode(old), content_type="application/json")
+        assert made.status == 201, made.body
+        assert any("deprecated" in warning for warning in made.warnings)
+        assert parsed(made)["spec"]["cohort"] == "lab"
+        current = parsed(await ask(api, "GET", "/apis/kueue.x-k8s.io/v1beta2/clusterqueues/q"))
+        assert current["spec"]["cohortName"] == "lab"
+        listed = parsed(await ask(api, "GET", path))
+        assert [(item["apiVersion"], item["spec"]["cohort"]) for item in listed["items"]] == [
+            ("kueue.x-k8s.io/v1beta1", "lab")
+        ]
+
+
+async def test_rules_of_kueue_refuse_what_its_webhook_would(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (_, client):
+        body = workload("w")
+        body["spec"]["podSets"][0]["minCount"] = 1
+        body["spec"]["podSets"].append({**body["spec"]["podSets"][0], "name": "other"})
+        with pytest.raises(errors.Invalid, match="minCount"):
+            await client.create(WORKLOAD, body)
+
+
+async def test_a_custom_kind_comes_and_goes_with_its_definition(tmp_path: Path) -> None:
+    group, plural = "example.com", "things"
+    schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": {"a": {"type": "string"}}}}}
+    definition = {
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"plural": plural, "kind": "Thing"},
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}],
+        },
+    }
+    path = f"/apis/{group}/v1/namespaces/default/{plural}"
+    body = {"apiVersion": f"{group}/v1", "kind": "Thing", "metadata": {"name": "t"}, "spec": {"a": "x", "b": 1}}
+    async with serving(tmp_path) as (api, client):
+        assert (await ask(api, "GET", path)).status == 404
+        await client.create(DEFINITION, definition)
+        made = await ask(api, "POST", path, requests.encode(body))
+        assert parsed(made)["spec"] == {"a": "x"}
+        assert made.warnings == ('299 - "unknown field \\"spec.b\\""',)
+        watch = await ask(api, "GET", f"{path}?watch=1")
+        await client.delete(DEFINITION, Key("", f"{plural}.{group}"))
+        assert [event["type"] for event in await first_events(watch, 9)] == ["ADDED", "DELETED"]
+        assert (await ask(api, "GET", path)).status == 404
+    async with serving(tmp_path) as (api, _):
+        assert (await ask(api, "GET", path)).status == 404
+
+
+async def test_dry_run_stores_nothing(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, _):
+        before = api.store.version
+        made = await ask(api, "POST", f"{MAPS}?dryRun=All", requests.encode(config_map("a")))
+        assert made.status == 201
+        assert "resourceVersion" not in parsed(made)["metadata"]
+        assert api.store.version == before
+
+
+async def test_a_field_that_stands_twice_is_told(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, _):
+        body = b'{"metadata": {"name": "a"}, "data": {"k": "1", "k": "2"}}'
+        made = await ask(api, "POST", MAPS, body)
+        assert made.warnings == ('299 - "duplicate field \\"data.k\\""',)
+        strict = await ask(api, "POST", f"{MAPS}?fieldValidation=Strict", body)
+        assert strict.status == 400
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/api/v1/nothings", 404),
+        ("PUT", MAPS, 405),
+        ("POST", "/api/v1/configmaps", 405),
+        ("GET", f"{MAPS}/a/scale", 404),
+        ("GET", f"{MAPS}?limit=x", 400),
+        ("GET", f"{MAPS}?continue=!!!", 400),
+        ("GET", f"{MAPS}?labelSelector=a%3D%3D%3D", 400),
+        ("GET", f"{MAPS}?watch=1&resourceVersion=x", 500),
+        ("POST", MAPS, 400),
+        ("PATCH", f"{MAPS}/a", 415),
+        ("DELETE", f"{MAPS}/a", 404),
+        ("GET", "/apis/nothing.example.com/v1/things", 404),
+        ("GET", "/a/b/c", 404),
+    ],
+)
+async def test_what_is_not_served_is_refused_by_name(tmp_path: Path, method: str, path: str, status: int) -> None:
+    async with serving(tmp_path) as (api, _):
+        answer = await ask(api, method, path, b"{" if method == "POST" else b"")
+        assert answer.status == status
+
+
+async def test_a_pod_is_bound_once(tmp_path: Path) -> None:
+    pod = {"metadata": {"name": "p", "namespace": "default"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    binding = {**config_map("p"), "target": {"kind": "Node", "name": "n1"}}
+    async with serving(tmp_path) as (_, client):
+        await client.create(POD, pod)
+        await client.create(POD, binding, subresource="binding")
+        assert (await client.get(POD, Key("default", "p")))["spec"]["nodeName"] == "n1"
+        with pytest.raises(errors.Conflict, match="already assigned"):
+            await client.create(POD, binding, subresource="binding")
+
+
+async def test_a_full_store_answers_with_a_status_that_invites_to_come_again(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, client):
+        await client.create(CONFIG_MAP, config_map("a"))
+        big = {**config_map("b"), "data": {"k": "x" * 500_000}}
+        with full_disk((tmp_path / "kyu.db-wal").stat().st_size + 10_000):
+            with pytest.raises(errors.ApiError) as refused:
+                await client.create(CONFIG_MAP, big)
+            assert refused.value.code == 503
+            assert refused.value.is_retryable
+            assert len((await client.list(CONFIG_MAP, "default"))[0]) == 1
+        await client.create(CONFIG_MAP, big)
+        assert api.store.count("configmaps") == 2
