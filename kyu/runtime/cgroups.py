@@ -32,10 +32,10 @@ def find_root(mount_info: str = "/proc/self/mountinfo") -> Root:
         return Root(reason="no cgroup v2 file system is mounted")
     try:
         with open(os.path.join(base, "cgroup.controllers")) as file:
-            missing = [name for name in CONTROLLERS if name not in file.read().split()]
+            present = file.read().split()
     except OSError as error:
         return Root(reason=f"{base}: {error.strerror}")
-    if missing:
+    if missing := [name for name in CONTROLLERS if name not in present]:
         return Root(reason=f"the cgroup v2 file system at {base} has no {' and '.join(missing)} controller")
     path = os.path.join(base, "kyu")
     try:

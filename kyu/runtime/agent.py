@@ -1,0 +1,278 @@
+"""
+Between the API and a runtime: pods bound to our nodes are run, ended and forgotten, and their status is written.
+
+What the API wants of a pod is read off its object each time it changes: run it, end it, or nothing. What the runtime
+tells is written as the pod's status, the newest only if it tells faster than can be written. A pod is gone from the
+API only after its processes are.
+
+Called by: app.py. Calls: a runtime (processes.py or simulate.py), kube. Kubernetes: the kubelet's sync loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from kyu import log
+from kyu.api.actions import Action, Delete, Event, Patch
+from kyu.api.core import Pod
+from kyu.api.meta import Json, Key, Kind, Ref
+from kyu.kube import errors
+from kyu.kube.cache import Cache
+from kyu.kube.client import Client
+from kyu.runtime import environment, podplan
+from kyu.runtime.environment import Objects
+
+CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps")
+SECRET = Kind("", "v1", "Secret", "secrets")
+OVER = ("Succeeded", "Failed")
+# A pod that waits for a ConfigMap is looked at again, and so is a write that failed.
+FIRST_DELAY_SECONDS = 1.0
+LONGEST_DELAY_SECONDS = 30.0
+DEFAULT_GRACE_SECONDS = 30
+WRITES_AT_ONCE = 64
+
+Write = Callable[[Sequence[Action]], Awaitable[None]]
+
+
+class PodRuntime(Protocol):
+    """What runs pods, or pretends to."""
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    def uids(self) -> list[str]: ...
+
+    def find_status(self, uid: str) -> Json | None: ...
+
+    def start(self, pod: Json, objects: Objects) -> podplan.Outcome | None: ...
+
+    def stop(self, uid: str, grace_seconds: float, reason: str = "", message: str = "") -> None: ...
+
+    async def remove(self, uid: str) -> None: ...
+
+
+@dataclass(slots=True)
+class Fetched:
+    """The objects that one pod reads, as they are when it starts."""
+
+    found: dict[tuple[str, str], Json | None] = field(default_factory=dict)
+
+    def config_map(self, namespace: str, name: str) -> Json | None:
+        return self.found.get(("ConfigMap", name))
+
+    def secret(self, namespace: str, name: str) -> Json | None:
+        return self.found.get(("Secret", name))
+
+
+class Agent:
+    """
+    The pods of the nodes that ``owns`` accepts by name. Give ``on_status`` to the runtime, then ``run`` with it.
+
+    The cache must follow Pods; it is asked when its first list has come.
+    """
+
+    def __init__(self, client: Client, cache: Cache, write: Write, owns: Callable[[str], bool]) -> None:
+        self._client = client
+        self._cache = cache
+        self._write = write
+        self._owns = owns
+        self._pods: dict[str, Json] = {}
+        self._due: dict[str, None] = {}
+        self._wakeup = asyncio.Event()
+        self._starting: set[str] = set()
+        self._attempts: dict[str, int] = {}
+        self._statuses: dict[str, tuple[Json, Json]] = {}
+        self._writing: set[str] = set()
+        self._slots = asyncio.Semaphore(WRITES_AT_ONCE)
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def run(self, runtime: PodRuntime) -> None:
+        """Until cancelled; the pods run on."""
+        await self._cache.synced()
+        self._cache.subscribe(self._changed)
+        for pod in self._cache.list_json(Pod.KIND):
+            self._changed(Pod.KIND, None, pod)
+        await runtime.open()
+        try:
+            for uid in runtime.uids():
+                self._again(uid)
+            while True:
+                await self._wakeup.wait()
+                self._wakeup.clear()
+                while self._due:
+                    uid = next(iter(self._due))
+                    del self._due[uid]
+                    self._look(runtime, uid)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await runtime.close()
+
+    # The API's side
+
+    def _changed(self, kind: Kind, old: Json | None, new: Json | None) -> None:
+        if kind != Pod.KIND:
+            return
+        pod = new if new is not None else old
+        if pod is None or not self._owns(pod["spec"].get("nodeName", "")):
+            return
+        uid = pod["metadata"]["uid"]
+        if new is not None:
+            self._pods[uid] = new
+        else:
+            self._pods.pop(uid, None)
+        if old is not None and old["metadata"]["uid"] != uid:
+            # Another pod took its name before we saw it go.
+            self._pods.pop(old["metadata"]["uid"], None)
+            self._again(old["metadata"]["uid"])
+        self._again(uid)
+
+    def _again(self, uid: str) -> None:
+        self._due[uid] = None
+        self._wakeup.set()
+
+    def _look(self, runtime: PodRuntime, uid: str) -> None:
+        """Compare what is wanted of the pod with what is, and take the next step."""
+        pod, status = self._pods.get(uid), runtime.find_status(uid)
+        is_known, is_over = status is not None, status is not None and status.get("phase") in OVER
+        if pod is None:
+            if is_known:
+                self._forget(runtime, uid, is_over=is_over)
+        elif pod["metadata"].get("deletionTimestamp"):
+            self._end(runtime, pod, is_known=is_known, is_over=is_over)
+        elif not is_known and pod.get("status", {}).get("phase") not in OVER:
+            self._start(runtime, pod)
+        elif status is not None and is_over and pod.get("status", {}).get("phase") not in OVER:
+            # It ended while nobody was here to write it down.
+            self.on_status(pod, status)
+
+    def _forget(self, runtime: PodRuntime, uid: str, *, is_over: bool) -> None:
+        if is_over:
+            self._run(runtime.remove(uid))
+            self._attempts.pop(uid, None)
+        else:
+            runtime.stop(uid, 0)
+
+    def _end(self, runtime: PodRuntime, pod: Json, *, is_known: bool, is_over: bool) -> None:
+        uid = pod["metadata"]["uid"]
+        if is_known and not is_over:
+            runtime.stop(uid, pod["metadata"].get("deletionGracePeriodSeconds", DEFAULT_GRACE_SECONDS))
+        elif uid not in self._writing and uid not in self._starting:
+            self._writing.add(uid)
+            self._run(self._delete(pod))
+
+    async def _delete(self, pod: Json) -> None:
+        uid = pod["metadata"]["uid"]
+        try:
+            await self._try([Delete(pod_ref(pod), uid, grace_seconds=0)], uid)
+        finally:
+            self._writing.discard(uid)
+
+    # Starting
+
+    def _start(self, runtime: PodRuntime, pod: Json) -> None:
+        uid = pod["metadata"]["uid"]
+        if uid not in self._starting:
+            self._starting.add(uid)
+            self._run(self._fetch_and_start(runtime, pod))
+
+    async def _fetch_and_start(self, runtime: PodRuntime, pod: Json) -> None:
+        uid = pod["metadata"]["uid"]
+        try:
+            objects = await self._fetch(pod)
+            # It may have been deleted meanwhile.
+            if uid in self._pods and not self._pods[uid]["metadata"].get("deletionTimestamp"):
+                outcome = runtime.start(pod, objects)
+                if isinstance(outcome, podplan.NotYet):
+                    self._later(uid)
+                await self._tell(pod, outcome)
+        except errors.ApiError as error:
+            log.warning("pod not started", pod=pod_ref(pod).key, error=error)
+            self._later(uid)
+        finally:
+            self._starting.discard(uid)
+        if self._pods.get(uid, {}).get("metadata", {}).get("deletionTimestamp"):
+            self._again(uid)
+
+    async def _fetch(self, pod: Json) -> Fetched:
+        fetched = Fetched()
+        for kind, name in environment.references(pod):
+            key = Key(pod["metadata"].get("namespace", ""), name)
+            fetched.found[kind, name] = await self._client.find(CONFIG_MAP if kind == "ConfigMap" else SECRET, key)
+        return fetched
+
+    async def _tell(self, pod: Json, outcome: podplan.Outcome | None) -> None:
+        """What the user should know about how the pod was started."""
+        events = []
+        if isinstance(outcome, podplan.Refused | podplan.NotYet):
+            events.append(("Failed", outcome.message))
+        elif isinstance(outcome, podplan.Plan) and (wishes := podplan.not_done(pod)):
+            events.append(("NotSupported", f"no effect on this node: {', '.join(wishes)}"))
+        uid = pod["metadata"]["uid"]
+        if events:
+            await self._write([Event(pod_ref(pod), "Warning", reason, text, uid) for reason, text in events])
+
+    def _later(self, uid: str) -> None:
+        attempt = self._attempts.get(uid, 0)
+        self._attempts[uid] = attempt + 1
+        delay = min(FIRST_DELAY_SECONDS * 2 ** min(attempt, 10), LONGEST_DELAY_SECONDS)
+        asyncio.get_running_loop().call_later(delay, self._again, uid)
+
+    # The runtime's side
+
+    def on_status(self, pod: Json, status: Json) -> None:
+        """The runtime tells what became of a pod."""
+        uid = pod["metadata"]["uid"]
+        self._statuses[uid] = (pod, status)
+        if uid not in self._writing:
+            self._writing.add(uid)
+            self._run(self._write_status(uid))
+
+    async def _write_status(self, uid: str) -> None:
+        """Write the newest status until there is none newer."""
+        try:
+            while uid in self._statuses:
+                pod, status = self._statuses.pop(uid)
+                # With the uid: another pod of the same name must not get it.
+                patch = {"metadata": {"uid": uid}, "status": status}
+                if not await self._try([Patch(pod_ref(pod), patch, "status")], uid):
+                    self._statuses.setdefault(uid, (pod, status))
+                    return
+        finally:
+            self._writing.discard(uid)
+        self._again(uid)
+
+    async def _try(self, actions: Sequence[Action], uid: str) -> bool:
+        """False if it has to be done again, which is then seen to."""
+        async with self._slots:
+            try:
+                await self._write(actions)
+            except (errors.NotFound, errors.Conflict, errors.Invalid) as error:
+                # It is gone, or another one has its name. The cache tells soon.
+                log.debug("pod has changed", uid=uid, error=error)
+            except errors.ApiError as error:
+                log.warning("pod not written", uid=uid, error=error)
+                asyncio.get_running_loop().call_later(FIRST_DELAY_SECONDS, self._retry, uid)
+                return False
+        return True
+
+    def _retry(self, uid: str) -> None:
+        if uid in self._statuses and uid not in self._writing:
+            self._writing.add(uid)
+            self._run(self._write_status(uid))
+        else:
+            self._again(uid)
+
+    def _run(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def pod_ref(pod: Json) -> Ref:
+    return Ref(Pod.KIND, Key(pod["metadata"].get("namespace", ""), pod["metadata"]["name"]))

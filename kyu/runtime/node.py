@@ -1,0 +1,191 @@
+"""
+The Node of this machine, as the API shows it: what it has, what it can do, and that it is alive.
+
+Facts are read once from /proc and the like; the Node and its Lease are made of them without looking again. What this
+machine cannot do for pods (limits, mounts, separate users) stands in its conditions, with the reason.
+
+Called by: heartbeat.py, app.py. Kubernetes: the kubelet's node status setters.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from datetime import datetime
+
+import kyu
+from kyu.api import quantity
+from kyu.api.meta import Json, Kind
+from kyu.runtime import cgroups, isolation, records
+
+NODE = Kind("", "v1", "Node", "nodes", namespaced=False)
+LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases")
+LEASE_NAMESPACE = "kube-node-lease"
+LEASE_SECONDS = 40
+GPU = "nvidia.com/gpu"
+# Processes are light: what bounds them is cpu and memory.
+MOST_PODS = 1000
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm"}
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What this machine is."""
+
+    hostname: str
+    cores: int
+    memory_bytes: int
+    storage_bytes: int
+    gpus: int
+    architecture: str
+    kernel: str
+    os_image: str
+    machine_id: str
+    boot_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """What this machine can do for pods; an empty reason means that it can."""
+
+    limits_refused: str
+    mounts_refused: str
+    isolation: isolation.Level
+
+
+def read_facts(folder: str) -> Facts:
+    """Look at this machine; storage is that of the file system where pods keep their files."""
+    disk = os.statvfs(folder)
+    return Facts(
+        hostname=platform.node().lower(),
+        cores=len(os.sched_getaffinity(0)),
+        memory_bytes=min(total_memory_bytes(), cgroup_memory_bytes()),
+        storage_bytes=disk.f_blocks * disk.f_frsize,
+        gpus=count_gpus(),
+        architecture=ARCHITECTURES.get(platform.machine(), platform.machine()),
+        kernel=platform.release(),
+        os_image=platform.freedesktop_os_release().get("PRETTY_NAME", "Linux") if has_os_release() else "Linux",
+        machine_id=read_text("/etc/machine-id"),
+        boot_id=records.boot_id(),
+    )
+
+
+def total_memory_bytes() -> int:
+    for line in read_text("/proc/meminfo").splitlines():
+        if line.startswith("MemTotal:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("/proc/meminfo has no MemTotal")
+
+
+def cgroup_memory_bytes() -> int:
+    """The limit that this process itself is under, as in a container; a very large number if there is none."""
+    base = cgroups.find_mount("/proc/self/mountinfo")
+    own = next((line[3:] for line in read_text("/proc/self/cgroup").splitlines() if line.startswith("0::")), "")
+    text = read_text(f"{base}{own}/memory.max") if base else ""
+    return int(text) if text.isdigit() else quantity.UNLIMITED
+
+
+def count_gpus() -> int:
+    """Those of NVIDIA's driver."""
+    try:
+        return len(os.listdir("/proc/driver/nvidia/gpus"))
+    except OSError:
+        return 0
+
+
+def has_os_release() -> bool:
+    return os.path.exists("/etc/os-release") or os.path.exists("/usr/lib/os-release")
+
+
+def read_text(path: str) -> str:
+    try:
+        with open(path) as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def resources(facts: Facts) -> dict[str, str]:
+    """Capacity, and all of it can be allocated."""
+    found = {
+        "cpu": str(facts.cores),
+        "memory": f"{facts.memory_bytes // 1024}Ki",
+        "ephemeral-storage": f"{facts.storage_bytes // 1024}Ki",
+        "pods": str(MOST_PODS),
+    }
+    return found | {GPU: str(facts.gpus)} if facts.gpus else found
+
+
+def make_node(name: str, facts: Facts, abilities: Abilities, now: datetime) -> Json:
+    labels = {
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/arch": facts.architecture,
+        "kubernetes.io/os": "linux",
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {},
+        "status": {
+            "capacity": resources(facts),
+            "allocatable": resources(facts),
+            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}, {"type": "Hostname", "address": name}],
+            "conditions": conditions(abilities, now),
+            "nodeInfo": {
+                "architecture": facts.architecture,
+                "bootID": facts.boot_id,
+                "containerRuntimeVersion": f"kyu://{kyu.__version__}",
+                "kernelVersion": facts.kernel,
+                "kubeProxyVersion": "",
+                "kubeletVersion": f"v{kyu.__version__}",
+                "machineID": facts.machine_id,
+                "operatingSystem": "linux",
+                "osImage": facts.os_image,
+                "systemUUID": facts.machine_id,
+            },
+        },
+    }
+
+
+def conditions(abilities: Abilities, now: datetime) -> list[Json]:
+    no_isolation = "all pods run as the same user" if abilities.isolation == "None" else ""
+    return [
+        condition("Ready", "True", "KubeletReady", "kyu runs pods as processes", now),
+        ability("kyu.dev/LimitsEnforced", "cpu and memory limits", abilities.limits_refused, now),
+        ability("kyu.dev/VolumesMounted", "volumes at their mount paths", abilities.mounts_refused, now),
+        ability("kyu.dev/TenantsIsolated", "a user for each namespace", no_isolation, now),
+    ]
+
+
+def ability(type_: str, what: str, refused: str, now: datetime) -> Json:
+    if refused:
+        return condition(type_, "False", "NotPermitted", f"this node has no {what}: {refused}", now)
+    return condition(type_, "True", "Permitted", f"this node has {what}", now)
+
+
+def condition(type_: str, status: str, reason: str, message: str, now: datetime) -> Json:
+    time = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "type": type_,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastHeartbeatTime": time,
+        "lastTransitionTime": time,
+    }
+
+
+def make_lease(name: str, now: datetime) -> Json:
+    """The heartbeat: whoever reads it knows until when the node may be taken as alive."""
+    return {
+        "apiVersion": LEASE.api_version,
+        "kind": LEASE.kind,
+        "metadata": {"name": name, "namespace": LEASE_NAMESPACE},
+        "spec": {
+            "holderIdentity": name,
+            "leaseDurationSeconds": LEASE_SECONDS,
+            "renewTime": now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        },
+    }
