@@ -65,6 +65,7 @@ OVEN: Json = {
     },
 }
 SCHEMA = Schema(OVEN)
+COLUMN = {"name": "A", "type": "x", "jsonPath": ".a"}
 UNCHECKED = "<nil>: Invalid value: null: some validation rules were not checked because the object was invalid;"
 
 
@@ -238,7 +239,7 @@ def test_a_version_says_what_is_served() -> None:
     [
         ({"schema": None}, "spec.versions[0].schema.openAPIV3Schema"),
         ({"storage": False}, "spec.versions"),
-        ({"additionalPrinterColumns": [{"name": "A", "type": "x", "jsonPath": ".a"}]}, "spec.versions[0].additionalPrinterColumns[0].type"),
+        ({"additionalPrinterColumns": [COLUMN]}, "spec.versions[0].additionalPrinterColumns[0].type"),
     ],
 )  # fmt: skip
 def test_a_definition_that_cannot_be_served_is_refused(change: Json, field: str) -> None:
