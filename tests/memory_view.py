@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from kyu.api import codec
-from kyu.api.actions import Action, Apply, Create, Delete, Event, Patch, WakeAt
+from kyu.api.actions import Action, Apply, Bind, Create, Delete, Event, Patch, WakeAt
 from kyu.api.config import Configuration
 from kyu.api.meta import Json, Key, Kind, Object
 
@@ -75,6 +75,8 @@ class MemoryView:
                 if found is not None:
                     found["metadata"].setdefault("deletionTimestamp", "2026-01-01T00:00:00Z")
                     self._drop_if_released(ref.kind, ref.key)
+            case Bind(ref, node):
+                self.put(merged(self.objects[ref.kind.group, ref.kind.kind, ref.key], {"spec": {"nodeName": node}}))
             case Event() | WakeAt():
                 pass
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kyu.api.actions import Action, Event, Patch
+from kyu.api.actions import Action, Bind, Event, Patch
 from kyu.api.config import Configuration
 from kyu.api.core import Node, Pod
 from kyu.api.meta import Json, Key, Kind
@@ -60,8 +60,7 @@ def pod(name: str, cpu: str = "1", on: str = "", phase: str = "Pending", **more:
 
 def bound(actions: list[Action]) -> dict[str, str]:
     """The node of each pod that got one."""
-    patches = [a for a in actions if isinstance(a, Patch) and not a.subresource]
-    return {a.ref.key.name: a.patch["spec"]["nodeName"] for a in patches}
+    return {a.ref.key.name: a.node for a in actions if isinstance(a, Bind)}
 
 
 def refused(actions: list[Action]) -> dict[str, str]:

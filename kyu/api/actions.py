@@ -55,6 +55,13 @@ class Delete(msgspec.Struct, frozen=True):
     grace_seconds: int | None = None
 
 
+class Bind(msgspec.Struct, frozen=True):
+    """Give a pod its node. It can be done once, and only to a pod without gates."""
+
+    ref: Ref
+    node: str
+
+
 class Event(msgspec.Struct, frozen=True):
     """Tell the users of an object what happened to it. Equal events in a short time are sent once, with a count."""
 
@@ -71,7 +78,7 @@ class WakeAt(msgspec.Struct, frozen=True):
     at: datetime
 
 
-Action: TypeAlias = Create | Apply | Patch | Delete | Event | WakeAt
+Action: TypeAlias = Create | Apply | Patch | Delete | Bind | Event | WakeAt
 
 
 class View(Protocol):

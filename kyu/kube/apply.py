@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from kyu import log
-from kyu.api.actions import Action, Apply, Create, Delete, Event, Patch, WakeAt
+from kyu.api.actions import Action, Apply, Bind, Create, Delete, Event, Patch, WakeAt
 from kyu.api.meta import Json, Key, Kind, Ref
 from kyu.kube import errors
 from kyu.kube.cache import Cache
@@ -54,6 +54,8 @@ class Writer:
                 await self._patch(action)
             case Delete():
                 await self._delete(action)
+            case Bind():
+                await self._bind(action)
             case Event():
                 await self._tell(action)
             case WakeAt():
@@ -87,6 +89,14 @@ class Writer:
         # A Status says that it is gone; the object itself, that it waits for its finalizers.
         if answer.get("kind") != "Status" and answer.get("metadata", {}).get("deletionTimestamp"):
             self._cache.observe(kind, answer)
+
+    async def _bind(self, action: Bind) -> None:
+        key = action.ref.key
+        metadata = {"name": key.name, "namespace": key.namespace}
+        body = {"metadata": metadata, "target": {"apiVersion": "v1", "kind": "Node", "name": action.node}}
+        await self._client.create(action.ref.kind, body, subresource="binding")
+        # The answer does not show the pod.
+        self._cache.observe(action.ref.kind, await self._client.get(action.ref.kind, key))
 
     # Events.
 

@@ -18,7 +18,7 @@ from datetime import datetime
 from typing import Literal
 
 from kyu.api import quantity
-from kyu.api.actions import Action, Event, Patch, View
+from kyu.api.actions import Action, Bind, Event, Patch, View
 from kyu.api.core import Node, Pod, PodSpec
 from kyu.api.meta import Key, Ref, find_condition
 from kyu.engine import requests, topology_filter
@@ -207,7 +207,7 @@ def bind(pod: Pod, node: str) -> list[Action]:
     ref = Ref(Pod.KIND, pod.key)
     message = f"Successfully assigned {pod.key} to {node}"
     return [
-        Patch(ref, {"spec": {"nodeName": node}}),
+        Bind(ref, node),
         Event(ref, "Normal", "Scheduled", message, pod.metadata.uid),
     ]
 
