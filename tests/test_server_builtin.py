@@ -1,0 +1,431 @@
+"""Built-in kinds: how a body is read, what is filled in, what is refused at creation and later."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kyu.api.meta import Json
+from kyu.server import builtin, builtin_metadata, builtin_pods, schema_typed
+from kyu.server.errors import ApiError
+from kyu.server.patch import clone
+
+
+def row(group: str, kind: str) -> builtin.BuiltinKind:
+    found = builtin.find(group, "v1", kind)
+    assert found is not None
+    return found
+
+
+def read(group: str, kind: str, obj: Json) -> Json:
+    decoded, _ = schema_typed.decode(row(group, kind).schema, obj, kind)
+    return decoded
+
+
+def created(group: str, kind: str, obj: Json) -> Json:
+    """The object as it would be stored, without admission."""
+    stored = read(group, kind, clone(obj))
+    stored["metadata"].setdefault("uid", "u-1")
+    builtin.default(row(group, kind), stored)
+    builtin.prepare_create(row(group, kind), stored)
+    return stored
+
+
+def faults(group: str, kind: str, obj: Json) -> list[str]:
+    return [str(error) for error in builtin.validate_create(row(group, kind), created(group, kind, obj))]
+
+
+def update_faults(group: str, kind: str, old: Json, new: Json) -> list[str]:
+    changed = read(group, kind, clone(new))
+    builtin.default(row(group, kind), changed)
+    builtin.prepare_update(row(group, kind), changed, old)
+    return [error.field for error in builtin.validate_update(row(group, kind), changed, old)]
+
+
+def pod(**spec: Any) -> Json:
+    return {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "img:1"}], **spec}}
+
+
+def job(template: Json | None = None, **spec: Any) -> Json:
+    inner = {"containers": [{"name": "c", "image": "img:1"}], "restartPolicy": "Never"}
+    return {"metadata": {"name": "j"}, "spec": {"template": template or {"spec": inner}, **spec}}
+
+
+class Cluster:
+    """The priority classes of a test."""
+
+    def __init__(self, *classes: Json) -> None:
+        self._classes = {each["metadata"]["name"]: each for each in classes}
+
+    def priority_class(self, name: str) -> Json | None:
+        return self._classes.get(name)
+
+    def default_priority_class(self) -> Json | None:
+        return next((each for each in self._classes.values() if each.get("globalDefault")), None)
+
+
+# How a body is read
+
+
+def test_unknown_fields_are_named_with_their_path_and_dropped() -> None:
+    body = pod(foo=1)
+    body["spec"]["containers"][0]["imagee"] = "x"
+    decoded, unknown = schema_typed.decode(row("", "Pod").schema, body, "Pod")
+    assert unknown == ["spec.containers[0].imagee", "spec.foo"]
+    assert "foo" not in decoded["spec"]
+
+
+def test_empty_values_disappear_or_appear_as_the_type_has_it() -> None:
+    decoded = read("", "ConfigMap", {"metadata": {"name": "a", "labels": {}, "annotations": None}, "data": {"n": None}})
+    assert decoded == {"metadata": {"name": "a"}, "data": {"n": ""}}
+    event = read("", "Event", {"metadata": {"name": "e"}, "involvedObject": {"kind": "Pod"}, "count": 0})
+    assert event["eventTime"] is None
+    assert event["reportingComponent"] == ""
+    assert "count" not in event
+
+
+def test_quantities_and_times_take_their_canonical_form() -> None:
+    resources = {"requests": {"cpu": "1500m", "memory": "1024Mi"}, "limits": {"cpu": 2}}
+    decoded = read("", "Pod", pod(containers=[{"name": "c", "image": "i", "resources": resources}]))
+    assert decoded["spec"]["containers"][0]["resources"] == {
+        "requests": {"cpu": "1500m", "memory": "1Gi"},
+        "limits": {"cpu": "2"},
+    }
+    lease = {"metadata": {"name": "l"}, "spec": {"renewTime": "2026-01-01T01:00:00+01:00"}}
+    assert read("coordination.k8s.io", "Lease", lease)["spec"]["renewTime"] == "2026-01-01T00:00:00.000000Z"
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("ConfigMap", {"data": {"k": 5}}),
+        ("ConfigMap", {"data": ["k"]}),
+        ("ConfigMap", {"metadata": "x"}),
+        ("Secret", {"data": {"k": "!!!"}}),
+        ("Pod", {"spec": {"priority": 2**40}}),
+        ("Pod", {"spec": {"hostNetwork": "yes"}}),
+        ("Pod", {"spec": {"overhead": {"cpu": "many"}}}),
+        ("Pod", {"metadata": {"creationTimestamp": "noon"}}),
+    ],
+)
+def test_a_value_of_the_wrong_type_makes_a_body_unreadable(kind: str, body: Json) -> None:
+    with pytest.raises(schema_typed.TypeMismatch):
+        read("", kind, body)
+
+
+def test_every_served_kind_can_be_read_filled_in_and_prepared() -> None:
+    for each in builtin.KINDS:
+        obj, unknown = schema_typed.decode(each.schema, {"metadata": {"name": "x", "uid": "u"}}, each.kind.kind)
+        builtin.default(each, obj)
+        builtin.prepare_create(each, obj)
+        assert unknown == []
+        assert obj["metadata"].get("generation") == (1 if each.has_generation else None), each.kind
+
+
+# Pods
+
+
+def test_the_defaults_of_a_pod() -> None:
+    stored = created("", "Pod", pod())
+    assert stored["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
+    spec = stored["spec"]
+    assert (spec["restartPolicy"], spec["dnsPolicy"], spec["schedulerName"], spec["terminationGracePeriodSeconds"]) == (
+        "Always", "ClusterFirst", "default-scheduler", 30,
+    )  # fmt: skip
+    assert spec["containers"][0]["terminationMessagePath"] == "/dev/termination-log"
+
+
+def test_limits_fill_requests_and_decide_the_quality_of_service() -> None:
+    def stored(resources: Json) -> Json:
+        return created("", "Pod", pod(containers=[{"name": "c", "image": "i", "resources": resources}]))
+
+    both = stored({"limits": {"cpu": "1", "memory": "1Gi"}})
+    assert both["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1", "memory": "1Gi"}
+    assert both["status"]["qosClass"] == "Guaranteed"
+    assert stored({"requests": {"cpu": "1"}})["status"]["qosClass"] == "Burstable"
+
+
+@pytest.mark.parametrize(
+    ("image", "policy"),
+    [
+        ("a", "Always"),
+        ("a:latest", "Always"),
+        ("a:1", "IfNotPresent"),
+        ("h:80/a", "Always"),
+        ("a@sha256:0", "IfNotPresent"),
+    ],
+)
+def test_when_an_image_is_pulled(image: str, policy: str) -> None:
+    assert builtin_pods.pull_policy(image) == policy
+
+
+def test_volumes_and_probes_are_filled_in() -> None:
+    probe = {"httpGet": {"port": 80}}
+    volumes = [{"name": "a"}, {"name": "s", "secret": {"secretName": "x"}}, {"name": "h", "hostPath": {"path": "/x"}}]
+    spec = created("", "Pod", pod(containers=[{"name": "c", "image": "i", "livenessProbe": probe}], volumes=volumes))[
+        "spec"
+    ]
+    assert [sorted(volume) for volume in spec["volumes"]] == [
+        ["emptyDir", "name"],
+        ["name", "secret"],
+        ["hostPath", "name"],
+    ]
+    assert spec["volumes"][1]["secret"]["defaultMode"] == 420
+    assert spec["containers"][0]["livenessProbe"] == {
+        "httpGet": {"port": 80, "path": "/", "scheme": "HTTP"},
+        "timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3,
+    }  # fmt: skip
+
+
+def test_gates_hold_a_pod_back() -> None:
+    stored = created("", "Pod", pod(schedulingGates=[{"name": "x/y"}]))
+    (condition,) = stored["status"]["conditions"]
+    assert (condition["type"], condition["status"], condition["reason"]) == ("PodScheduled", "False", "SchedulingGated")
+
+
+def test_admission_gives_a_pod_its_priority_and_tolerations() -> None:
+    high = {"metadata": {"name": "high"}, "value": 7, "preemptionPolicy": "Never"}
+    stored = created("", "Pod", pod(priorityClassName="high", tolerations=[{"key": "node.kubernetes.io/not-ready"}]))
+    builtin_pods.admit_pod(stored, Cluster(high))
+    assert (stored["spec"]["priority"], stored["spec"]["preemptionPolicy"]) == (7, "Never")
+    keys = [each["key"] for each in stored["spec"]["tolerations"]]
+    assert keys == ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"]
+
+
+def test_a_default_class_counts_for_pods_that_name_none() -> None:
+    stored = created("", "Pod", pod())
+    builtin_pods.admit_pod(stored, Cluster({"metadata": {"name": "usual"}, "value": 3, "globalDefault": True}))
+    assert (stored["spec"]["priorityClassName"], stored["spec"]["priority"]) == ("usual", 3)
+
+
+@pytest.mark.parametrize("spec", [{"priorityClassName": "none"}, {"priority": 5}])
+def test_a_priority_that_no_class_gives_is_forbidden(spec: Json) -> None:
+    with pytest.raises(ApiError) as caught:
+        builtin_pods.admit_pod(created("", "Pod", pod(**spec)), Cluster())
+    assert caught.value.code == 403
+
+
+def container(**more: Any) -> Json:
+    return {"containers": [{"name": "c", "image": "i", **more}]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "field", "message"),
+    [
+        ({"containers": []}, "containers", "Required value"),
+        (container(image=""), "containers[0].image", "Required value"),
+        (container(name="c_c"), "containers[0].name", 'Invalid value: "c_c": a lowercase RFC 1123 label must'),
+        ({"containers": [{"name": "c", "image": "i"}] * 2}, "containers[1].name", 'Duplicate value: "c"'),
+        (
+            {"restartPolicy": "Maybe"},
+            "restartPolicy",
+            'Unsupported value: "Maybe": supported values: "Always", "Never"',
+        ),
+        ({"activeDeadlineSeconds": 0}, "activeDeadlineSeconds", "Invalid value: 0: must be between 1 and 2147483647"),
+        (
+            container(volumeMounts=[{"name": "v", "mountPath": "/x"}]),
+            "containers[0].volumeMounts[0].name",
+            'Not found: "v"',
+        ),
+        (
+            container(resources={"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}),
+            "containers[0].resources.requests",
+            'Invalid value: "2": must be less than or equal to cpu limit of 1',
+        ),
+        (
+            {"tolerations": [{"operator": "Equal"}]},
+            "tolerations[0].operator",
+            'Invalid value: "Equal": operator must be Exists when `key` is empty',
+        ),
+    ],
+)
+def test_what_a_pod_must_obey(spec: Json, field: str, message: str) -> None:
+    (fault,) = faults("", "Pod", pod(**spec))
+    assert fault.startswith(f"spec.{field}: {message}")
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"restartPolicy": "Never"}, "spec"),
+        ({"nodeName": "n"}, "spec"),
+        ({"containers": [{"name": "c", "image": "img:2"}]}, None),
+        ({"activeDeadlineSeconds": 10}, None),
+        ({"activeDeadlineSeconds": 90}, "spec.activeDeadlineSeconds"),
+        ({"tolerations": [{"key": "k", "operator": "Exists"}, {"key": "new", "operator": "Exists"}]}, None),
+        ({"tolerations": []}, "spec.tolerations"),
+        ({"schedulingGates": [{"name": "x/other"}]}, "spec.schedulingGates"),
+    ],
+)
+def test_what_of_a_pod_may_change(change: Json, field: str | None) -> None:
+    base = {"activeDeadlineSeconds": 60, "tolerations": [{"key": "k", "operator": "Exists"}]}
+    old = created("", "Pod", pod(**base))
+    found = update_faults("", "Pod", old, pod(**{**base, **change}))
+    assert found == ([] if field is None else [field])
+
+
+def test_a_gated_pod_may_still_be_steered() -> None:
+    gate = [{"name": "x/y"}]
+    old = created("", "Pod", pod(schedulingGates=gate, nodeSelector={"a": "1"}))
+    assert update_faults("", "Pod", old, pod(schedulingGates=gate, nodeSelector={"a": "1", "b": "2"})) == []
+    assert update_faults("", "Pod", old, pod(nodeSelector={"a": "2"})) == ["spec.nodeSelector"]
+
+
+# Jobs
+
+
+def test_the_defaults_of_a_job() -> None:
+    stored = created("batch", "Job", job())
+    spec = stored["spec"]
+    assert (spec["parallelism"], spec["completions"], spec["backoffLimit"], spec["completionMode"]) == (
+        1,
+        1,
+        6,
+        "NonIndexed",
+    )
+    labels = spec["template"]["metadata"]["labels"]
+    assert labels["batch.kubernetes.io/controller-uid"] == "u-1"
+    assert spec["selector"] == {"matchLabels": {"batch.kubernetes.io/controller-uid": "u-1"}}
+    assert stored["metadata"]["labels"] == labels
+    assert stored["status"] == {}
+    assert "enableServiceLinks" not in spec["template"]["spec"]
+
+
+def test_completions_stay_open_for_a_work_queue() -> None:
+    assert "completions" not in created("batch", "Job", job(parallelism=3))["spec"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "fields"),
+    [
+        ({"parallelism": -1, "completions": -2}, ["spec.parallelism", "spec.completions"]),
+        ({"backoffLimitPerIndex": 1}, ["spec.backoffLimitPerIndex"]),
+        ({"selector": {"matchLabels": {"a": "b"}}}, ["spec.selector", "spec.template.metadata.labels"]),
+        ({"completionMode": "Odd"}, ["spec.completionMode"]),
+    ],
+)
+def test_what_a_job_must_obey(spec: Json, fields: list[str]) -> None:
+    stored = created("batch", "Job", job(**spec))
+    assert [error.field for error in builtin.validate_create(row("batch", "Job"), stored)] == fields
+
+
+def test_a_job_must_say_whether_it_restarts() -> None:
+    template = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
+    assert faults("batch", "Job", job(template)) == [
+        'spec.template.spec.restartPolicy: Required value: valid values: "OnFailure", "Never"'
+    ]
+
+
+def changed_job(old: Json, **spec: Any) -> Json:
+    return {**old, "spec": {**old["spec"], **spec}}
+
+
+def test_a_job_may_be_steered_only_while_it_is_suspended_and_not_started() -> None:
+    waiting = created("batch", "Job", job(suspend=True))
+    template = clone(waiting["spec"]["template"])
+    template["spec"]["nodeSelector"] = {"pool": "a"}
+    started = changed_job(waiting, template=template, suspend=False)
+    assert update_faults("batch", "Job", waiting, started) == []
+    running = {**waiting, "spec": {**waiting["spec"], "suspend": False}}
+    assert update_faults("batch", "Job", running, started) == ["spec.template"]
+    begun = {**waiting, "status": {"startTime": "2026-01-01T00:00:00Z"}}
+    assert update_faults("batch", "Job", begun, started) == ["spec.template"]
+
+
+def test_what_of_a_job_may_change() -> None:
+    old = created("batch", "Job", job(completions=3))
+    assert update_faults("batch", "Job", old, changed_job(old, parallelism=2, backoffLimit=1, suspend=True)) == []
+    assert update_faults("batch", "Job", old, changed_job(old, completions=4)) == ["spec.completions"]
+    elastic = created("batch", "Job", job(completions=3, parallelism=3, completionMode="Indexed"))
+    assert update_faults("batch", "Job", elastic, changed_job(elastic, completions=5, parallelism=5)) == []
+    assert update_faults("batch", "Job", elastic, changed_job(elastic, completions=5)) == ["spec.completions"]
+
+
+def test_generation_counts_changes_of_the_spec_only() -> None:
+    old = created("batch", "Job", job())
+    for spec, generation in (({}, 1), ({"suspend": True}, 2)):
+        new = clone(changed_job(old, **spec))
+        new["metadata"]["labels"] = {"new": "label"}
+        builtin.prepare_update(row("batch", "Job"), new, old)
+        assert new["metadata"]["generation"] == generation
+
+
+@pytest.mark.parametrize(
+    ("status", "fields"),
+    [
+        ({"active": 1}, []),
+        ({"active": -1}, ["status.active"]),
+        ({"conditions": [{"type": "Complete", "status": "True"}], "startTime": "2026-01-01T00:00:00Z"},
+         ["status.completionTime", "status.conditions"]),
+        ({"conditions": [{"type": "Failed", "status": "True"}], "startTime": "2026-01-01T00:00:00Z", "active": 1},
+         ["status.conditions", "status.active"]),
+        ({"completionTime": "2026-01-01T00:00:00Z"}, ["status.completionTime"]),
+    ],
+)  # fmt: skip
+def test_what_the_status_of_a_job_can_say(status: Json, fields: list[str]) -> None:
+    old = created("batch", "Job", job())
+    found = builtin.validate_status(row("batch", "Job"), {**old, "status": status}, old)
+    assert [error.field for error in found] == fields
+
+
+# Others
+
+
+def test_a_secret_folds_its_text_and_keeps_its_type() -> None:
+    old = created("", "Secret", {"metadata": {"name": "s"}, "stringData": {"k": "v"}, "data": {"d": "eA=="}})
+    assert old == {"metadata": {"name": "s", "uid": "u-1"}, "type": "Opaque", "data": {"d": "eA==", "k": "dg=="}}
+    assert update_faults("", "Secret", old, {"metadata": {"name": "s"}, "type": "other"}) == ["type"]
+
+
+def test_what_was_frozen_stays_frozen() -> None:
+    old = created("", "ConfigMap", {"metadata": {"name": "a"}, "data": {"k": "1"}, "immutable": True})
+    assert update_faults("", "ConfigMap", old, {"metadata": {"name": "a"}, "data": {"k": "2"}, "immutable": True}) == [
+        "data"
+    ]
+    assert update_faults("", "ConfigMap", old, {"metadata": {"name": "a"}, "data": {"k": "1"}}) == ["immutable"]
+
+
+def test_a_namespace_has_its_name_as_a_label() -> None:
+    stored = created("", "Namespace", {"metadata": {"name": "n", "labels": {"kubernetes.io/metadata.name": "other"}}})
+    assert stored["metadata"]["labels"] == {"kubernetes.io/metadata.name": "n"}
+    assert (stored["spec"], stored["status"]) == ({"finalizers": ["kubernetes"]}, {"phase": "Active"})
+
+
+def test_a_new_node_is_tainted_and_can_allocate_what_it_has() -> None:
+    stored = created("", "Node", {"metadata": {"name": "n"}, "status": {"capacity": {"cpu": "4"}}})
+    assert stored["spec"]["taints"] == [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]
+    assert stored["status"]["allocatable"] == {"cpu": "4"}
+
+
+def test_a_priority_class_keeps_its_value() -> None:
+    low = {"metadata": {"name": "low"}, "value": 1}
+    old = created("scheduling.k8s.io", "PriorityClass", low)
+    assert old["preemptionPolicy"] == "PreemptLowerPriority"
+    assert update_faults("scheduling.k8s.io", "PriorityClass", old, {**low, "value": 2}) == ["value"]
+    assert len(faults("scheduling.k8s.io", "PriorityClass", {**low, "value": 2_000_000_000})) == 1
+
+
+def test_the_rules_of_metadata() -> None:
+    def found(**metadata: Any) -> list[str]:
+        errors = builtin_metadata.validate_metadata({"metadata": metadata}, namespaced=True)
+        return [error.field for error in errors]
+
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": True}
+    good = {"name": "a.b-c", "namespace": "n"}
+    assert found(**good, labels={"x.io/k": "v"}, ownerReferences=[owner], finalizers=["x.io/f", "orphan"]) == []
+    assert found(namespace="n") == ["metadata.name"]
+    assert found(name="A_b", namespace="n") == ["metadata.name"]
+    assert found(**good, labels={"bad key": "v", "k": "bad value"}) == ["metadata.labels"] * 2
+    assert found(**good, ownerReferences=[owner, owner]) == ["metadata.ownerReferences"]
+    assert found(**good, ownerReferences=[{**owner, "uid": ""}]) == ["metadata.ownerReferences.uid"]
+    assert found(**good, finalizers=["plain"]) == ["metadata.finalizers"]
+    assert found(**good, annotations={"k": "x" * 300_000}) == ["metadata.annotations"]
+
+
+def test_what_of_metadata_never_changes() -> None:
+    old = {"metadata": {"name": "a", "uid": "1", "deletionTimestamp": "t", "finalizers": ["x/a"]}}
+    new = {"metadata": {**old["metadata"], "uid": "2", "finalizers": ["x/a", "x/b"]}}
+    errors = builtin_metadata.validate_metadata_update(new, old)
+    assert {error.field for error in errors} == {"metadata.uid", "metadata.finalizers"}
+    assert builtin_metadata.validate_metadata_update(old, old) == []
