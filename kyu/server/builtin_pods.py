@@ -20,6 +20,7 @@ from kyu.server import errors
 
 POD: Final = Kind("", "v1", "Pod", "pods")
 DEFAULT_SCHEDULER: Final = "default-scheduler"
+DEFAULT_SERVICE_ACCOUNT: Final = "default"
 GATED: Final = "SchedulingGated"
 SYSTEM_PRIORITIES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 SICK_NODE_TAINTS: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
@@ -172,6 +173,8 @@ def _cpu_and_memory(resources: Json | None) -> dict[str, quantity.Quantity]:
 def admit_pod(pod: Json, cluster: Cluster) -> None:
     """What admission adds to a Pod on creation; a class that does not exist is a 403."""
     _set_priority(pod, cluster)
+    if not pod["spec"].get("serviceAccountName"):
+        pod["spec"]["serviceAccount"] = pod["spec"]["serviceAccountName"] = DEFAULT_SERVICE_ACCOUNT
     add_tolerations(pod["spec"])
 
 
