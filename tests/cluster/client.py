@@ -22,6 +22,8 @@ from urllib.parse import urlencode, urlsplit
 
 # The one Any of this folder: an object of any kind, as JSON.
 Manifest = dict[str, Any]
+# A JSON patch is a list.
+Body = Manifest | list[Manifest] | None
 
 FIELD_MANAGER = "tests"
 
@@ -32,11 +34,11 @@ class ApiError(Exception):
     def __init__(self, status: int, body: str) -> None:
         self.status = status
         try:
-            answer: Manifest = json.loads(body)
+            self.answer: Manifest = json.loads(body)
         except ValueError:
-            answer = {"message": body}
-        self.reason = str(answer.get("reason", status))
-        super().__init__(f"{self.reason}: {answer.get('message', '')}")
+            self.answer = {"message": body}
+        self.reason = str(self.answer.get("reason", status))
+        super().__init__(f"{self.reason}: {self.answer.get('message', '')}")
 
 
 class Timeout(Exception):
@@ -58,6 +60,7 @@ class Client:
 
     server: str
     context: ssl.SSLContext
+    headers: dict[str, str] = field(default_factory=dict)
     resource_by_kind: dict[tuple[str, str], Resource] = field(default_factory=dict)
     connection: http.client.HTTPSConnection | None = None
 
@@ -141,7 +144,7 @@ class Client:
         deadline = time.monotonic() + seconds
         parameters = {**query, "watch": "true", "timeoutSeconds": str(max(1, round(seconds)))}
         with closing(self.connect(seconds + 5)) as connection:
-            connection.request("GET", f"{path}?{urlencode(parameters)}")
+            connection.request("GET", f"{path}?{urlencode(parameters)}", headers=self.headers)
             response = connection.getresponse()
             if response.status >= 400:
                 raise ApiError(response.status, response.read().decode())
@@ -173,19 +176,17 @@ class Client:
             raise ApiError(404, f"{api_version} has no kind {kind}")
         return self.resource_by_kind[api_version, kind]
 
-    def request(
-        self, verb: str, path: str, body: Manifest | None = None, content_type: str = "application/json"
-    ) -> Manifest:
+    def request(self, verb: str, path: str, body: Body = None, content_type: str = "application/json") -> Manifest:
         answer: Manifest = json.loads(self.text(verb, path, body, content_type))
         return answer
 
-    def text(self, verb: str, path: str, body: Manifest | None = None, content_type: str = "application/json") -> str:
+    def text(self, verb: str, path: str, body: Body = None, content_type: str = "application/json") -> str:
         """The body of the answer. The connection is made anew when the server closed the idle one."""
         data = None if body is None else json.dumps(body).encode()
         fresh = self.connection is None
         self.connection = self.connection or self.connect(60)
         try:
-            self.connection.request(verb, path, data, {"Content-Type": content_type})
+            self.connection.request(verb, path, data, {"Content-Type": content_type, **self.headers})
             response = self.connection.getresponse()
         except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
             self.close()
@@ -215,6 +216,12 @@ def client(server: str, authority: Path, certificate: Path, key: Path) -> Client
     context = ssl.create_default_context(cafile=str(authority))
     context.load_cert_chain(certificate, key)
     return Client(server, context)
+
+
+def client_of_token(server: str, authority: str, token: str) -> Client:
+    """A client of a server that knows its users by tokens; ``authority`` is the certificate as PEM text."""
+    context = ssl.create_default_context(cadata=authority)
+    return Client(server, context, {"Authorization": f"Bearer {token}"})
 
 
 def condition(manifest: Manifest, kind: str) -> Manifest:

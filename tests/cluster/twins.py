@@ -1,0 +1,96 @@
+"""
+The same requests to two servers, and what differs in the answers.
+
+A dialogue is a YAML file of requests. Each is sent to a real API server and to Kyu's; what no two servers can agree on
+(uids, times, resource versions, the words of a message) is blanked, the rest must be equal: the code, the reason, the
+fields that are blamed, the whole object with its defaults and, where a dialogue is about them, the owners of fields.
+
+Called by: test_same_answers.py.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import yaml
+
+from tests.cluster.client import ApiError, Body, Client, Manifest
+
+BLANKED = ("uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "time", "continue", "lastTransitionTime")
+# Of a refusal: what a program reads. The message is for people, and Kyu may say it better.
+REFUSAL = ("reason", "code", "details")
+
+
+UID = re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One request."""
+
+    verb: str
+    path: str
+    content_type: str
+    body: Body
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class Dialogue:
+    """Requests, one after the other."""
+
+    steps: list[Step]
+    with_owners: bool  # whether metadata.managedFields must be equal, too
+
+
+def read(path: Path) -> Dialogue:
+    content: Manifest = yaml.safe_load(path.read_text())
+    return Dialogue([step(entry) for entry in content["requests"]], with_owners=content.get("owners", False))
+
+
+def step(entry: Manifest) -> Step:
+    verb, path = str(entry["request"]).split(maxsplit=1)
+    return Step(verb, quote(path, safe="/?&=,!+%:"), entry.get("as", "application/json"), entry.get("body"))
+
+
+def differences(dialogue: Dialogue, real: Client, kyu: Client) -> Iterator[str]:
+    """One readable difference per step that is answered otherwise."""
+    left_out = () if dialogue.with_owners else ("managedFields",)
+    for number, each in enumerate(dialogue.steps, 1):
+        wanted, found = (blanked(answer(server, each), left_out) for server in (real, kyu))
+        if wanted != found:
+            lines = difflib.unified_diff(render(wanted), render(found), "Kubernetes", "Kyu", lineterm="", n=2)
+            yield "\n".join([f"step {number}: {each}", *lines])
+
+
+def answer(client: Client, each: Step) -> Manifest:
+    try:
+        return client.request(each.verb, each.path, each.body, each.content_type)
+    except ApiError as refusal:
+        status = {name: refusal.answer[name] for name in REFUSAL if refusal.answer.get(name)}
+        for cause in status.get("details", {}).get("causes", []):
+            cause.pop("message", None)
+        return status
+
+
+def blanked(value: Manifest, left_out: Collection[str]) -> Manifest:
+    """The answer with a mark in place of what differs from server to server."""
+
+    def blank(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        kept = ((name, content) for name, content in pairs if name not in left_out)
+        return {name: "(set)" if name in BLANKED and content else content for name, content in kept}
+
+    result: Manifest = json.loads(UID.sub("(uid)", json.dumps(value)), object_pairs_hook=blank)
+    return result
+
+
+def render(value: Manifest) -> list[str]:
+    return yaml.safe_dump(value, sort_keys=True).splitlines()
