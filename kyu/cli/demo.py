@@ -74,7 +74,7 @@ class Story:
         say("team-a submits six jobs of 200m: two fit its own quota, two borrow from team-b, two wait")
         for number in range(6):
             self._submit("team-a", f"train-{number + 1}", "200m", seconds=12 if number < 4 else 3)
-        self._wait("four jobs run", lambda: len(self._in_state("Running", "Starting")) == 4)
+        self._wait("four jobs run", lambda: self._used("team-a") == 2 * millicores(TEAM_CPU))
         self._show()
         say("team-b comes back: it submits a job, and takes its own quota back")
         self._submit("team-b", "report", "200m", seconds=4)
@@ -153,6 +153,15 @@ class Story:
     def _in_state(self, *words: str) -> list[Json]:
         return [item for item in self._workloads() if jobs.state_of(item).word in words]
 
+    def _used(self, team: str) -> int:
+        return millicores(self._cpu(team).get("total", "0"))
+
+    def _cpu(self, team: str) -> Json:
+        """What the status of the team's ClusterQueue says about cpu."""
+        status = self._client.get(ClusterQueue.KIND, Key("", team)).get("status") or {}
+        listed = [r for flavor in status.get("flavorsReservation") or () for r in flavor["resources"]]
+        return next((r for r in listed if r["name"] == "cpu"), {})
+
     def _why(self, name: str) -> str:
         return next((jobs.state_of(item).why for item in self._workloads() if jobs.owner_of(item)[1] == name), "")
 
@@ -165,12 +174,9 @@ class Story:
 
     def _show(self) -> None:
         for team in ("team-a", "team-b"):
-            queue = self._client.get(ClusterQueue.KIND, Key("", team))
-            flavors = (queue.get("status") or {}).get("flavorsReservation") or ()
-            used: Json = next((r for flavor in flavors for r in flavor["resources"] if r["name"] == "cpu"), {})
-            share = millicores(used.get("total", "0")) / millicores(TEAM_CPU)
-            counts = queue.get("status") or {}
-            waiting = counts.get("pendingWorkloads", 0)
+            used = self._cpu(team)
+            share = self._used(team) / millicores(TEAM_CPU)
+            waiting = sum(w["metadata"]["namespace"] == team for w in self._in_state("Queued"))
             borrowed = f", {used['borrowed']} borrowed" if millicores(used.get("borrowed", "0")) else ""
             print(f"    {team} {output.bar(share)} {used.get('total', '0')} of {TEAM_CPU}{borrowed}; {waiting} waiting")
 
