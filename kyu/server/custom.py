@@ -8,6 +8,7 @@ Kubernetes: apiextensions-apiserver/pkg/registry/customresource/strategy.go.
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from kyu.api import convert, rules
 from kyu.api.errors import FieldError
@@ -120,7 +121,7 @@ class CustomRules:
 
     def read(self, body: Json) -> tuple[Json, list[str]]:
         given = body.get("metadata")
-        metadata, unknown = schema_typed.decode(object_meta(), {} if given is None else given, "ObjectMeta")
+        metadata, unknown = _read_metadata({} if given is None else given)
         obj = {**body, "metadata": metadata}
         return obj, [f"metadata.{path}" for path in unknown] + schema.prune(self._schema, obj)
 
@@ -186,6 +187,15 @@ class KueueRules(CustomRules):
 
     def _typed(self, obj: Json) -> Json:
         return {"apiVersion": self._kind.api_version, "kind": self._kind.kind, **obj}
+
+
+def _read_metadata(given: Any) -> tuple[Json, list[str]]:
+    """managedFields are passed by: they are large, and checked where they are used."""
+    if not isinstance(given, dict) or "managedFields" not in given:
+        return schema_typed.decode(object_meta(), given, "ObjectMeta")
+    plain = {name: value for name, value in given.items() if name != "managedFields"}
+    metadata, unknown = schema_typed.decode(object_meta(), plain, "ObjectMeta")
+    return {**metadata, "managedFields": given["managedFields"]}, unknown
 
 
 def _checked(obj: Json) -> Json:

@@ -42,6 +42,8 @@ class Form(Protocol):
 
 def choose(resource: Resource, accept: str, include: str = "") -> Form:
     """The first form of the Accept header that is served; 406 if there is none."""
+    if accept in (JSON, "", "*/*"):
+        return Whole(resource)
     for clause in (accept or JSON).split(","):
         media_type, *parameters = (part.strip() for part in clause.split(";"))
         if media_type not in (JSON, "*/*", "application/*", "application/json;stream=watch"):

@@ -14,7 +14,7 @@ from typing import Any
 from kyu.api import errors as fields
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json, Kind
-from kyu.server import errors, patch
+from kyu.server import errors
 from kyu.server.exchange import encode
 from kyu.server.options import FieldValidation
 from kyu.server.registry import Resource
@@ -90,8 +90,7 @@ def from_apply(resource: Resource, config: Any) -> Json:
 def from_apply_result(resource: Resource, applied: Json) -> tuple[Json, tuple[str, ...]]:
     """The merged object in its canonical form. What does not fit was refused before."""
     try:
-        # The result shares parts with the stored object, which must not change with it.
-        obj, unknown = resource.rules.read(patch.clone(applied) if resource.is_custom else applied)
+        obj, unknown = resource.rules.read(applied)
     except TypeMismatch as error:
         raise errors.internal(f"failed to update object: {error}") from error
     return obj, _warnings(_problems(unknown, [], "Warn"))

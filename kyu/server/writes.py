@@ -156,9 +156,11 @@ class Writes:
             raise errors.not_found(resource.kind, target.name)
         old = None if record is None else forms.served_object(resource, record)
         version = config["metadata"].pop("resourceVersion", "")
+        # The result shares parts with what it was merged into, and is changed after that: so that gets its own copy.
+        live = None if record is None else intake.typed(resource, forms.served_object(resource, record))
         applied = managed.apply(
             resource.schema,
-            None if old is None else intake.typed(resource, old),
+            live,
             config,
             manager=options.manager,
             force=bool(options.force),
