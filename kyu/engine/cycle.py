@@ -1,36 +1,30 @@
 """
 Who runs, where, instead of whom. START READING HERE.
 
-A cycle takes the head of every queue, looks at each by itself (``nomination.py``), puts them in order, and commits them
-one by one (``commit.py``). Who was not admitted goes back to its line, or aside until something changes. ``schedule``
-runs one cycle exactly as Kueue does, or as many as it takes until there is nothing more to decide; trees in which
-nothing has changed are not visited at all.
+``schedule`` runs one cycle exactly as Kueue does (``turn.py``), or decides all that cycles would decide until there is
+nothing more to decide. In cycles, every queue gives one head a turn in each, and most heads are parked again with the
+answer that they had. A pass knows who is worth asking (``watch.py``) and how many others have their turn before them,
+so it goes from one turn that matters to the next, and takes that turn as the cycle would: the decisions are those of
+the cycles that it skips. Trees in which nothing has changed are not visited at all.
 
-Called by: controllers/scheduler.py, cli/decide.py, bench. Kueue: pkg/scheduler/scheduler.go (schedule)
+Called by: controllers/scheduler.py, cli/decide.py, bench. Kueue: pkg/scheduler/scheduler.go
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-from kyu.engine import fairshare, nomination
-from kyu.engine.commit import Commit, Outcome, Requeue
-from kyu.engine.decisions import Cycle
-from kyu.engine.fairshare import Contender
-from kyu.engine.nomination import Nomination
-from kyu.engine.reasons import (
-    BadRequest,
-    ChecksFailed,
-    ClaimsNotCounted,
-    NamespaceMismatch,
-    NamespaceMissing,
-    Reason,
-)
+from kyu.engine import watch
+from kyu.engine.decisions import Cycle, Wait
+from kyu.engine.queues import Peers, Place
+from kyu.engine.quota import Cell
 from kyu.engine.state import State, queues_of
-from kyu.engine.tree import CohortNode, Queue
+from kyu.engine.tree import Queue, TreeNode
+from kyu.engine.turn import run_cycle
 from kyu.engine.workload import Ask, Holding
 
 
@@ -38,188 +32,200 @@ def schedule(state: State, now: datetime, *, cycles: Literal[1] | None = None) -
     """
     Decide who gets quota now; afterwards the state has assumed its admissions.
 
-    With ``cycles=1`` one cycle as Kueue's: one head of every queue. Without, cycles are run until one changes nothing.
+    With ``cycles=1`` one cycle as Kueue's: one head of every queue. Without, all that cycles would decide until one of
+    them changes nothing.
     """
     moment = now.timestamp()
     state.begin(moment)
     if cycles == 1:
-        return run_cycle(state, sorted_queues(state.queues.values()), moment)
-    return run_until_stable(state, moment)
-
-
-def sorted_queues(queues: Iterable[Queue]) -> list[Queue]:
-    return sorted(queues, key=lambda queue: queue.name)
-
-
-def run_until_stable(state: State, now: float) -> Cycle:
-    """Cycles in every tree that something has changed in, until they repeat themselves."""
+        return run_cycle(state, by_name(state.queues.values()), moment, list(state.second_passes.values()))
     result = Cycle()
-    while state.waiting.awake:
+    while state.waiting.awake and not result.blocked:
         roots, state.waiting.awake = state.waiting.awake, set()
-        queues = sorted_queues(queue for root in roots for queue in queues_of(root))
-        seen: set[tuple[object, ...]] = set()
-        while (signature := heads_signature(state, queues)) not in seen:
-            seen.add(signature)
-            cycle = run_cycle(state, queues, now)
-            result.extend(cycle)
-            if cycle.blocked:
-                return result
-            if any(cycle.admitted()) or any(cycle.preempted()) or any(cycle.evicted()):
-                seen.clear()
-            if not signature:
-                break
-        state.waiting.awake -= roots
+        for arena in arenas(state, roots):
+            _Pass(state, by_name(q for root in arena for q in queues_of(root) if q.active), moment, result).run()
+            state.waiting.awake.difference_update(arena)
+        if state.has_wakes:
+            state.begin(moment)
     return result
 
 
-def heads_signature(state: State, queues: Iterable[Queue]) -> tuple[object, ...]:
-    """What the next cycle would look at: nothing comes of looking at the same twice."""
-    found: list[object] = [key for key, holding in state.second_passes.items() if not holding.evicted]
-    for queue in queues:
-        head = queue.line.head() if queue.active else None
-        if head is not None:
-            memory = head.memory.last_tried if head.memory is not None and head.memory.pending else ()
-            found.append((head.uid, str(memory)))
-    return tuple(found)
+def by_name(queues: Iterable[Queue]) -> list[Queue]:
+    return sorted(queues, key=lambda queue: queue.name)
 
 
-def run_cycle(state: State, queues: Iterable[Queue], now: float) -> Cycle:
-    """One cycle over the heads of these queues."""
-    state.cycles += 1
-    with state.forest.scope():
-        work = _Work(state)
-        for holding in list(state.second_passes.values()):
-            work.nominate_again(holding)
-        for queue in queues:
-            head = queue.line.head() if queue.active else None
-            if head is not None:
-                work.nominate(queue, head)
-        for entry in work.in_order():
-            if work.commit.blocked:
-                break
-            work.settle(entry, work.commit.process(entry))
-        work.commit.close()
-    return work.finish(now)
+def arenas(state: State, roots: Iterable[TreeNode]) -> Iterator[list[TreeNode]]:
+    """Trees to be looked at together: those whose workloads share nodes, or all if admission is one at a time."""
+    together: list[TreeNode] = []
+    for root in sorted(roots, key=lambda node: node.name):
+        shares = any(state.cluster.has_topology(f) for queue in queues_of(root) for f in queue.flavor_names())
+        if shares or state.options.block_admission:
+            together.append(root)
+        else:
+            yield [root]
+    if together:
+        yield together
 
 
 @dataclass(slots=True)
-class _Work:
-    """One cycle in the making."""
+class _Turns:
+    """One queue in a pass."""
+
+    queue: Queue
+    todo: list[Place]
+    """Where those stand who are worth asking, in order."""
+    by_turns: bool
+    """Its order is not that of the line, or its head blocks it: then its head has every turn."""
+    settled: bool = False
+    """The head that keeps its place was asked, and nothing has changed since."""
+    asked: Peers | None = None
+    """Who has the turn now."""
+
+    @property
+    def keeps_head(self) -> bool:
+        return self.by_turns or self.queue.line.has_sticky
+
+    def distance(self) -> int | None:
+        """In how many turns somebody is due who is worth asking; None if nobody is."""
+        line = self.queue.line
+        if self.keeps_head:
+            return None if self.settled or line.head() is None else 0
+        return line.turns_before(self.todo[0]) if self.todo else None
+
+    def matters(self) -> bool:
+        """Whether the head has to be asked whenever others are, for what it holds back from them."""
+        return (self.keeps_head or self.queue.policies.reclaim != "Any") and self.queue.line.head() is not None
+
+    def begin(self) -> None:
+        where = None if self.keeps_head else self.queue.line.next_place()
+        self.asked = None if where is None else self.queue.line.peers_by_place[where]
+        if where is not None and self.todo and self.todo[0] == where:
+            del self.todo[0]
+
+    def end(self, sticky_before: Ask | None) -> None:
+        """Whoever is still worth asking after the turn comes up again."""
+        line, asked = self.queue.line, self.asked
+        if self.by_turns:
+            return
+        again = [asked] if asked is not None and asked.size else []
+        if sticky_before is not None and sticky_before is not line.sticky:
+            again += line.unknown
+        for peers in again:
+            if peers.place is not None and not line.is_parked(peers):
+                index = bisect_left(self.todo, peers.place)
+                if self.todo[index : index + 1] != [peers.place]:
+                    self.todo.insert(index, peers.place)
+
+    def close(self) -> None:
+        """The pass is over: the others have had their turn, and those who still wait for theirs are asked next time."""
+        line = self.queue.line
+        for where in self.todo:
+            line.ask_again(line.peers_by_place[where])
+        if not self.keeps_head:
+            line.skip_all(self.todo)
+
+
+@dataclass(slots=True)
+class _Pass:
+    """All turns of some queues until nothing more is decided."""
 
     state: State
-    commit: Commit = field(init=False)
-    entries: list[Nomination] = field(default_factory=list)
-    changed: set[str] = field(default_factory=set)
+    queues: list[Queue]
+    now: float
+    result: Cycle
+    turns: list[_Turns] = field(default_factory=list)
+    seen: set[tuple[object, ...]] = field(default_factory=set)
+    """What turns that changed nothing looked like, since the last that did."""
 
-    def __post_init__(self) -> None:
-        self.commit = Commit(self.state)
+    def run(self) -> None:
+        self._line_up()
+        second = self._second_passes()
+        going = bool(second)
+        while going or (distance := self._next_distance()) is not None:
+            self._skip(0 if going else distance or 0)
+            going = False
+            if not self._take_turn(second):
+                break
+            second = self._second_passes()
+        for turns in self.turns:
+            turns.close()
 
-    # Nomination
+    def _second_passes(self) -> list[Holding]:
+        if not self.state.second_passes:
+            return []
+        names = {queue.name for queue in self.queues}
+        return [h for h in self.state.second_passes.values() if h.cluster_queue in names and not h.evicted]
 
-    def nominate(self, queue: Queue, ask: Ask) -> None:
-        problem = why_not_nominated(self.state, queue, ask)
-        if problem is None:
-            self.entries.append(nomination.nominate(self.state, queue, ask))
-            return
-        requeue = Requeue.ALONE_ALWAYS if isinstance(problem, NamespaceMismatch) else Requeue.ALONE
-        self._requeue(queue, ask, Outcome(problem, requeue), pending_flavors=False)
-
-    def nominate_again(self, holding: Holding) -> None:
-        queue = self.state.queues.get(holding.cluster_queue)
-        if queue is not None and queue.active and not holding.evicted:
-            self.entries.append(nomination.nominate_again(self.state, queue, holding))
-
-    # Order
-
-    def in_order(self) -> Iterator[Nomination]:
-        if self.state.options.fair_sharing:
-            return self._fair_order()
-        return iter(sorted(self.entries, key=self._classical_rank))
-
-    def _classical_rank(self, entry: Nomination) -> tuple[object, ...]:
-        options, ask = self.state.options, entry.ask
-        return (
-            entry.moving is None,
-            options.prioritize_preemptor_workloads and entry.queue.line.preemptor is not ask,
-            entry.assignment.level,
-            -ask.priority if options.priority_sorting_within_cohort else 0,
-            ask.time,
-            entry.queue.name,
-            ask.uid,
-        )
-
-    def _fair_order(self) -> Iterator[Nomination]:
-        """A tournament in each tree for every next place; each sees what the winners before it took."""
-        remaining = {entry.queue: entry for entry in self.entries}
-        while remaining:
-            first = next(iter(remaining))
-            root = first.root
-            if not isinstance(root, CohortNode):
-                yield remaining.pop(first)
+    def _line_up(self) -> None:
+        options = self.state.options
+        for queue in self.queues:
+            line = queue.line
+            if not line.size:
                 continue
-            contenders = {
-                queue: Contender(queue, entry.ask, entry.assignment.usage, queue.line.preemptor is entry.ask)
-                for queue, entry in remaining.items()
-                if queue.root is root
-            }
-            yield remaining.pop(fairshare.winner(root, contenders, self.state.options).queue)
+            by_turns = queue.strict or queue.by_usage or not options.scheduling_equivalence_hashing
+            turns = _Turns(queue, [] if by_turns else line.worth_asking(self._reach(queue)), by_turns)
+            if turns.todo or turns.matters():
+                self.turns.append(turns)
+            else:
+                line.skip_all(())
 
-    # After the decision
+    def _reach(self, queue: Queue) -> Callable[[Cell, int], int]:
+        fair_sharing = self.state.options.fair_sharing
+        return lambda cell, priority: watch.reach(queue, cell, priority, fair_sharing=fair_sharing)
 
-    def settle(self, entry: Nomination, outcome: Outcome | None) -> None:
-        if outcome is None:
-            self.changed.add(entry.queue.name)
-            return
-        if entry.moving is not None:
-            self.commit.wait(entry.queue, entry.ask.key, outcome.reason, parked=False)
-            return
-        ask = entry.ask
-        ask.memory = None
-        if outcome.keeps_memory and self.state.options.flavor_fungibility:
-            ask.memory = entry.assignment.memory(self.state.cycles, entry.queue, ask)
-        self._requeue(entry.queue, ask, outcome, pending_flavors=ask.memory is not None and ask.memory.pending)
+    def _next_distance(self) -> int | None:
+        nearest: int | None = None
+        for turns in self.turns:
+            distance = turns.distance()
+            if distance == 0:
+                return 0
+            if distance is not None and (nearest is None or distance < nearest):
+                nearest = distance
+        return nearest
 
-    def _requeue(self, queue: Queue, ask: Ask, outcome: Outcome, *, pending_flavors: bool) -> None:
-        """Put a workload back where its reason says, in the way of the queue's strategy."""
-        line, identity = queue.line, self.state.waiting.identity(queue, ask)
-        requeue = outcome.requeue
-        stays = pending_flavors or (queue.strict and requeue is not Requeue.ALONE_ALWAYS)
-        parked = requeue in (Requeue.WITH_PEERS, Requeue.ALONE, Requeue.ALONE_ALWAYS) and not stays
-        if requeue is Requeue.PREEMPTING:
-            line.preemptor = ask
-            if not queue.strict:
-                self.state.waiting.stick(queue, ask)
-        elif parked and requeue is Requeue.WITH_PEERS:
-            self.state.waiting.park(queue, ask)
-        elif parked:
-            line.park_alone(ask, identity=identity)
-        line.note_reason(ask, outcome.reason, identity=identity)
-        self.commit.wait(queue, ask.key, outcome.reason, parked=parked)
+    def _skip(self, count: int) -> None:
+        """Cycles in which nothing would have happened."""
+        self.state.cycles += count
+        for turns in self.turns:
+            if count and not turns.keeps_head:
+                turns.queue.line.skip(count)
 
-    def finish(self, now: float) -> Cycle:
-        """Assume what was admitted."""
-        state = self.state
-        for entry in self.commit.admitted:
-            assigned = entry.assigned()
-            if entry.moving is not None:
-                state.reassign(entry.moving, assigned)
-                continue
-            holding = Holding(entry.ask, entry.queue.name, assigned, reserved_at=now)
-            holding.admitted = False
-            if entry.replaced is not None:
-                state.remove_holding(entry.replaced)
-            state.assume(entry.ask, holding, first=True)
-        return Cycle(self.commit.decisions, self.changed, 1, self.commit.blocked)
+    def _take_turn(self, second: list[Holding]) -> bool:
+        """One cycle, with everybody in it who matters; False when going on would repeat what was."""
+        chosen = [turns for turns in self.turns if turns.distance() == 0 or turns.matters()]
+        for turns in self.turns:
+            if turns not in chosen:
+                turns.queue.line.skip(1)
+        stickies = [turns.queue.line.sticky for turns in chosen]
+        for turns in chosen:
+            turns.begin()
+        cycle = run_cycle(self.state, [turns.queue for turns in chosen], self.now, second)
+        for turns, sticky in zip(chosen, stickies, strict=True):
+            turns.end(sticky)
+        self.result.extend(cycle)
+        return not cycle.blocked and self._goes_on(cycle, chosen)
 
+    def _goes_on(self, cycle: Cycle, chosen: list[_Turns]) -> bool:
+        if any(not isinstance(decision, Wait) for decision in cycle.decisions):
+            self.seen.clear()
+            for turns in self.turns:
+                turns.settled = False
+            return True
+        if any(isinstance(decision, Wait) and decision.parked for decision in cycle.decisions):
+            self.seen.clear()
+        for turns in chosen:
+            head = turns.queue.line.head()
+            turns.settled = head is None or head.memory is None or not head.memory.pending
+        signature = tuple(self._looks(turns) for turns in self.turns)
+        if signature in self.seen:
+            return False
+        self.seen.add(signature)
+        return True
 
-def why_not_nominated(state: State, queue: Queue, ask: Ask) -> Reason | None:
-    """What keeps a head from being looked at."""
-    if ask.special.failed_check:
-        return ChecksFailed()
-    if ask.key.namespace not in state.cluster.labels_by_namespace:
-        return NamespaceMissing(ask.key.namespace)
-    if not state.is_selected(queue, ask):
-        return NamespaceMismatch(ask.key.namespace, queue.name)
-    if ask.shape.violation is not None:
-        return BadRequest(ask.shape.violation)
-    return ClaimsNotCounted() if ask.shape.claims else None
+    @staticmethod
+    def _looks(turns: _Turns) -> object:
+        """All that the next turn of a queue depends on, while nothing changes."""
+        line = turns.queue.line
+        head = line.head()
+        memory = head.memory.last_tried if head is not None and head.memory is not None else ()
+        return (head and head.uid, repr(memory), line.passed, turns.settled)

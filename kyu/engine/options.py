@@ -12,15 +12,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal
+from typing import Any
 
-from kyu.api import quantity
-from kyu.api.config import Configuration
+from kyu.api import features, quantity
+from kyu.api.config import BOTH_STRATEGIES, Configuration, PreemptionStrategy
 from kyu.engine.requests import Transformation
 from kyu.engine.topology_types import Gates
-
-FairStrategy = Literal["LessThanOrEqualToFinalShare", "LessThanInitialShare"]
-FAIR_STRATEGIES: tuple[FairStrategy, ...] = ("LessThanOrEqualToFinalShare", "LessThanInitialShare")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +35,7 @@ class Options:
     """How decisions are made. The defaults are those of a Kueue without a configuration file."""
 
     fair_sharing: bool = False
-    fair_strategies: tuple[FairStrategy, ...] = FAIR_STRATEGIES
+    fair_strategies: tuple[PreemptionStrategy, ...] = BOTH_STRATEGIES
     admission_fair_sharing: AdmissionFairSharing | None = None
     ignore_undeclared: bool = False
     """Requests for resources that the queue does not declare are not counted, instead of not admitted."""
@@ -89,12 +86,17 @@ class Options:
 
 def from_configuration(configuration: Configuration) -> Options:
     """The options of a configuration. Gates that change no decision of the engine are left to others."""
-    values: dict[str, Any] = dict(gates(configuration.feature_gates))
+    gates = configuration.gates
+    known = {option.name for option in fields(Options)}
+    values: dict[str, Any] = {
+        name: gates.enabled(gate.name) for gate in features.GATES if (name := snake_case(gate.name)) in known
+    }
+    values.pop("admission_fair_sharing")
     if configuration.fair_sharing is not None:
         values["fair_sharing"] = True
-        values["fair_strategies"] = tuple(configuration.fair_sharing.preemption_strategies) or FAIR_STRATEGIES
+        values["fair_strategies"] = configuration.fair_sharing.effective_strategies
     past = configuration.admission_fair_sharing
-    if past is not None and configuration.feature_gates.get("AdmissionFairSharing", True):
+    if past is not None and gates.enabled("AdmissionFairSharing"):
         values["admission_fair_sharing"] = AdmissionFairSharing(
             half_life_seconds=past.usage_half_life_time.total_seconds(),
             sampling_seconds=past.usage_sampling_interval.total_seconds(),
@@ -112,17 +114,10 @@ def from_configuration(configuration: Configuration) -> Options:
         for rule in resources.transformations
     }
     ready = configuration.wait_for_pods_ready
-    if ready is not None and not configuration.feature_gates.get("DisableWaitForPodsReady", False):
+    if ready is not None:
         values["block_admission"] = bool(ready.block_admission)
         values["requeue_by_eviction"] = ready.requeuing_strategy.timestamp == "Eviction"
     return Options(**values)
-
-
-def gates(feature_gates: Mapping[str, bool]) -> dict[str, bool]:
-    """The fields of Options that these gates set."""
-    known = {option.name for option in fields(Options) if isinstance(option.default, bool)}
-    named = {snake_case(name): value for name, value in feature_gates.items()}
-    return {name: value for name, value in named.items() if name in known}
 
 
 def snake_case(gate: str) -> str:

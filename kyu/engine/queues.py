@@ -14,18 +14,22 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from kyu.api.meta import Key
+from kyu.engine.quota import Cell, FlavorResource
 from kyu.engine.reasons import BackingOff, Bypassed, NoFit, Reason, Untried
-from kyu.engine.shapes import Shape
 from kyu.engine.workload import Ask
 
 # The order in a queue: higher priority, then earlier, then by UID.
 Place: TypeAlias = tuple[int, float, str]
 # Time, UID, ticket, workload.
 Member: TypeAlias = tuple[float, str, int, Ask]
+# For each flavor that could do: a cell, and how much of it is wanted.
+Watches: TypeAlias = tuple[tuple[Cell, int], ...]
+# How much of a cell a workload of some priority could get at the most, preempting whom it may.
+Reach: TypeAlias = Callable[[Cell, int], int]
 # What the past usage of a LocalQueue is, where that comes before everything else.
 PastUsage: TypeAlias = Callable[[Ask], float]
 
@@ -37,10 +41,10 @@ def place(ask: Ask) -> Place:
 class Peers:
     """Pending workloads of one queue that have the same shape and priority."""
 
-    __slots__ = ("again", "members", "parked_at", "place", "reason", "shape", "size", "watches")
+    __slots__ = ("again", "members", "parked_at", "place", "priority", "reason", "size", "watches")
 
-    def __init__(self, shape: Shape) -> None:
-        self.shape = shape
+    def __init__(self, priority: int) -> None:
+        self.priority = priority
         self.members: list[Member] = []
         """A heap by time and UID. One that has left stays until it comes up; its ticket tells."""
         self.size = 0
@@ -52,8 +56,8 @@ class Peers:
         """Why the first did not get anything when it was last looked at."""
         self.again = False
         """They came after the mark had passed their place, and have not had their turn."""
-        self.watches: tuple[tuple[object, int], ...] | None = None
-        """What must grow, and up to what, before asking again is worth it; None if that is not known."""
+        self.watches: Watches | None = None
+        """Asking again is worth it once one of these amounts may be within reach; None if that is not known."""
 
     def first(self) -> Ask | None:
         members = self.members
@@ -65,12 +69,54 @@ class Peers:
         return (ask for _, _, ticket, ask in self.members if ask.ticket == ticket)
 
 
+class WatchIndex:
+    """Who waits for how much of what, the least first, by flavor and resource and by priority."""
+
+    __slots__ = ("_entries", "_serial")
+
+    def __init__(self) -> None:
+        self._entries: dict[FlavorResource, tuple[Cell, dict[int, list[tuple[int, int, Peers]]]]] = {}
+        self._serial = 0
+
+    def add(self, peers: Peers, watches: Watches) -> None:
+        for cell, amount in watches:
+            _, by_priority = self._entries.setdefault(cell.key, (cell, {}))
+            self._serial += 1
+            waiting = by_priority.setdefault(peers.priority, [])
+            if len(waiting) > 32 and len(waiting) & (len(waiting) - 1) == 0:
+                waiting[:] = [entry for entry in waiting if _still_waits(cell, entry)]
+            insort(waiting, (amount, self._serial, peers))
+
+    def within_reach(self, grown: Iterable[FlavorResource], reach: Reach) -> Iterator[Peers]:
+        """Those for whom there may be enough now, of all that wait for something that has grown."""
+        for key in grown:
+            if key not in self._entries:
+                continue
+            cell, by_priority = self._entries[key]
+            for priority, waiting in by_priority.items():
+                while waiting and not _still_waits(cell, waiting[0]):
+                    del waiting[0]
+                if not waiting or waiting[0][0] > (limit := reach(cell, priority)):
+                    continue
+                for entry in waiting[: bisect_right(waiting, (limit, self._serial + 1))]:
+                    if _still_waits(cell, entry):
+                        yield entry[2]
+
+
+def _still_waits(cell: Cell, entry: tuple[int, int, Peers]) -> bool:
+    """Entries of peers that have gone, or wait for something else by now, are dropped when they come up."""
+    watches = entry[2].watches
+    return watches is not None and (cell, entry[0]) in watches
+
+
 class Line:
     """The pending workloads of a ClusterQueue in order, with those that had their turn told apart."""
 
     __slots__ = (
         "again",
+        "grown",
         "held",
+        "parked_ahead",
         "passed",
         "past_usage",
         "peers_by_class",
@@ -82,7 +128,9 @@ class Line:
         "sticky",
         "sticky_parked_at",
         "strict",
+        "unknown",
         "wakes",
+        "watched",
     )
 
     def __init__(self) -> None:
@@ -104,6 +152,13 @@ class Line:
         self.passed: Place | None = None
         self.again: list[Place] = []
         self.size = 0
+        self.parked_ahead = False
+        """Some who stand behind the mark have had their turn too."""
+        self.unknown: set[Peers] = set()
+        """Peers of whom nothing is known yet, or nothing that would spare asking them."""
+        self.watched = WatchIndex()
+        self.grown: set[FlavorResource] = set()
+        """Of what there may be more within reach since the watches were last looked at."""
 
     # Coming and going
 
@@ -115,7 +170,8 @@ class Line:
     def _join(self, ask: Ask, identity: object) -> None:
         peers = self.peers_by_class.get(identity)
         if peers is None:
-            peers = self.peers_by_class[identity] = Peers(ask.shape)
+            peers = self.peers_by_class[identity] = Peers(ask.priority)
+            self.unknown.add(peers)
         ask.ticket += 1
         heapq.heappush(peers.members, (ask.time, ask.uid, ask.ticket, ask))
         peers.size += 1
@@ -124,11 +180,12 @@ class Line:
             self._note_newcomer(peers)
         elif peers.first() is ask:
             # Peers that had their turn keep it, however early the newcomer is.
-            parked = self._is_parked(peers)
+            parked = self.is_parked(peers)
             self._leave(peers)
             self._stand(peers, place(ask))
             if parked:
                 peers.parked_at = self.wakes
+                self.parked_ahead = True
             else:
                 self._note_newcomer(peers)
 
@@ -153,15 +210,18 @@ class Line:
         peers.size -= 1
         if peers.place != place(ask):
             return
-        parked = self._is_parked(peers)
+        parked = self.is_parked(peers)
         self._leave(peers)
         first = peers.first()
         if first is None:
             del self.peers_by_class[identity]
+            self.unknown.discard(peers)
+            peers.watches = None
             return
         self._stand(peers, place(first))
         if parked:
             peers.parked_at = self.wakes
+            self.parked_ahead = True
         else:
             self._note_newcomer(peers)
 
@@ -200,7 +260,13 @@ class Line:
 
     # Turns
 
-    def _is_parked(self, peers: Peers) -> bool:
+    @property
+    def has_sticky(self) -> bool:
+        """Whether the sticky workload is to have the next turn."""
+        return self.sticky is not None and self.sticky_parked_at != self.wakes
+
+    def is_parked(self, peers: Peers) -> bool:
+        """Whether they had their turn since the last wake-up, and are not in the line any more."""
         if peers.parked_at == self.wakes:
             return True
         assert peers.place is not None
@@ -210,7 +276,7 @@ class Line:
         """Who is next; None if all had their turn since the last wake-up."""
         if self.past_usage is not None:
             return self._head_by_usage(self.past_usage)
-        if self.sticky is not None and self.sticky_parked_at != self.wakes:
+        if self.has_sticky:
             return self.sticky
         where = self.next_place()
         return None if where is None else self.peers_by_place[where].first()
@@ -240,7 +306,7 @@ class Line:
             yield self.sticky, True
         for peers in self.peers_by_place.values():
             first = peers.first()
-            if first is not None and not self._is_parked(peers):
+            if first is not None and not self.is_parked(peers):
                 yield first, False
 
     def park(self, ask: Ask, *, identity: object) -> None:
@@ -248,15 +314,20 @@ class Line:
         if self.sticky is ask:
             self.sticky_parked_at = self.wakes
         peers = self.peers_by_class.get(identity)
-        if peers is None or self._is_parked(peers):
+        if peers is None or self.is_parked(peers):
             return
+        self._pass(peers)
+
+    def _pass(self, peers: Peers) -> None:
         where = peers.place
         assert where is not None
         if peers.again:
             peers.again = False
             del self.again[bisect_left(self.again, where)]
-        elif self.past_usage is None and where == self.next_place() and self.sticky is not ask:
+        elif self.past_usage is None and not self.again and where == self.next_place():
             self.passed = where
+        else:
+            self.parked_ahead = True
         peers.parked_at = self.wakes
 
     def park_alone(self, ask: Ask, *, identity: object) -> None:
@@ -268,9 +339,75 @@ class Line:
         """Everybody gets another turn. The held ones are let in by the caller, who knows who may."""
         self.wakes += 1
         self.passed = None
+        self.parked_ahead = False
         for where in self.again:
             self.peers_by_place[where].again = False
         self.again.clear()
+
+    # Who is worth asking
+
+    def watch(self, identity: object, watches: Watches | None) -> None:
+        """Remember what peers that were just parked wait for."""
+        peers = self.peers_by_class.get(identity)
+        if peers is None or (watches is not None and peers.watches == watches):
+            return
+        peers.watches = watches
+        if watches is None:
+            self.unknown.add(peers)
+        else:
+            self.unknown.discard(peers)
+            self.watched.add(peers, watches)
+
+    def forget_watches(self) -> None:
+        """Quotas or flavors have changed: nothing that was known about anybody holds."""
+        self.watched = WatchIndex()
+        self.unknown = set(self.peers_by_class.values())
+        for peers in self.unknown:
+            peers.watches = None
+
+    def worth_asking(self, reach: Reach) -> list[Place]:
+        """Where those stand, of all who have not had their turn, for whom the answer may have changed; in order."""
+        found = {*self.unknown, *self.watched.within_reach(self.grown, reach)}
+        self.grown.clear()
+        return sorted(peers.place for peers in found if peers.place is not None and not self.is_parked(peers))
+
+    def turns_before(self, where: Place) -> int:
+        """How many others have their turn before those who stand there."""
+        if self.passed is not None and where <= self.passed:
+            return bisect_left(self.again, where)
+        start = 0 if self.passed is None else bisect_right(self.places, self.passed)
+        end = bisect_left(self.places, where)
+        turns = end - start + len(self.again)
+        if self.parked_ahead:
+            turns -= sum(self.peers_by_place[p].parked_at == self.wakes for p in self.places[start:end])
+        return turns
+
+    def skip(self, turns: int) -> None:
+        """So many peers had their turn without being asked: the answer could not have changed."""
+        for _ in range(turns if self.parked_ahead or self.again else 0):
+            where = self.next_place()
+            if where is not None:
+                self._pass(self.peers_by_place[where])
+        if not (self.parked_ahead or self.again):
+            start = 0 if self.passed is None else bisect_right(self.places, self.passed)
+            end = min(start + turns, len(self.places))
+            if end > start:
+                self.passed = self.places[end - 1]
+
+    def skip_all(self, but: Sequence[Place]) -> None:
+        """Everybody who is left had their turn without being asked, except those who stand there."""
+        for where in self.again:
+            self.peers_by_place[where].again = False
+        self.again = list(but)
+        for where in but:
+            self.peers_by_place[where].again = True
+        if self.places:
+            self.passed = self.places[-1]
+
+    def ask_again(self, peers: Peers) -> None:
+        """Whatever was known about them, they are to be asked."""
+        peers.watches = None
+        self.unknown.add(peers)
 
     # Looking
 
@@ -313,5 +450,5 @@ class Line:
         if self.sticky is not None and (self.sticky_parked_at == self.wakes) == parked:
             yield self.sticky
         for peers in self.peers_by_place.values():
-            if self._is_parked(peers) == parked:
+            if self.is_parked(peers) == parked:
                 yield from peers.waiting()

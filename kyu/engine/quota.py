@@ -35,6 +35,7 @@ class Cell:
     __slots__ = (
         "admitted",
         "borrowing_limit",
+        "by_priority",
         "cap",
         "children",
         "declared",
@@ -69,6 +70,8 @@ class Cell:
         self.potential = 0
         """What could be used at the very most, if nobody used anything."""
         self.usage = 0
+        self.by_priority: dict[int, int] = {}
+        """Of a queue: the usage by priority of the workloads."""
         self.admitted = 0
         """Of a queue: the part of the usage whose workloads are admitted, not only holding quota."""
 

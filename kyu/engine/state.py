@@ -73,7 +73,8 @@ class State:
     """What was admitted here and not seen in an object yet."""
     _limit_ranges: dict[Key, LimitRange] = field(default_factory=dict)
     _admitted_by_queue: dict[str, int] = field(default_factory=dict)
-    _woken: set[str] = field(default_factory=set)
+    _wakes: dict[TreeNode, set[FlavorResource] | None] = field(default_factory=dict)
+    """Nodes of trees that are to be woken, with what has become free there; None for anything."""
 
     def __post_init__(self) -> None:
         self.cluster = Cluster(Forest(self.options.topology_gates))
@@ -239,8 +240,10 @@ class State:
         """The same quota as before; what may differ is how far the workload has come."""
         queue = self.queues.get(holding.cluster_queue)
         was_admitted, was_ready, old_priority = holding.admitted, holding.ready, holding.priority
+        Queue.count_priority(holding, -1)
         holding.priority, holding.time, holding.special = ask.priority, ask.time, ask.special
         holding.reserved_at = workload.reservation_time(found)
+        Queue.count_priority(holding, +1)
         self._note_status(holding, found)
         if holding.order != holding.candidate_order():
             if queue is not None:
@@ -258,7 +261,7 @@ class State:
         """What the status says the pod set holds, less what its finished pods no longer need."""
         pod_set = next((p for p in shape.pod_sets if p.name == found.name), None)
         held = found.count if found.count is not None else pod_set.count if pod_set else 0
-        count = held if pod_set is None or found.topology_assignment else min(held, pod_set.count)
+        count = held if pod_set is None else min(held, pod_set.count)
         usage = {r: amount(r, value) for r, value in found.resource_usage.items()}
         if 0 <= count < held:
             usage = {r: value // held * count for r, value in usage.items()}
@@ -308,7 +311,7 @@ class State:
         queue = self.queues.get(holding.cluster_queue)
         if queue is not None:
             queue.remove(holding)
-            self._wake_queue_tree(holding.cluster_queue)
+            self._wake_tree(queue, [cell.key for cell, _ in holding.charges])
         self.forest.remove(holding.topology)
         record = self.waiting.record(Key(holding.key.namespace, holding.local_queue))
         record.count(holding, -1)
@@ -360,6 +363,23 @@ class State:
             self.waiting.remove(ask)
             self.waiting.note_penalty(ask, self.queues[holding.cluster_queue])
         self.add_holding(holding)
+
+    def release(self, key: Key) -> None:
+        """A workload that was evicted has stopped: return its quota and queue it again, at the place that it had."""
+        holding = self.holdings[key]
+        self.remove_holding(holding)
+        self._assumed.pop(key, None)
+        self.waiting.add(
+            Ask(
+                key,
+                holding.uid,
+                priority=holding.priority,
+                time=holding.time,
+                shape=holding.shape,
+                local_queue=holding.local_queue,
+                special=holding.special,
+            )
+        )
 
     def forget(self, key: Key) -> None:
         """The admission could not be written: return the quota and queue the workload again."""
@@ -416,14 +436,39 @@ class State:
 
     # Waking
 
-    def _wake_tree(self, node: TreeNode) -> None:
-        """Something in the tree may have become possible: everybody in it gets another turn."""
-        root = node.root if not isinstance(node, CohortNode) or not node.cyclic else node
-        for queue in queues_of(root):
-            queue.line.wake()
-            if queue.line.held:
-                self._woken.add(queue.name)
-        self.waiting.awake.add(root)
+    def _wake_tree(self, node: TreeNode, grown: Iterable[FlavorResource] | None = None) -> None:
+        """Something in the tree may have become possible, by more quota being free or otherwise."""
+        if grown is None:
+            self._wakes[node] = None
+            return
+        known = self._wakes.setdefault(node, set())
+        if known is not None:
+            known.update(grown)
+
+    def _apply_wakes(self, now: float) -> None:
+        """Everybody in the trees that were woken gets another turn."""
+        while self._wakes:
+            wakes, self._wakes = self._wakes, {}
+            for node, grown in wakes.items():
+                root = node.root if self.hierarchy.is_sound(node) else node
+                self.waiting.awake.add(root)
+                for queue in queues_of(root):
+                    queue.line.wake()
+                    if grown is None:
+                        queue.line.forget_watches()
+                    else:
+                        queue.line.grown |= grown
+                    if queue.line.held:
+                        self._let_in(queue, now)
+
+    def _let_in(self, queue: Queue, now: float) -> None:
+        for ask in list(queue.line.held.values()):
+            if ask.special.may_queue(now) and self.is_selected(queue, ask):
+                self.waiting.let_in(queue, ask)
+
+    @property
+    def has_wakes(self) -> bool:
+        return bool(self._wakes)
 
     def _wake_queue_tree(self, name: str) -> None:
         if (queue := self.queues.get(name)) is not None:
@@ -448,12 +493,7 @@ class State:
         self.hierarchy.refresh()
         self.waiting.end_backoffs(now)
         self.waiting.sample_usage(now)
-        woken, self._woken = self._woken, set()
-        for name in sorted(woken):
-            queue = self.queues.get(name)
-            for ask in list(queue.line.held.values()) if queue is not None else ():
-                if queue is not None and ask.special.may_queue(now) and self.is_selected(queue, ask):
-                    self.waiting.let_in(queue, ask)
+        self._apply_wakes(now)
 
     def is_selected(self, queue: Queue, ask: Ask) -> bool:
         """Whether the queue serves the workload's namespace."""

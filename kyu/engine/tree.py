@@ -230,12 +230,16 @@ class Queue(TreeNode):
     def add(self, holding: Holding) -> None:
         insort(self.holdings, (holding.order, holding))
         quota.charge_all(holding.charges)
+        self.count_priority(holding, +1)
+        for cell, _ in holding.charges:
+            self.line.grown.add(cell.key)
         if holding.admitted:
             self.count_admitted(holding, +1)
 
     def remove(self, holding: Holding) -> None:
         del self.holdings[bisect_left(self.holdings, (holding.order,))]
         quota.refund_all(holding.charges)
+        self.count_priority(holding, -1)
         self.generation += 1
         if holding.admitted:
             self.count_admitted(holding, -1)
@@ -245,6 +249,15 @@ class Queue(TreeNode):
         del self.holdings[bisect_left(self.holdings, (holding.order,))]
         holding.order = holding.candidate_order()
         insort(self.holdings, (holding.order, holding))
+
+    @staticmethod
+    def count_priority(holding: Holding, sign: int) -> None:
+        for cell, amount in holding.charges:
+            left = cell.by_priority.get(holding.priority, 0) + sign * amount
+            if left:
+                cell.by_priority[holding.priority] = left
+            else:
+                cell.by_priority.pop(holding.priority, None)
 
     @staticmethod
     def count_admitted(holding: Holding, sign: int) -> None:
@@ -293,6 +306,11 @@ class Hierarchy:
     def mark(self, node: TreeNode) -> None:
         """Something about the node's tree has changed: which of its queues are active, for example."""
         self._changed[f"{'queue' if isinstance(node, Queue) else 'cohort'} {node.name}"] = node
+
+    def is_sound(self, node: TreeNode) -> bool:
+        """Whether the node's chain of parents ends."""
+        parent = node if isinstance(node, CohortNode) else node.parent
+        return parent is None or not parent.cyclic
 
     def refresh(self) -> set[TreeNode]:
         """Recompute the trees of all that was marked; the roots of those trees."""

@@ -1,0 +1,273 @@
+"""
+What would happen if these manifests were applied? The engine on files, without a cluster.
+
+    kyu decide -f queues.yaml -f jobs/ --now 2026-01-01T00:00:00Z
+
+Workloads may hold quota already (in their status). Between cycles admissions hold, and preempted workloads return their
+quota and queue again. Without --cycles, cycles are run until nothing more is decided.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kyu.cli.main import BadInput
+
+if TYPE_CHECKING:
+    from kyu.api.codec import Manifest
+    from kyu.api.config import Configuration
+    from kyu.engine.decisions import Cycle
+    from kyu.engine.state import State
+
+MAX_CYCLES = 100_000
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-f", "--filename", action="append", required=True, metavar="FILE", help="manifests: a file, a directory, or -"
+    )
+    parser.add_argument("--config", metavar="FILE", help="a Kueue Configuration")
+    parser.add_argument("--now", metavar="TIME", help="the time of the decision (RFC 3339); default: the clock")
+    steps = parser.add_mutually_exclusive_group()
+    steps.add_argument("--cycles", type=int, metavar="N", help="step exactly N cycles, one head per queue in each")
+    steps.add_argument("--until-stable", action="store_true", help="until nothing more is decided (the default)")
+    parser.add_argument("--no-validate", action="store_true", help="take objects as stored ones are")
+    parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table")
+
+
+def run(args: argparse.Namespace) -> int:
+    from kyu.engine import options
+    from kyu.engine.state import State
+
+    if args.cycles is not None and args.cycles < 1:
+        raise BadInput("--cycles must be at least 1")
+    now = parse_time(args.now)
+    configuration = load_configuration(args.config)
+    manifests = [manifest for name in args.filename for manifest in read_manifests(name)]
+    objects = decode_all(manifests, configuration, validate=not args.no_validate)
+    state = State(options.from_configuration(configuration))
+    for obj in objects:
+        state.put(obj)
+    result = rehearse(state, now, args.cycles)
+    print_result(result, args.output)
+    return 0
+
+
+def parse_time(text: str | None) -> datetime:
+    if text is None:
+        return datetime.now(UTC)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadInput(f"--now: {text!r} is not a time such as 2026-01-01T00:00:00Z") from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def load_configuration(name: str | None) -> Configuration:
+    from kyu.api import config_file
+    from kyu.api.config import Configuration
+
+    if name is None:
+        return Configuration()
+    manifests = read_manifests(name)
+    if len(manifests) != 1:
+        raise BadInput(f"{name}: expected one Configuration, found {len(manifests)} documents")
+    try:
+        return config_file.load(manifests[0].object).configuration
+    except config_file.InvalidConfiguration as error:
+        raise BadInput("\n".join(f"{name}: document 1: {fault}" for fault in error.errors)) from None
+
+
+def read_manifests(name: str) -> list[Manifest]:
+    from kyu.api import codec
+
+    try:
+        if name == "-":
+            return codec.read(sys.stdin.read(), "standard input")
+        path = Path(name)
+        if path.is_dir():
+            files = sorted(file for file in path.rglob("*") if file.suffix in codec.MANIFEST_SUFFIXES)
+            return [manifest for file in files for manifest in codec.read(file.read_text(), str(file))]
+        return codec.read(path.read_text(), name)
+    except codec.DecodeError as error:
+        raise BadInput(str(error)) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{name}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+def decode_all(manifests: list[Manifest], configuration: Configuration, *, validate: bool) -> list[Any]:
+    """The objects that the engine knows; what it has no use for is skipped, what is wrong is collected and refused."""
+    from kyu.api import codec
+
+    objects, faults = [], []
+    for manifest in manifests:
+        if codec.find_type(manifest.api_version, manifest.kind) is None:
+            continue
+        try:
+            obj = manifest.decode()
+        except codec.DecodeError as error:
+            faults.append(str(error))
+            continue
+        if type(obj).__name__ in ENGINE_KINDS:
+            objects.append(obj)
+    if faults:
+        raise BadInput("\n".join(faults))
+    return objects
+
+
+ENGINE_KINDS = frozenset(
+    {
+        "AdmissionCheck", "ClusterQueue", "Cohort", "LimitRange", "LocalQueue", "Namespace", "Node", "Pod",
+        "ResourceFlavor", "RuntimeClass", "Topology", "Workload", "WorkloadPriorityClass",
+    }
+)  # fmt: skip
+
+
+def rehearse(state: State, now: datetime, cycles: int | None) -> dict[str, Any]:
+    """Run cycles as if everybody did at once what was decided; the result in the form that is printed."""
+    from kyu.engine.cycle import schedule
+
+    steps: list[dict[str, Any]] = []
+    for _ in range(cycles or MAX_CYCLES):
+        cycle = schedule(state, now, cycles=None if cycles is None else 1)
+        steps.append(describe_cycle(state, cycle))
+        leaving = [p.victim for p in cycle.preempted()] + [e.key for e in cycle.evicted()]
+        for key in leaving:
+            state.release(key)
+        if cycles is None and not leaving:
+            break
+    queues = {name: describe_queue(state, name) for name in sorted(state.queues)}
+    cohorts = {name: describe_cohort(state, name) for name in sorted(state.hierarchy.cohorts)}
+    return {"cycles": steps, "clusterQueues": queues, "cohorts": cohorts}
+
+
+def describe_cycle(state: State, cycle: Cycle) -> dict[str, Any]:
+    left, inadmissible, pending = {}, {}, {}
+    for name, queue in sorted(state.queues.items()):
+        left[name] = [str(ask.key) for ask in queue.line.left()]
+        inadmissible[name] = [str(ask.key) for ask in queue.line.inadmissible()]
+    for key, ask in sorted(state.waiting.asks.items()):
+        pending[str(key)] = describe_reason(state, ask)
+    return {
+        "admitted": {str(a.key): describe_admission(a) for a in cycle.admitted() if not a.second_pass},
+        "placed": {str(a.key): describe_admission(a) for a in cycle.admitted() if a.second_pass},
+        "preempted": [
+            {"workload": str(p.victim), "reason": p.reason, "preemptor": str(p.preemptor)} for p in cycle.preempted()
+        ],
+        "evicted": [{"workload": str(e.key), "reason": e.reason} for e in cycle.evicted()],
+        "pending": pending,
+        "left": {name: keys for name, keys in left.items() if keys},
+        "inadmissible": {name: keys for name, keys in inadmissible.items() if keys},
+    }
+
+
+def describe_reason(state: State, ask: Any) -> dict[str, str]:
+    from kyu.engine import explain, reasons
+
+    word, message = reasons.render(explain.why_waiting(state, ask))
+    return {"reason": word, "message": message}
+
+
+def describe_admission(admit: Any) -> dict[str, Any]:
+    from kyu.api import quantity
+
+    pod_sets = []
+    for pod_set in admit.pod_sets:
+        described: dict[str, Any] = {
+            "name": pod_set.name,
+            "count": pod_set.count,
+            "flavors": dict(pod_set.flavors),
+            "usage": {r: quantity.render(r, amount) for r, amount in pod_set.usage.items()},
+        }
+        if pod_set.placement is not None:
+            described["topology"] = {
+                "levels": list(pod_set.placement.levels),
+                "domains": [{"values": list(d.values), "count": d.count} for d in pod_set.placement.domains],
+            }
+        pod_sets.append(described)
+    return {"clusterQueue": admit.cluster_queue, "podSets": pod_sets}
+
+
+def describe_queue(state: State, name: str) -> dict[str, Any]:
+    from kyu.engine import fairshare
+
+    queue = state.queues[name]
+    why = state.why_inactive(name)
+    described: dict[str, Any] = {"active": why is None, "weightedShare": fairshare.published(queue)}
+    if why is not None:
+        described["reason"] = why
+    return {**described, "flavors": describe_cells(queue.cells.values())}
+
+
+def describe_cohort(state: State, name: str) -> dict[str, Any]:
+    from kyu.engine import fairshare
+
+    cohort = state.hierarchy.cohorts[name]
+    return {"weightedShare": fairshare.published(cohort), "flavors": describe_cells(cohort.cells.values())}
+
+
+def describe_cells(cells: Any) -> dict[str, Any]:
+    from kyu.api import quantity
+    from kyu.engine import quota
+
+    flavors: dict[str, dict[str, dict[str, str]]] = {}
+    for cell in cells:
+        flavor, resource = cell.key
+        amounts = {
+            "nominal": cell.nominal,
+            "used": cell.usage,
+            "borrowed": max(0, cell.usage - cell.subtree) if cell.parent is not None else 0,
+            "available": max(0, quota.available(cell)),
+        }
+        flavors.setdefault(flavor, {})[resource] = {
+            word: quantity.render(resource, min(amount, quantity.UNLIMITED)) for word, amount in amounts.items()
+        }
+    return flavors
+
+
+def print_result(result: dict[str, Any], form: str) -> None:
+    from kyu.api import documents
+
+    if form == "json":
+        print(json.dumps(result, indent=2))
+    elif form == "yaml":
+        print(documents.render([result]), end="")
+    else:
+        print("\n".join(table(result)))
+
+
+def table(result: dict[str, Any]) -> Iterator[str]:
+    """For people: who runs, who waits and why, who is preempted by whom."""
+    rows = [("WORKLOAD", "QUEUE", "STATE", "DETAIL")]
+    for number, cycle in enumerate(result["cycles"], start=1):
+        step = f" (cycle {number})" if len(result["cycles"]) > 1 else ""
+        rows += [(key, a["clusterQueue"], "Admitted" + step, flavors_text(a)) for key, a in cycle["admitted"].items()]
+        rows += [(key, a["clusterQueue"], "Placed" + step, flavors_text(a)) for key, a in cycle["placed"].items()]
+        rows += [
+            (p["workload"], "", "Preempted" + step, f"by {p['preemptor']}: {p['reason']}") for p in cycle["preempted"]
+        ]
+        rows += [(e["workload"], "", "Evicted" + step, e["reason"]) for e in cycle["evicted"]]
+    last = result["cycles"][-1]
+    queue_of = {key: name for where in ("left", "inadmissible") for name, keys in last[where].items() for key in keys}
+    for key, why in last["pending"].items():
+        rows.append((key, queue_of.get(key, ""), "Pending", f"{why['reason']}: {why['message']}"))
+    widths = [max(len(row[i]) for row in rows) for i in range(3)]
+    for row in rows:
+        yield "  ".join([*(row[i].ljust(widths[i]) for i in range(3)), row[3]]).rstrip()
+    for name, queue in result["clusterQueues"].items():
+        if not queue["active"]:
+            yield f"ClusterQueue {name} is inactive: {queue['reason']}"
+
+
+def flavors_text(admission: dict[str, Any]) -> str:
+    return "; ".join(
+        f"{pod_set['name']} x {pod_set['count']}: "
+        + ", ".join(f"{amount} {r} of {pod_set['flavors'][r]}" for r, amount in pod_set["usage"].items())
+        for pod_set in admission["podSets"]
+    )
