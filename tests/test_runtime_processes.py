@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kyu.api.meta import Json
-from kyu.runtime import logs, podplan, records, spawn
+from kyu.runtime import logs, podplan, records, shutdown, spawn
 from kyu.runtime.logs import LogOptions
 from kyu.runtime.processes import Machine, Runtime
 
@@ -374,3 +374,16 @@ async def test_a_pod_that_ran_and_whose_folder_is_gone_is_not_run_again(tmp_path
         wanted["status"] = {"containerStatuses": [{"name": "main", "state": {"running": {}}}]}
         assert watched.start(wanted) is None
         assert watched.told["a"][0]["reason"] == "PodFolderLost"
+
+
+async def test_all_pods_of_a_folder_can_be_ended_when_kyu_is_down(tmp_path: Path) -> None:
+    watched = Watched(tmp_path)
+    await watched.runtime.open()
+    for name in ("a", "b"):
+        watched.start(pod(name, shell("sleep 1000")))
+        await watched.until(name, "Running")
+    await watched.runtime.close()
+    assert await asyncio.to_thread(shutdown.stop_all, str(tmp_path), 5) == 2
+    assert await asyncio.to_thread(shutdown.stop_all, str(tmp_path), 5) == 0
+    async with opened(tmp_path) as again:
+        assert terminated(await again.over("a"))["exitCode"] == 143
