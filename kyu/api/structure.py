@@ -95,7 +95,7 @@ def _check_number(schema: Json, value: float, path: str) -> Iterator[FieldError]
         yield invalid(path, value, f"{path} in body should be greater than or equal to {schema['minimum']}")
     bits = {"int32": 31, "int64": 63}.get(schema.get("format", ""))
     if bits is not None and not -(2**bits) <= value < 2**bits:
-        yield invalid(path, value, f"{path} in body must be of type {schema['format']}")
+        yield invalid(path, value, f"must be a number of type {schema['format']}")
 
 
 def _check_quantity(schema: Json, value: Any, path: str) -> Iterator[FieldError]:
