@@ -80,8 +80,8 @@ def test_layers(title: str, wanted: str, layers: list[tuple[str, int]]) -> None:
     assert wanted in place_text(trees, request(12, required="block", layers=layers)), title
 
 
-def test_an_inner_layer_also_rules_the_levels_between() -> None:
-    """Fours per host, so the rack between host and block also counts in fours: its 6 + 2 pods are one four."""
+def test_pods_beyond_whole_inner_slices_do_not_count() -> None:
+    """Fours per host: 6 + 2 pods are one four, not two."""
     trees = forest("b1/r1/x1 cpu=6", "b1/r1/x2 cpu=2", "b2/r2/x3 cpu=4", "b2/r2/x4 cpu=4")
     wanted = request(8, required="block", layers=[("block", 8), (HOSTNAME, 4)])
     assert place_text(trees, wanted) == "x3:4 x4:4"

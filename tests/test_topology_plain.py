@@ -7,7 +7,6 @@ clusters and requests must get the same hosts from both, also while workloads co
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -299,29 +298,38 @@ def test_one_placement(hosts: list[Host], question: Question) -> None:
     assert ask(build(hosts), question) == wanted
 
 
-@settings(max_examples=40, deadline=None)
-@given(clusters(liked=False) | clusters(liked=True), st.lists(st.tuples(questions(), st.integers(0, 5)), max_size=20))
-def test_placements_while_workloads_come_and_go(hosts: list[Host], events: list[tuple[Question, int]]) -> None:
+@settings(max_examples=60, deadline=None)
+@given(
+    clusters(liked=False) | clusters(liked=True),
+    st.lists(questions(), min_size=2, max_size=2),
+    st.lists(st.tuples(st.integers(0, 1), st.integers(0, 5)), min_size=2, max_size=15),
+)
+def test_placements_while_workloads_come_and_go(
+    hosts: list[Host], asked: list[Question], events: list[tuple[int, int]]
+) -> None:
     """Counts that are kept and brought up to date must equal counts that are made afresh."""
     trees = build(hosts)
+    free = {host.path: host.cpu for host in hosts}
     path_by_name = {host.path[-1]: host.path for host in hosts}
     running: list[list[DomainUsage]] = []
-    for question, leaving in events:
-        used: Counter[str] = Counter()
-        for line in (line for lines in running for line in lines):
-            used[line.values[0]] += line.count * line.requests[0][1]
-        free = {path: host_cpu(hosts, path) - used[name] for name, path in path_by_name.items()}
+    for number, leaving in events:
+        question = asked[number]
         answer = Plain(hosts, free, question).place() if hosts else None
         assert ask(trees, question) == answer
-        if answer is not None:
-            lines = [DomainUsage("f", (name,), pods, (("cpu", question.cpu),)) for name, pods in answer[0].items()]
-            if answer[1] is not None and question.leader is not None:
-                lines.append(DomainUsage("f", (answer[1],), 1, (("cpu", question.leader),)))
-            trees.add(lines)
-            running.append(lines)
-        if leaving < len(running):
-            trees.remove(running.pop(leaving))
+        lines = usages(question, answer)
+        trees.add(lines)
+        running.append(lines)
+        gone = running.pop(leaving) if leaving < len(running) else []
+        trees.remove(gone)
+        for sign, changed in ((-1, lines), (1, gone)):
+            for line in changed:
+                free[path_by_name[line.values[0]]] += sign * line.count * line.requests[0][1]
 
 
-def host_cpu(hosts: list[Host], path: Path) -> int:
-    return next(host.cpu for host in hosts if host.path == path)
+def usages(question: Question, answer: tuple[dict[str, int], str | None] | None) -> list[DomainUsage]:
+    if answer is None:
+        return []
+    lines = [DomainUsage("f", (name,), pods, (("cpu", question.cpu),)) for name, pods in answer[0].items()]
+    if answer[1] is not None and question.leader is not None:
+        lines.append(DomainUsage("f", (answer[1],), 1, (("cpu", question.leader),)))
+    return lines

@@ -153,6 +153,8 @@ def test_an_answer_does_not_depend_on_the_questions_before(
     trees = forest_of(members, Gates())
     topology.place(trees, first)
     topology.place(trees, first, empty=True)
+    for alone in first:
+        assert topology.place(trees, [alone]) == topology.place(forest_of(members, Gates()), [alone])
     assert topology.place(trees, second) == fresh
     assert topology.place(trees, second, empty=True) == fresh, "nothing runs, so the empty cluster is the same"
 

@@ -9,7 +9,7 @@ import pytest
 from kyu.engine import topology
 from kyu.engine.topology_forest import Forest
 from kyu.engine.topology_types import HOSTNAME, PodSetRequest
-from tests.topology_trees import forest, outcome_text, place_text, placement, request
+from tests.topology_trees import forest, outcome_text, place_text, placement, request, usage
 
 HOSTS = (
     "b1/r1/x1 cpu=4", "b1/r1/x2 cpu=4",
@@ -57,8 +57,6 @@ def test_the_pods_of_a_failed_node_move(
          {"unconstrained": True, "slice_level": HOSTNAME, "slice_size": 2}),
         ("no domain can be made whole: as asked at first", "x1:4 x2:2", "x1:4 gone:3",
          {"preferred": "rack", "slice_level": "rack", "slice_size": 2}),
-        ("a broken outer slice keeps its inner pairs together", "x1:4 x3:4", "x1:2 x3:4 gone:2",
-         {"preferred": "block", "layers": [("rack", 4), (HOSTNAME, 2)]}),
         ("a broken inner pair goes back to its host", "x1:2 x2:2", "x1:2 x2:1 gone:1",
          {"preferred": "block", "layers": [("rack", 4), (HOSTNAME, 2)]}),
         ("less than a slice was left of nothing", "doesn't allow to fit any of 1 pod(s)", "gone:1",
@@ -67,6 +65,14 @@ def test_the_pods_of_a_failed_node_move(
 )  # fmt: skip
 def test_broken_slices(title: str, wanted: str, current: str, ask: dict[str, Any]) -> None:
     assert wanted in replace_text(forest(*HOSTS), request(placement(current).count, **ask), current, "gone"), title
+
+
+def test_a_broken_outer_slice_keeps_its_inner_pairs_together() -> None:
+    """Single pods would fill x1 first, the fullest host."""
+    trees = forest(*HOSTS)
+    trees.add([usage("x1", 1)])
+    pairs = request(4, layers=[("rack", 4), (HOSTNAME, 2)])
+    assert replace_text(trees, pairs, "x1:2 gone:2", "gone") == "x1:2 x2:2"
 
 
 def test_leaves_outside_of_the_confinement_are_counted_as_such() -> None:
