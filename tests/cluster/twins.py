@@ -76,8 +76,10 @@ def answer(client: Client, each: Step) -> Manifest:
         return client.request(each.verb, each.path, each.body, each.content_type)
     except ApiError as refusal:
         status = {name: refusal.answer[name] for name in REFUSAL if refusal.answer.get(name)}
-        for cause in status.get("details", {}).get("causes", []):
+        causes: list[Manifest] = status.get("details", {}).get("causes", [])
+        for cause in causes:
             cause.pop("message", None)
+        causes.sort(key=lambda cause: (cause.get("field", ""), cause["reason"]))
         return status
 
 
