@@ -15,9 +15,8 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-import msgspec
-
 from kyu import log
+from kyu.api import codec
 from kyu.api.meta import Json, Key, Kind, Object
 from kyu.kube import errors
 from kyu.kube.client import Client
@@ -230,7 +229,7 @@ class Reflector:
 def _typed(entry: _Entry, type_: type[T]) -> T:
     known = entry.typed.get(type_)
     if known is None:
-        known = entry.typed[type_] = msgspec.convert(entry.json, type_)
+        known = entry.typed[type_] = codec.decode_as(type_, entry.json)
     # The dictionary maps each type to an object of it, which its own type cannot say.
     assert isinstance(known, type_)
     return known
