@@ -169,17 +169,18 @@ def test_the_deadline_ends_the_pod_and_fails_it() -> None:
     assert pod.stop.reason == "DeadlineExceeded"
 
 
-def test_a_second_stop_may_only_shorten_the_grace_period() -> None:
+def test_a_second_stop_only_hurries_the_first() -> None:
     work = main()
     pod = Pod([work], started_at=0)
     steps(pod, 0)
-    pod.stop = Stop(kill_at=30)
+    lifecycle.request_stop(pod, Stop(30, "Evicted", "no room", fails=True))
     assert steps(pod, 1) == ["terminate main by 30"]
-    pod.stop = Stop(kill_at=60)
+    lifecycle.request_stop(pod, Stop(60))
     assert steps(pod, 2) == []
-    pod.stop = Stop(kill_at=5)
+    lifecycle.request_stop(pod, Stop(5))
     assert steps(pod, 3) == ["terminate main by 5"]
     assert steps(pod, 5) == ["kill main"]
+    assert pod.stop == Stop(5, "Evicted", "no room", fails=True)
 
 
 def test_a_pod_that_is_stopped_before_it_ran_has_not_succeeded() -> None:

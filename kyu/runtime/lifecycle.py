@@ -114,6 +114,15 @@ def next_steps(pod: Pod, now: float) -> Next:
     return result
 
 
+def request_stop(pod: Pod, stop: Stop) -> None:
+    """A further wish may hurry the end, but the first reason for it stands."""
+    if pod.stop is None:
+        pod.stop = stop
+        return
+    first = pod.stop if pod.stop.reason else stop
+    pod.stop = Stop(min(pod.stop.kill_at, stop.kill_at), first.reason, first.message, pod.stop.fails or stop.fails)
+
+
 def deadline(pod: Pod, now: float, result: Next) -> Stop | None:
     if pod.active_deadline_seconds is None:
         return None

@@ -214,9 +214,9 @@ class Supervisor:
     def read_stop(self) -> None:
         stop = records.find(self.path(records.STOP))
         if stop is not None:
-            self.pod.stop = lifecycle.Stop(
-                stop["requestedAt"] + stop["graceSeconds"], stop["reason"], stop["message"], bool(stop["reason"])
-            )
+            kill_at = stop["requestedAt"] + stop["graceSeconds"]
+            wish = lifecycle.Stop(kill_at, stop["reason"], stop["message"], fails=bool(stop["reason"]))
+            lifecycle.request_stop(self.pod, wish)
 
     # The record -------------------------------------------------------------------------------------------------------
 
