@@ -48,11 +48,7 @@ def _cluster_queue(schema: Json) -> None:
     fungibility["whenCanBorrow"]["enum"].append("Borrow")
     fungibility["whenCanPreempt"]["enum"].append("Preempt")
     rules = schema["properties"]["spec"]["x-kubernetes-validations"]
-    rules[:] = [
-        {**rule, "rule": rule["rule"].replace("self.cohortName", "self.cohort")}
-        for rule in rules
-        if "concurrentAdmissionPolicy" not in rule["rule"]
-    ]
+    rules[:] = [{**rule, "rule": rule["rule"].replace("self.cohortName", "self.cohort")} for rule in rules]
     rules.append(
         {
             "rule": "!has(self.admissionChecks) || self.admissionChecks.size() == 0 || "

@@ -246,14 +246,6 @@ class ConcurrentAdmissionConstraints(Wire, frozen=True):
 
 
 class ConcurrentAdmissionMigration(Wire, frozen=True):
-    RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            "!has(self.constraints) || !has(self.constraints.lastAcceptableFlavorName) || "
-            "self.mode == 'TryPreferredFlavors'",
-            "lastAcceptableFlavorName needs mode TryPreferredFlavors",
-        ),
-    )
-
     mode: Literal["TryPreferredFlavors", "RetainFirstAdmission"]
     """Whether a running workload moves to a better flavor when there is room."""
     constraints: ConcurrentAdmissionConstraints | None = None
@@ -275,22 +267,6 @@ class ClusterQueueSpec(Wire, frozen=True):
         Rule(
             f"(has(self.cohortName) && self.cohortName != '') || !has(self.resourceGroups) || {NEEDS_COHORT}",
             "borrowingLimit and lendingLimit need a cohort",
-        ),
-        Rule(
-            "!has(self.concurrentAdmissionPolicy) || !has(self.queueingStrategy) || "
-            "self.queueingStrategy != 'StrictFIFO'",
-            "concurrentAdmissionPolicy does not go with StrictFIFO",
-        ),
-        Rule(
-            "!has(self.concurrentAdmissionPolicy) || (has(self.resourceGroups) && self.resourceGroups.size() == 1 && "
-            "self.resourceGroups[0].flavors.size() <= 16)",
-            "concurrentAdmissionPolicy needs exactly one resource group with at most 16 flavors",
-        ),
-        Rule(
-            "has(self.concurrentAdmissionPolicy) == has(oldSelf.concurrentAdmissionPolicy) && "
-            "(!has(self.concurrentAdmissionPolicy) || "
-            "self.concurrentAdmissionPolicy == oldSelf.concurrentAdmissionPolicy)",
-            "concurrentAdmissionPolicy is immutable",
         ),
     )
 

@@ -33,7 +33,10 @@ def validate_cluster_queue(queue: ClusterQueue, old: ClusterQueue | None, gates:
     yield from _validate_policies(queue)
     yield from _validate_weight(spec.fair_sharing)
     yield from _validate_check_flavors(queue, old, gates)
-    yield from _validate_concurrent_admission(queue, old)
+    if old is not None and spec.concurrent_admission_policy != old.spec.concurrent_admission_policy:
+        yield broken_rule("spec.concurrentAdmissionPolicy", "field is immutable")
+    if gates.enabled("ConcurrentAdmission"):
+        yield from _validate_concurrent_admission(queue)
 
 
 def validate_cohort(cohort: Cohort, old: Cohort | None, gates: FeatureGates) -> Iterator[FieldError]:
@@ -151,10 +154,8 @@ def _validate_check_flavors(queue: ClusterQueue, old: ClusterQueue | None, gates
                 yield not_supported(f"{path}[{position}]", flavor, flavors)
 
 
-def _validate_concurrent_admission(queue: ClusterQueue, old: ClusterQueue | None) -> Iterator[FieldError]:
+def _validate_concurrent_admission(queue: ClusterQueue) -> Iterator[FieldError]:
     policy, path = queue.spec.concurrent_admission_policy, "spec.concurrentAdmissionPolicy"
-    if old is not None and policy != old.spec.concurrent_admission_policy:
-        yield broken_rule(path, "field is immutable")
     if policy is None:
         return
     groups = queue.spec.resource_groups
