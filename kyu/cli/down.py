@@ -1,5 +1,5 @@
 """
-Stop the control plane on this machine. Pods that run go on; the next `kyu up` finds them.
+Stop the control plane on this machine. Pods that run go on and the next `kyu up` finds them; --stop-jobs ends them.
 """
 
 from __future__ import annotations
@@ -20,19 +20,33 @@ POLL_SECONDS = 0.05
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=Path, metavar="DIR", help="the data folder; default: the user's")
+    parser.add_argument("--stop-jobs", action="store_true", help="end the pods that run, too")
+    parser.add_argument(
+        "--grace", type=float, default=5.0, metavar="SECONDS", help="with --stop-jobs: before they are killed"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     data: Path = args.data or target.default_data()
-    holder = lock.holder(data / "lock")
-    if not target.is_running(data) or holder is None:
+    if target.is_running(data):
+        stop_server(data)
+        print(f"stopped the server in {data}")
+    else:
         print(f"no server runs in {data}")
-        return 0
+    if args.stop_jobs:
+        from kyu.runtime import shutdown
+
+        print(f"ended {shutdown.stop_all(str(data / 'runtime'), args.grace)} pod(s)")
+    return 0
+
+
+def stop_server(data: Path) -> None:
+    holder = lock.holder(data / "lock")
+    if holder is None:
+        return
     os.kill(holder, signal.SIGTERM)
     deadline = time.monotonic() + STOP_SECONDS
     while target.is_running(data):
         if time.monotonic() > deadline:
             raise Failed(f"process {holder} has not stopped after {STOP_SECONDS:.0f} s; it still holds {data}")
         time.sleep(POLL_SECONDS)
-    print(f"stopped the server in {data}")
-    return 0
