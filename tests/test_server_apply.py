@@ -25,6 +25,7 @@ SHELF = Schema({
             "properties": {
                 "name": {"type": "string"},
                 "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+                "annotations": {"type": "object", "additionalProperties": {"type": "string"}},
                 "finalizers": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
             },
         },
@@ -80,7 +81,7 @@ def owned(obj: Json) -> dict[str, Json]:
 
 def test_an_applier_owns_exactly_what_it_names() -> None:
     shelf = apply(None, "ann", {"height": 3, "plain": ["x"], "whole": {"k": "v"}, "nested": {}})
-    leaves = {"f:height": {}, "f:plain": {}, "f:whole": {}, "f:nested": {}}
+    leaves: Json = {"f:height": {}, "f:plain": {}, "f:whole": {}, "f:nested": {}}
     assert owned(shelf) == {"ann": {"f:spec": leaves}}
     assert shelf["metadata"]["managedFields"][0]["time"] == "2026-01-01T12:00:00Z"
 
@@ -115,6 +116,11 @@ def test_the_last_owner_takes_an_unowned_neighbour_with_it() -> None:
     shelf = apply(None, "ann", {"height": 3, "nested": {"a": "1"}})
     shelf["spec"]["nested"]["b"] = "a default, owned by nobody"
     assert apply(shelf, "ann", {"height": 3})["spec"] == {"height": 3}
+
+
+def test_what_becomes_empty_becomes_null() -> None:
+    shelf = apply(None, "ann", {"height": 3, "nested": {"a": "1"}})
+    assert apply(shelf, "ann", {"height": 3, "nested": {}})["spec"] == {"height": 3, "nested": None}
 
 
 def test_another_value_for_an_owned_field_is_a_conflict() -> None:
@@ -186,10 +192,19 @@ def test_status_and_spec_have_entries_of_their_own() -> None:
         ({"height": "x"}, '.spec.height: expected numeric (int or float), got &value.valueUnstructured{Value:"x"}'),
         ({"books": [{"title": "t"}, {"title": "t"}]}, '.spec.books: duplicate entries for key [edition=1,title="t"]'),
         ({"plain": {}}, ".spec.plain: expected list, got &value.valueUnstructured{Value:{}}"),
-        ({"x": 1, "y": 2}, "errors:\n  .spec.x: field not declared in schema\n  .spec.y: field not declared in schema"),
+        ({"x": 1, "height": "y"}, ".spec.x: field not declared in schema"),
+        ({"books": [{"owner": "ann"}]}, None),
+        (
+            {"height": "x", "nested": {"c": "1"}},
+            'errors:\n  .spec.height: expected numeric (int or float), got &value.valueUnstructured{Value:"x"}'
+            "\n  .spec.nested.c: field not declared in schema",
+        ),
     ],
 )
-def test_what_the_schema_cannot_hold_cannot_be_applied(spec: Json, expected: str) -> None:
+def test_what_the_schema_cannot_hold_cannot_be_applied(spec: Json, expected: str | None) -> None:
+    if expected is None:
+        assert apply(None, "ann", spec)["spec"] == spec
+        return
     with pytest.raises(ApiError) as caught:
         apply(None, "ann", spec)
     assert caught.value.code == 500
@@ -198,7 +213,7 @@ def test_what_the_schema_cannot_hold_cannot_be_applied(spec: Json, expected: str
 
 def test_a_plain_writer_owns_what_it_changed() -> None:
     shelf = update(None, "one", {"height": 3, "nested": {"a": "1"}}, labels={"l": "1"})
-    everything = {".": {}, "f:height": {}, "f:nested": {".": {}, "f:a": {}}}
+    everything: Json = {".": {}, "f:height": {}, "f:nested": {".": {}, "f:a": {}}}
     assert owned(shelf) == {"one*": {"f:metadata": {"f:labels": {".": {}, "f:l": {}}}, "f:spec": everything}}
     shelf = update(shelf, "two", {"height": 4, "nested": {"a": "1", "b": "2"}}, labels={"l": "1"})
     assert owned(shelf)["two*"] == {"f:spec": {"f:height": {}, "f:nested": {"f:b": {}}}}
@@ -257,8 +272,22 @@ def test_the_order_of_a_merged_list(live: str, applied: str, expected: str) -> N
     assert "".join(merged_order(live, applied)) == expected
 
 
+def test_kubectl_takes_over_what_it_applied_on_the_client() -> None:
+    annotation = "kubectl.kubernetes.io/last-applied-configuration"
+    last = '{"spec":{"height":3,"plain":["x"]}}'
+    shelf = update(None, "kubectl-client-side-apply", {"height": 3, "plain": ["y"]}, annotations={annotation: last})
+    with pytest.raises(ApiError, match="using lib/v1: .spec.height"):
+        apply(shelf, "other", {"height": 4})
+    with pytest.raises(ApiError, match="using lib/v1: .spec.plain"):
+        apply(shelf, "kubectl", {"height": 4, "plain": ["z"]})
+    taken = apply(shelf, "kubectl", {"height": 4})
+    assert taken["spec"] == {"height": 4, "plain": ["y"]}
+    applied = '{"apiVersion":"lib/v1","kind":"Shelf","metadata":{"name":"s"},"spec":{"height":4}}\n'
+    assert taken["metadata"]["annotations"] == {annotation: applied}
+
+
 NAMES = st.sampled_from(["f:a", "f:b", 'k:{"n":1}', 'v:"x"'])
-SETS = st.recursive(
+SETS: st.SearchStrategy[Json] = st.recursive(
     st.just({}),
     lambda inner: (
         st.dictionaries(NAMES, inner, min_size=1, max_size=3)
@@ -285,25 +314,22 @@ SPECS = st.fixed_dictionaries(
     optional={
         "height": st.integers(0, 3),
         "plain": st.lists(st.sampled_from(["x", "y"]), max_size=2),
-        "nested": st.dictionaries(st.sampled_from(["a", "b"]), st.sampled_from(["1", "2"])),
+        "nested": st.dictionaries(st.sampled_from(["a", "b"]), st.sampled_from(["1", "2"]), min_size=1),
         "books": st.lists(
             st.fixed_dictionaries({"title": st.sampled_from(["t", "u", "v"])}, optional={"owner": st.just("me")}),
+            min_size=1,
             unique_by=lambda book: book["title"],
         ),
     },
-)
+).filter(bool)
 
 
 @given(SPECS, SPECS)
 def test_an_apply_alone_makes_exactly_its_configuration(first: Json, second: Json) -> None:
     """With one manager and no defaults, apply is the same as replace; doing it again changes nothing."""
     shelf = apply(apply(None, "ann", first), "ann", second)
-    assert _ordered(_nonempty(shelf.get("spec", {}))) == _ordered(_nonempty(second))
+    assert _ordered(shelf.get("spec", {})) == _ordered(second)
     assert managed.settled(shelf, apply(shelf, "ann", second)) is shelf
-
-
-def _nonempty(spec: Json) -> Json:
-    return {name: value for name, value in spec.items() if value not in ([], {})}
 
 
 def _ordered(spec: Json) -> Json:

@@ -419,8 +419,14 @@ def test_the_rules_of_metadata() -> None:
     assert found(**good, labels={"bad key": "v", "k": "bad value"}) == ["metadata.labels"] * 2
     assert found(**good, ownerReferences=[owner, owner]) == ["metadata.ownerReferences"]
     assert found(**good, ownerReferences=[{**owner, "uid": ""}]) == ["metadata.ownerReferences.uid"]
-    assert found(**good, finalizers=["plain"]) == ["metadata.finalizers"]
+    assert found(**good, finalizers=["a/b/c"]) == ["metadata.finalizers"]
     assert found(**good, annotations={"k": "x" * 300_000}) == ["metadata.annotations"]
+
+
+def test_a_finalizer_of_a_built_in_kind_says_whose_it_is() -> None:
+    obj = {"metadata": {"name": "a", "finalizers": ["kubernetes", "plain"]}}
+    (fault,) = faults("", "ConfigMap", obj)
+    assert fault.startswith('metadata.finalizers[1]: Invalid value: "plain": name is neither a standard finalizer name')
 
 
 def test_what_of_metadata_never_changes() -> None:

@@ -19,6 +19,7 @@ from kyu.api.errors import FieldError
 from kyu.api.meta import Json, Kind
 from kyu.server import builtin_apps, builtin_core, builtin_jobs, builtin_pod_rules, builtin_pods, crd
 from kyu.server.builtin_data import load
+from kyu.server.builtin_metadata import validate_plain_finalizers
 from kyu.server.builtin_names import (
     NameRule,
     name_is_dns_1035,
@@ -163,8 +164,8 @@ def _keep(name: str, new: Json, old: Json) -> None:
 
 
 def validate_create(row: BuiltinKind, obj: Json) -> list[FieldError]:
-    """The rules of the kind; those of metadata are in builtin_metadata.py."""
-    return row.check(obj)
+    """The rules of the kind; those of metadata that hold for all kinds are in builtin_metadata.py."""
+    return validate_plain_finalizers(obj) + row.check(obj)
 
 
 def validate_update(row: BuiltinKind, new: Json, old: Json) -> list[FieldError]:

@@ -103,10 +103,17 @@ def _validate_finalizers(metadata: Json) -> list[FieldError]:
     finalizers: list[Any] = metadata.get("finalizers") or []
     for name in finalizers:
         found += [fields.invalid(path, name, text) for text in label_key(name)]
-        if "/" not in name and name not in PLAIN_FINALIZERS:
-            detail = "name is neither a standard finalizer name nor is it fully qualified"
-            found.append(fields.invalid(path, name, detail))
     if "orphan" in finalizers and "foregroundDeletion" in finalizers:
         detail = "finalizer orphan and foregroundDeletion cannot be both set"
         found.append(fields.invalid(path, finalizers, detail))
     return found
+
+
+def validate_plain_finalizers(obj: Json) -> list[FieldError]:
+    """Only on built-in kinds must a finalizer say whose it is."""
+    detail = "name is neither a standard finalizer name nor is it fully qualified"
+    return [
+        fields.invalid(f"metadata.finalizers[{index}]", name, detail)
+        for index, name in enumerate((obj.get("metadata") or {}).get("finalizers") or ())
+        if "/" not in name and name not in PLAIN_FINALIZERS
+    ]

@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Any, Final, Literal
 
 from kyu.api.meta import Json
-from kyu.server import errors, managed_objects, managed_shape
+from kyu.server import errors, managed_kubectl, managed_objects, managed_shape
 from kyu.server import managed_sets as sets
 from kyu.server.managed_objects import Changes, ShapeError
 from kyu.server.managed_sets import FieldSet
@@ -26,12 +26,11 @@ from kyu.server.schema_node import Schema
 MAX_UPDATE_ENTRIES: Final = 10
 BEFORE_FIRST_APPLY: Final = "before-first-apply"
 ANCIENT_CHANGES: Final = "ancient-changes"
-LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 # Nobody owns what says which object it is, or what the server alone writes.
 UNOWNED: Final = frozenset({"apiVersion", "kind"})
 UNOWNED_METADATA: Final = frozenset({
     "name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation", "managedFields",
-    "resourceVersion",
+    "resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds",
 })  # fmt: skip
 MAIN_RESETS: Final = frozenset({"status"})
 
@@ -91,9 +90,14 @@ def apply(
         # With the name, which nobody owns: an applier that gives up all its labels still holds the metadata.
         new = managed_objects.remove(schema, new, last.fields, [named, *(other.fields for other in others)])
     changes = compare(schema, old, new, resets)
-    _take(others, changes, force=force)
+    is_kubectl = manager == managed_kubectl.MANAGER and not subresource
+    if changes.touched and not force:
+        _refuse_conflicts(others, changes.touched, managed_kubectl.own_fields(schema, old) if is_kubectl else {})
+    _take(others, changes)
     if new != old:
         mine.time = render_time(now)
+    if is_kubectl:
+        new = managed_kubectl.with_annotation(new, {**identity, **config})
     return {**identity, **with_managed(new, [*others, mine])}
 
 
@@ -112,8 +116,12 @@ def track_update(
     plain = without_managed(new)
     if old is not None and not entries:
         return plain
-    changes = compare(schema, without_managed(old or {}), plain, resets)
-    _take(entries, changes, force=True)
+    try:
+        changes = compare(schema, without_managed(old or {}), plain, resets)
+    except ShapeError:
+        # What cannot be told apart cannot be owned; the checks of the kind come after this and refuse it.
+        return plain
+    _take(entries, changes)
     if owned := _owned(changes.touched):
         mine = Entry(manager, "Update", api_version, subresource, render_time(now), owned)
         previous = next((entry for entry in entries if entry.identity == mine.identity), None)
@@ -131,18 +139,6 @@ def settled(old: Json, new: Json) -> Json:
     before = [{**entry, "time": None} for entry in old.get("metadata", {}).get("managedFields", ())]
     after = [{**entry, "time": None} for entry in new.get("metadata", {}).get("managedFields", ())]
     return old if len(before) == len(after) and all(entry in before for entry in after) else new
-
-
-def with_last_applied(config: Json, live: Json, rendered: str) -> Json:
-    """What ``kubectl apply --server-side`` leaves for clients that still read the annotation of the other apply.
-
-    Where a stored object has the annotation, it is kept up to date with what was applied.
-    """
-    if LAST_APPLIED not in (live.get("metadata", {}).get("annotations") or {}):
-        return config
-    metadata = config.get("metadata", {})
-    annotations = {**(metadata.get("annotations") or {}), LAST_APPLIED: rendered}
-    return {**config, "metadata": {**metadata, "annotations": annotations}}
 
 
 def resets_of(schema: Schema, subresource: str) -> frozenset[str]:
@@ -196,18 +192,19 @@ def _first_entry(schema: Schema, old: Json, api_version: str, resets: Iterable[s
     return Entry(BEFORE_FIRST_APPLY, "Update", api_version, "", render_time(now), touched)
 
 
-def _take(others: list[Entry], changes: Changes, *, force: bool) -> None:
-    """Everybody else loses what was changed; without force, losing a value is a conflict."""
-    if changes.touched:
-        lost = [(entry, sets.intersection(entry.fields, changes.touched)) for entry in others]
-        if conflicts := [(entry, fields) for entry, fields in lost if fields]:
-            if not force:
-                raise _conflict(conflicts)
-            for entry, fields in conflicts:
-                entry.fields = sets.difference(entry.fields, fields)
-    if changes.removed:
-        for entry in others:
-            entry.fields = sets.difference(entry.fields, changes.removed)
+def _refuse_conflicts(others: list[Entry], touched: FieldSet, own: FieldSet) -> None:
+    """409 if the apply would take a value from another owner. ``own`` are fields that only seem to be another's."""
+    lost = ((entry, sets.difference(sets.intersection(entry.fields, touched), own)) for entry in others)
+    if conflicts := [(entry, fields) for entry, fields in lost if fields]:
+        raise _conflict(conflicts)
+
+
+def _take(others: list[Entry], changes: Changes) -> None:
+    """Everybody else loses what was changed, and those who have nothing left go."""
+    for entry in others:
+        for changed in (changes.touched, changes.removed):
+            if changed:
+                entry.fields = sets.difference(entry.fields, changed)
     others[:] = [entry for entry in others if entry.fields]
 
 

@@ -38,27 +38,29 @@ def child_schema(schema: Schema, name: str) -> Schema:
 
 
 def element_of(schema: Schema, item: Any) -> str:
-    """Which item of a shared list this is; keys that it leaves out count with their defaults."""
+    """Which item of a shared list this is; keys that it leaves out count with their defaults, if they have one."""
     if schema.list_type == "set":
         return sets.value_element(item) if not isinstance(item, dict | list) else f"v:{sets.encoded(item)}"
     if not isinstance(item, dict):
-        raise ShapeError(f"associative list with keys may not have non-map elements: {item!r}")
+        kind = "a null element" if item is None else "non-map elements"
+        raise ShapeError(f"associative list with keys may not have {kind}")
     names = schema.sorted_keys
     try:
         if len(names) == 1 and names[0] in item:
             return sets.key_element(names[0], item[names[0]])
-        values = tuple(item[name] if name in item else _default_key(schema, name) for name in names)
-        return sets.keys_element(names, values)
+        keys = [(name, item[name] if name in item else _default_key(schema, name)) for name in names]
+        if given := [(name, value) for name, value in keys if value is not MISSING]:
+            return sets.keys_element(*zip(*given, strict=True))
     except TypeError:
         raise ShapeError(f"the keys of a list item must be scalars: {item!r}") from None
+    listed = " ".join(f'"{name}"' for name in schema.list_map_keys)
+    message = f"associative list with keys has an element that omits all key fields [{listed}]"
+    raise ShapeError(f"{message} (and doesn't have default values for any key fields)")
 
 
 def _default_key(schema: Schema, name: str) -> Any:
     field = schema.items.properties.get(name) if schema.items is not None else None
-    if field is None or field.default is MISSING:
-        message = f'associative list with keys has an element that omits key field "{name}"'
-        raise ShapeError(f"{message} (and doesn't have default value)")
-    return field.default
+    return MISSING if field is None else field.default
 
 
 def applied_set(schema: Schema, value: dict[str, Any]) -> FieldSet:
@@ -143,7 +145,7 @@ def merged_order(live: Sequence[str], applied: Sequence[str]) -> list[str]:
 
 
 def remove(schema: Schema, value: Any, last: FieldSet, owners: Sequence[FieldSet]) -> Any:
-    """Take away what the applier set the last time and nobody owns now.
+    """Take away what the applier set the last time and nobody owns now; what becomes empty by it becomes null.
 
     A field of a struct counts as owned if anything below it is: a struct goes when its last owner has let go of it.
     """
@@ -159,9 +161,7 @@ def remove(schema: Schema, value: Any, last: FieldSet, owners: Sequence[FieldSet
                 del result[name]
             elif before:
                 result[name] = remove(child_schema(schema, name), value[name], before, nodes)
-                if result[name] is None:
-                    del result[name]
-        return result
+        return result or None
     if not isinstance(value, list) or is_whole(schema, value):
         return value
     return _remove_items(schema, value, last, owners)

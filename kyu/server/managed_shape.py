@@ -62,12 +62,15 @@ def _check_fields(schema: Schema, value: dict[str, Any], path: str, found: list[
         return
     # A struct is closed; a map, and what the schema says nothing about, is open.
     is_closed = bool(schema.properties) and schema.additional is None and not schema.preserves_unknown
+    unknown = next((name for name in value if is_closed and name not in schema.properties), None)
+    if unknown is not None:
+        # Nothing else is said about such a map.
+        found.append(f"{path}.{unknown}: field not declared in schema")
+        return
     for name, item in value.items():
         child = schema.child(name)
         if child is not None:
             _check(child, item, f"{path}.{name}", found)
-        elif is_closed:
-            found.append(f"{path}.{name}: field not declared in schema")
 
 
 def _check_items(schema: Schema, value: list[Any], path: str, found: list[str]) -> None:

@@ -20,7 +20,7 @@ from kyu.server import cel, schema_checks, schema_fast
 from kyu.server.schema_fast import is_certain
 from kyu.server.schema_node import MISSING, Definitions, Schema
 
-__all__ = ["MISSING", "Definitions", "Schema", "apply_defaults", "prune", "unknown_fields", "validate"]
+__all__ = ["MISSING", "Definitions", "Schema", "apply_defaults", "drop_nulls", "prune", "unknown_fields", "validate"]
 
 # What every object has at its top, and an embedded one too, whatever its schema says.
 TYPE_FIELDS = frozenset({"apiVersion", "kind", "metadata"})
@@ -65,6 +65,26 @@ def _collect(
             _collect(child, item, here, found)
         elif not schema.preserves_unknown:
             found.append((here, value, name))
+
+
+def drop_nulls(schema: Schema, value: Any) -> None:
+    """Remove, in place, every null where neither null is allowed nor a default would replace it.
+
+    So a body is read, and the result of a patch. An apply is not: there a null is refused.
+    """
+    if isinstance(value, list):
+        if schema.items is not None:
+            for item in value:
+                drop_nulls(schema.items, item)
+    elif isinstance(value, dict):
+        for name in list(value):
+            child = schema.child(name)
+            if child is None or name == "metadata":
+                continue
+            if value[name] is None and not child.nullable and child.default is MISSING:
+                del value[name]
+            else:
+                drop_nulls(child, value[name])
 
 
 def apply_defaults(schema: Schema, obj: Json) -> None:

@@ -60,6 +60,8 @@ def _check_type(schema: Schema, value: Any, path: str, found: list[FieldError]) 
         fits = not wanted or actual == wanted or (wanted == "number" and actual == "integer")
         fits = fits or (wanted == "integer" and isinstance(value, float) and value.is_integer())
     if not fits:
+        if wanted == "integer" and actual == "number":
+            found.append(_unfit_number("integer (default format)", path))
         detail = f'{path} in body must be of type {wanted}: "{actual}"'
         found.append(fields.type_invalid(path, actual, detail))
     return fits
@@ -206,5 +208,9 @@ def _check_number(schema: Schema, value: float, path: str, found: list[FieldErro
         found.append(fields.invalid(path, value, f"{path} in body should be {text}"))
     bounds = INT_RANGES.get(schema.format)
     if bounds is not None and schema.type == "integer" and int(value) not in bounds:
-        detail = f'{path} in body must be of type {schema.format}: "{TYPES[type(value)]}"'
-        found.append(fields.type_invalid(path, value, detail))
+        found.append(_unfit_number(f"integer with format {schema.format}", path))
+
+
+def _unfit_number(wanted: str, path: str) -> FieldError:
+    """A number that its type cannot hold; Kubernetes names the field only in the text."""
+    return fields.invalid("<nil>", "", f"Checked value must be of type {wanted} in {path}")
