@@ -18,10 +18,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
+from kyu.api.meta import Key
 from kyu.engine import watch
 from kyu.engine.decisions import Cycle, Wait
-from kyu.engine.queues import Peers, Place
+from kyu.engine.queues import Peers, Place, place
 from kyu.engine.quota import Cell
+from kyu.engine.reasons import Deferred, Skipped
 from kyu.engine.state import State, queues_of
 from kyu.engine.tree import Queue, TreeNode
 from kyu.engine.turn import run_cycle
@@ -78,8 +80,12 @@ class _Turns:
     """Its order is not that of the line, or its head blocks it: then its head has every turn."""
     settled: bool = False
     """The head that keeps its place was asked, and nothing has changed since."""
-    asked: Peers | None = None
+    head: Ask | None = None
     """Who has the turn now."""
+    from_the_start: bool = True
+    """It looks at all flavors, not only at those after a remembered one."""
+    asked: Peers | None = None
+    """Its peers, where others of them may have the next turn."""
 
     @property
     def keeps_head(self) -> bool:
@@ -97,10 +103,19 @@ class _Turns:
         return (self.keeps_head or self.queue.policies.reclaim != "Any") and self.queue.line.head() is not None
 
     def begin(self) -> None:
+        self.head = self.queue.line.head()
+        self.from_the_start = self.head is None or not _resumes(self.head)
         where = None if self.keeps_head else self.queue.line.next_place()
         self.asked = None if where is None else self.queue.line.peers_by_place[where]
         if where is not None and self.todo and self.todo[0] == where:
             del self.todo[0]
+
+    def repeats(self, lost: set[Key]) -> bool:
+        """Whether the head would get the same answer again, whoever else has a turn; not if it lost to another."""
+        head = self.queue.line.head()
+        if head is None or head is not self.head:
+            return head is self.head
+        return head.key not in lost and self.from_the_start and not _resumes(head)
 
     def end(self, sticky_before: Ask | None) -> None:
         """Whoever is still worth asking after the turn comes up again."""
@@ -109,7 +124,10 @@ class _Turns:
             return
         again = [asked] if asked is not None and asked.size else []
         if sticky_before is not None and sticky_before is not line.sticky:
-            again += line.unknown
+            # Who was sticky may have gone back to its peers, and is then their first.
+            self.todo = [where for where in self.todo if where in line.peers_by_place]
+            joined = line.peers_by_place.get(place(sticky_before))
+            again += [*line.unknown, *([joined] if joined is not None else [])]
         for peers in again:
             if peers.place is not None and not line.is_parked(peers):
                 index = bisect_left(self.todo, peers.place)
@@ -117,12 +135,16 @@ class _Turns:
                     self.todo.insert(index, peers.place)
 
     def close(self) -> None:
-        """The pass is over: the others have had their turn, and those who still wait for theirs are asked next time."""
+        """The pass is over: those who still wait for their turn are asked next time; without any, all had theirs."""
         line = self.queue.line
         for where in self.todo:
             line.ask_again(line.peers_by_place[where])
-        if not self.keeps_head:
-            line.skip_all(self.todo)
+        if not self.todo and not self.keeps_head:
+            line.skip_all()
+
+
+def _resumes(ask: Ask) -> bool:
+    return ask.memory is not None and ask.memory.pending
 
 
 @dataclass(slots=True)
@@ -167,7 +189,7 @@ class _Pass:
             if turns.todo or turns.matters():
                 self.turns.append(turns)
             else:
-                line.skip_all(())
+                line.skip_all()
 
     def _reach(self, queue: Queue) -> Callable[[Cell, int], int]:
         fair_sharing = self.state.options.fair_sharing
@@ -213,9 +235,9 @@ class _Pass:
             return True
         if any(isinstance(decision, Wait) and decision.parked for decision in cycle.decisions):
             self.seen.clear()
+        lost = {d.key for d in cycle.decisions if isinstance(d, Wait) and isinstance(d.reason, Skipped | Deferred)}
         for turns in chosen:
-            head = turns.queue.line.head()
-            turns.settled = head is None or head.memory is None or not head.memory.pending
+            turns.settled = turns.repeats(lost)
         signature = tuple(self._looks(turns) for turns in self.turns)
         if signature in self.seen:
             return False

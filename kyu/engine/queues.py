@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
 from kyu.api.meta import Key
@@ -394,13 +394,11 @@ class Line:
             if end > start:
                 self.passed = self.places[end - 1]
 
-    def skip_all(self, but: Sequence[Place]) -> None:
-        """Everybody who is left had their turn without being asked, except those who stand there."""
+    def skip_all(self) -> None:
+        """Everybody who is left had their turn without being asked."""
         for where in self.again:
             self.peers_by_place[where].again = False
-        self.again = list(but)
-        for where in but:
-            self.peers_by_place[where].again = True
+        self.again.clear()
         if self.places:
             self.passed = self.places[-1]
 

@@ -51,6 +51,8 @@ class WaitingRoom:
         assert queue is not None, f"{ask} is in no queue"
         queue.line.remove(ask, identity=self.identity(queue, ask))
         self.local_queues[door].pending -= 1
+        # Those behind a head that blocked its queue may go on.
+        self.awake.add(queue.root)
 
     def find_queue(self, ask: Ask) -> Queue | None:
         """Where the workload waits; None if its LocalQueue leads nowhere."""
