@@ -1,0 +1,128 @@
+"""The product as a whole: `kyu up`, real jobs, real processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kyu.api.kueue import ClusterQueue, Workload, WorkloadPriorityClass
+from kyu.api.meta import Json, Key
+from kyu.kinds.job import JOB
+from kyu.kinds.pod import POD
+from tests.local_kyu import LocalKyu, local_kyu
+
+
+@pytest.fixture(scope="module")
+def kyu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKyu]:
+    with local_kyu(tmp_path_factory.mktemp("kyu") / "data") as running:
+        yield running
+
+
+def condition(obj: Json, type_: str) -> Json:
+    return next((c for c in (obj.get("status") or {}).get("conditions") or () if c["type"] == type_), {})
+
+
+def test_a_fresh_folder_has_a_queue_of_the_size_of_this_machine(kyu: LocalKyu) -> None:
+    queue = kyu.client.get(ClusterQueue.KIND, Key("", "local"))
+    kyu.wait("it is active", lambda: condition(kyu.client.get(ClusterQueue.KIND, Key("", "local")), "Active"))
+    assert {r["name"] for r in queue["spec"]["resourceGroups"][0]["flavors"][0]["resources"]} >= {"cpu", "memory"}
+
+
+def test_a_command_is_submitted_runs_and_is_waited_for(kyu: LocalKyu, tmp_path: Path) -> None:
+    name = kyu.kyu("submit", "-q", "local", "--cpu", "100m", "--", "sh", "-c", "echo here is $PWD", cwd=tmp_path).stdout
+    assert kyu.kyu("wait", name.strip()).returncode == 0
+    assert kyu.kyu("logs", name.strip()).stdout == f"here is {tmp_path}\n"
+
+
+def test_a_failed_command_gives_its_exit_code(kyu: LocalKyu) -> None:
+    kyu.kyu("submit", "-q", "local", "--cpu", "100m", "--name", "fails", "--", "sh", "-c", "exit 7")
+    assert kyu.kyu("wait", "fails", check=False).returncode == 7
+
+
+def test_an_array_runs_each_index_once(kyu: LocalKyu, tmp_path: Path) -> None:
+    script = f"echo x >> {tmp_path}/$JOB_COMPLETION_INDEX"
+    kyu.kyu("submit", "-q", "local", "--cpu", "100m", "--array", "5", "--name", "array", "--", "sh", "-c", script)
+    kyu.kyu("wait", "array")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {str(i): "x\n" for i in range(5)}
+
+
+def test_quota_holds_jobs_back_and_says_why(kyu: LocalKyu) -> None:
+    kyu.make_queue("narrow", "200m")
+    kyu.submit("first", "narrow", "sleep 60", cpu="200m")
+    kyu.wait_for("first", "Running")
+    kyu.submit("second", "narrow", "true", cpu="200m")
+    waiting = kyu.wait(
+        "it says why", lambda: (w := kyu.workload("second")) and condition(w, "QuotaReserved").get("message")
+    )
+    assert "insufficient unused quota for cpu in flavor narrow" in waiting
+    assert "second" in kyu.kyu("jobs", "-q", "narrow").stdout
+    kyu.kyu("cancel", "first")
+    kyu.wait_for("second", "Succeeded")
+    kyu.wait("the quota is free again", lambda: kyu.used("narrow") == "0")
+
+
+def test_a_higher_priority_preempts_and_the_victim_runs_later(kyu: LocalKyu) -> None:
+    kyu.make_queue("ranked", "200m", preemption={"withinClusterQueue": "LowerPriority"})
+    for name, value in (("low", 1), ("high", 100)):
+        kyu.client.create(WorkloadPriorityClass.KIND, {"metadata": {"name": name}, "value": value})
+    kyu.kyu("submit", "-q", "ranked", "--cpu", "200m", "--priority", "low", "--name", "victim", "--", "sleep", "3")
+    kyu.wait_for("victim", "Running")
+    kyu.kyu("submit", "-q", "ranked", "--cpu", "200m", "--priority", "high", "--name", "boss", "--", "sleep", "0.2")
+    kyu.wait_for("boss", "Succeeded")
+    victim = kyu.wait_for("victim", "Succeeded")
+    assert victim["status"]["schedulingStats"]["evictions"] == [
+        {"reason": "Preempted", "underlyingCause": "InClusterQueue", "count": 1}
+    ]
+
+
+def pod(name: str, group: str = "", total: int = 0) -> Json:
+    labels = {"kueue.x-k8s.io/queue-name": "local"} | ({"kueue.x-k8s.io/pod-group-name": group} if group else {})
+    annotations = {"kueue.x-k8s.io/pod-group-total-count": str(total)} if group else {}
+    container = {
+        "name": "main",
+        "image": "busybox",
+        "command": ["sh", "-c", f"echo {name}; sleep 0.2"],
+        "resources": {"requests": {"cpu": "50m"}},
+    }
+    spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}
+    meta = {"name": name, "namespace": "default", "labels": labels, "annotations": annotations}
+    return {"metadata": meta, "spec": spec}
+
+
+def test_a_plain_pod_is_queued_and_runs(kyu: LocalKyu) -> None:
+    kyu.client.create(POD, pod("plain"))
+    workload = kyu.wait_for("plain", "Succeeded")
+    assert workload["metadata"]["ownerReferences"][0]["kind"] == "Pod"
+
+
+def test_a_pod_group_waits_for_all_its_members(kyu: LocalKyu) -> None:
+    kyu.client.create(POD, pod("member-0", "band", 2))
+    kyu.wait("it is held", lambda: kyu.client.get(POD, Key("default", "member-0"))["spec"].get("schedulingGates"))
+    assert kyu.client.find(Workload.KIND, Key("default", "band")) is None
+    kyu.client.create(POD, pod("member-1", "band", 2))
+    kyu.wait_for("band", "Succeeded")
+
+
+def test_deleting_a_gated_pod_always_works(kyu: LocalKyu) -> None:
+    kyu.client.create(POD, pod("lonely", "incomplete", 3))
+    kyu.client.delete(POD, Key("default", "lonely"))
+    kyu.wait("it is gone", lambda: kyu.client.find(POD, Key("default", "lonely")) is None)
+
+
+def test_after_a_crash_running_jobs_are_adopted_and_none_runs_twice(tmp_path: Path) -> None:
+    with local_kyu(tmp_path / "data") as kyu:
+        names = [f"job-{number}" for number in range(4)]
+        for name in names:
+            kyu.submit(name, "local", f"echo x >> {tmp_path}/{name}; sleep 2; exit 3", cpu="50m")
+        for name in names:
+            kyu.wait_for(name, "Running")
+        kyu.kill()
+        kyu.start()
+        for name in names:
+            kyu.wait_for(name, "Failed")
+            assert (tmp_path / name).read_text() == "x\n"
+            job = kyu.client.get(JOB, Key("default", name))
+            assert condition(job, "Failed")["reason"] == "BackoffLimitExceeded"
+        kyu.wait("the quota is free again", lambda: kyu.used("local") == "0")
