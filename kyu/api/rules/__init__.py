@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any, cast
 
 from kyu.api import codec, convert, crds, kueue, structure
-from kyu.api.errors import FieldError, broken_rule, invalid
+from kyu.api.errors import FieldError, broken_rule
 from kyu.api.features import DEFAULT_GATES, FeatureGates
 from kyu.api.meta import Json, Object
 from kyu.api.rules import checks, flavors, quotas, workload_updates, workloads
@@ -65,18 +65,24 @@ def prepare_create(object_: Json, gates: FeatureGates = DEFAULT_GATES) -> Json:
 
 def validate(object_: Json, old: Json | None = None, gates: FeatureGates = DEFAULT_GATES) -> list[FieldError]:
     """All faults. With ``old`` it is an update of that object. Fields are named as in v1beta2."""
-    if shape := list(_validate_shape(object_)):
-        return shape
-    return [*validate_metadata(object_), *review(object_, old, gates)]
+    if faults := list(_validate_metadata_shape(object_)):
+        return faults
+    try:
+        current, before = _current(object_), _current(old) if old is not None else None
+        if faults := _validate_shape(current):
+            return faults
+    except (convert.ConversionError, codec.DecodeError) as error:
+        return [broken_rule(error.field, error.detail)]
+    return [*validate_metadata(current), *review(current, before, gates)]
 
 
 def review(object_: Json, old: Json | None = None, gates: FeatureGates = DEFAULT_GATES) -> list[FieldError]:
-    """The faults of an object whose shape is right."""
+    """The faults of an object whose shape is right and whose defaults are filled in."""
     type_ = _kueue_type(object_)
     if type_ is None:
         return []
-    current = _current(object_)
-    before = _current(old) if old is not None else None
+    current = convert.convert(object_, convert.CURRENT)
+    before = convert.convert(old, convert.CURRENT) if old is not None else None
     new_object = codec.decode_as(type_, current)
     old_object = codec.decode_as(type_, before) if before is not None else None
     faults = list(_RULE_BY_KIND[type_](new_object, old_object, gates)) if type_ in _RULE_BY_KIND else []
@@ -87,21 +93,19 @@ def review(object_: Json, old: Json | None = None, gates: FeatureGates = DEFAULT
     return faults
 
 
-def _validate_shape(object_: Json) -> Iterator[FieldError]:
+def _validate_metadata_shape(object_: Json) -> Iterator[FieldError]:
     metadata = object_.get("metadata")
-    if metadata is not None and not isinstance(metadata, dict):
-        yield invalid("metadata", structure.json_type(metadata), "must be an object")
-        return
-    faults = list(structure.check(_METADATA, codec.without_nulls(metadata or {}), "metadata"))
-    try:
-        if (type_ := _kueue_type(object_)) is not None:
-            object_ = _current(object_)
-            faults += structure.check(_schema(type_, convert.CURRENT), object_)
-        if not faults and _is_known(object_):
-            codec.decode(object_)
-    except (convert.ConversionError, codec.DecodeError) as error:
-        faults.append(broken_rule(error.field, error.detail))
-    yield from faults
+    if metadata is not None:
+        yield from structure.check(_METADATA, codec.without_nulls(metadata), "metadata")
+
+
+def _validate_shape(current: Json) -> list[FieldError]:
+    """By the schema where there is one, and else by what the projection can read."""
+    type_ = _kueue_type(current)
+    faults = list(structure.check(_schema(type_, convert.CURRENT), current)) if type_ is not None else []
+    if not faults and codec.find_type(str(current.get("apiVersion")), str(current.get("kind"))) is not None:
+        codec.decode(current)
+    return faults
 
 
 _TEXTS: Json = {"type": "object", "additionalProperties": {"type": "string"}}
@@ -118,19 +122,15 @@ _METADATA: Json = {
 }
 
 
-def _is_known(object_: Json) -> bool:
-    return codec.find_type(str(object_.get("apiVersion")), str(object_.get("kind"))) is not None
-
-
 def _kueue_type(object_: Json) -> type[Object] | None:
     type_ = codec.find_type(str(object_.get("apiVersion")), str(object_.get("kind")))
     return type_ if type_ in crds.RESOURCES else None
 
 
 def _current(object_: Json) -> Json:
-    """In the version that the rules are written for, without nulls, with defaults."""
+    """In the version that the rules are written for, with defaults and without nulls; other kinds only without nulls."""
     tidy = cast(Json, codec.without_nulls(object_))  # a mapping stays a mapping
-    return defaults(convert.convert(tidy, convert.CURRENT))
+    return defaults(convert.convert(tidy, convert.CURRENT)) if _kueue_type(tidy) is not None else tidy
 
 
 @cache

@@ -45,14 +45,15 @@ def validate_workload_update(workload: Workload, old: Workload, gates: FeatureGa
 def validate_pod_sets_update(object_: Json, old: Json, gates: FeatureGates) -> Iterator[FieldError]:
     """To be called while quota is held. Elastic jobs may shrink."""
     path = "spec.podSets"
-    pod_sets: list[Any] = object_["spec"].get("podSets", [])
-    before: list[Any] = old["spec"].get("podSets", [])
+    pod_sets: list[Any] = object_.get("spec", {}).get("podSets", [])
+    before: list[Any] = old.get("spec", {}).get("podSets", [])
     if len(pod_sets) != len(before):
         yield invalid(path, len(pod_sets), f"{_IMMUTABLE} while quota is reserved")
         return
     for index, (pod_set, previous) in enumerate(zip(pod_sets, before, strict=True)):
-        shrinks = pod_set["count"] < previous["count"] and gates.enabled("ElasticJobsViaWorkloadSlices")
-        if pod_set != ({**previous, "count": pod_set["count"]} if shrinks else previous):
+        count, previous_count = pod_set.get("count", 1), previous.get("count", 1)
+        shrinks = count < previous_count and gates.enabled("ElasticJobsViaWorkloadSlices")
+        if {**pod_set, "count": previous_count if shrinks else count} != {**previous, "count": previous_count}:
             yield broken_rule(f"{path}[{index}]", f"{_IMMUTABLE} while quota is reserved")
 
 
