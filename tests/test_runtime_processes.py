@@ -152,6 +152,23 @@ async def test_a_stop_asks_first_and_the_exit_code_is_the_programs_own(tmp_path:
         assert "bye\n" in await watched.text("a")
 
 
+async def test_a_pod_may_be_stopped_before_it_has_begun(tmp_path: Path) -> None:
+    async with opened(tmp_path) as watched:
+        watched.start(pod("a", shell("sleep 1000")))
+        watched.runtime.stop("uid-a", 0)
+        assert (await watched.over("a"))["phase"] == "Failed"
+
+
+async def test_a_disk_that_refuses_fails_the_pod_and_the_next_one_runs(tmp_path: Path) -> None:
+    async with opened(tmp_path) as watched:
+        # A folder in the way that is not empty.
+        (Path(watched.runtime.folder("uid-a")) / "in-the-way").mkdir(parents=True)
+        watched.start(pod("a", shell("true")))
+        assert "cannot keep the pod's folder" in (await watched.over("a"))["message"]
+        watched.start(pod("b", shell("true")))
+        assert (await watched.over("b"))["phase"] == "Succeeded"
+
+
 async def test_after_the_grace_period_the_whole_group_is_killed(tmp_path: Path) -> None:
     async with opened(tmp_path) as watched:
         script = 'trap "" TERM; sh -c \'trap "" TERM; echo $$$$; while :; do sleep 1; done\' & wait; wait'

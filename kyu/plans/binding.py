@@ -74,7 +74,11 @@ class Cluster:
 
 
 def plan(view: View, key: Key, now: datetime, options: Options | None = None) -> list[Action]:
-    cluster = survey(view.list(Node), view.list(Pod))
+    pods = view.list(Pod)
+    if not any(not pod.spec.node_name and is_waiting(pod) for pod in pods):
+        # Most passes end here: a pod that runs or ends makes no other one wait.
+        return []
+    cluster = survey(view.list(Node), pods)
     strategy = (options or Options()).strategy
     result: list[Action] = []
     for pod in sorted(cluster.waiting, key=order):
@@ -100,7 +104,8 @@ def survey(nodes: Iterable[Node], pods: Iterable[Pod]) -> Cluster:
 
 def is_waiting(pod: Pod) -> bool:
     ours = pod.spec.scheduler_name in ("", DEFAULT_SCHEDULER)
-    return ours and not pod.spec.scheduling_gates and not pod.metadata.deletion_timestamp
+    over = pod.status.phase in ("Succeeded", "Failed")
+    return ours and not over and not pod.spec.scheduling_gates and not pod.metadata.deletion_timestamp
 
 
 def node_info(node: Node) -> NodeInfo:

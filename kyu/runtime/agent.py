@@ -147,8 +147,8 @@ class Agent:
             self._end(runtime, pod, is_known=is_known, is_over=is_over)
         elif not is_known and pod.get("status", {}).get("phase") not in OVER:
             self._start(runtime, pod)
-        elif status is not None and is_over and pod.get("status", {}).get("phase") not in OVER:
-            # It ended while nobody was here to write it down.
+        elif status and pod.get("status", {}).get("phase") != status.get("phase"):
+            # It was not written: nobody was here, or the write failed.
             self.on_status(pod, status)
 
     def _forget(self, runtime: PodRuntime, uid: str, *, is_over: bool) -> None:
@@ -191,7 +191,7 @@ class Agent:
                 if isinstance(outcome, podplan.NotYet):
                     self._later(uid)
                 await self._tell(pod, outcome)
-        except errors.ApiError as error:
+        except (errors.ApiError, OSError) as error:
             log.warning("pod not started", pod=pod_ref(pod).key, error=error)
             self._later(uid)
         finally:
@@ -241,37 +241,35 @@ class Agent:
                 # With the uid: another pod of the same name must not get it.
                 patch = {"metadata": {"uid": uid}, "status": status}
                 if not await self._try([Patch(pod_ref(pod), patch, "status")], uid):
-                    self._statuses.setdefault(uid, (pod, status))
                     return
         finally:
             self._writing.discard(uid)
         self._again(uid)
 
     async def _try(self, actions: Sequence[Action], uid: str) -> bool:
-        """False if it has to be done again, which is then seen to."""
+        """False if it was not done. What is worth another try is looked at again later."""
         async with self._slots:
             try:
                 await self._write(actions)
-            except (errors.NotFound, errors.Conflict, errors.Invalid) as error:
+            except (errors.NotFound, errors.Conflict) as error:
                 # It is gone, or another one has its name. The cache tells soon.
                 log.debug("pod has changed", uid=uid, error=error)
+                return False
             except errors.ApiError as error:
                 log.warning("pod not written", uid=uid, error=error)
-                asyncio.get_running_loop().call_later(FIRST_DELAY_SECONDS, self._retry, uid)
+                self._later(uid)
                 return False
         return True
-
-    def _retry(self, uid: str) -> None:
-        if uid in self._statuses and uid not in self._writing:
-            self._writing.add(uid)
-            self._run(self._write_status(uid))
-        else:
-            self._again(uid)
 
     def _run(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("agent task failed", error=repr(error))
 
 
 def pod_ref(pod: Json) -> Ref:

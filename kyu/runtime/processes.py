@@ -165,7 +165,7 @@ class Runtime:
         address = self._machine.address
         match outcome:
             case podplan.Plan():
-                podfolder.make(place.folder + NEW, outcome, place)
+                self._make(outcome, place)
                 self._entries[uid] = Entry(pod, place.folder, gpus=place.gpus, status=pod.get("status") or {})
                 self._launch_soon(uid)
             case podplan.Refused(reason, message, container):
@@ -182,7 +182,12 @@ class Runtime:
         if entry.over:
             return
         wish = {"requestedAt": time.time(), "graceSeconds": grace_seconds, "reason": reason, "message": message}
-        records.write(os.path.join(entry.folder, records.STOP), wish)
+        try:
+            records.write(os.path.join(entry.folder, records.STOP), wish)
+        except FileNotFoundError:
+            # It has not got its name yet, and gets it with the wish in it; or got it just now.
+            folder = entry.folder + NEW
+            records.write(os.path.join(folder if os.path.isdir(folder) else entry.folder, records.STOP), wish)
         entry.stopping = True
         # A supervisor that has not claimed the pod yet reads the wish when it does.
         if entry.pidfd >= 0:
@@ -214,6 +219,13 @@ class Runtime:
         free = [gpu for gpu in range(self._machine.gpus) if gpu not in taken]
         return tuple(free[: podplan.pod_gpus(pod)])
 
+    def _make(self, plan: podplan.Plan, place: podplan.Place) -> None:
+        try:
+            podfolder.make(place.folder + NEW, plan, place)
+        except OSError:
+            shutil.rmtree(place.folder + NEW, ignore_errors=True)
+            raise
+
     def _launch_soon(self, uid: str) -> None:
         """Pods that are started together share one wait for the disk."""
         self._waiting.append(uid)
@@ -224,9 +236,22 @@ class Runtime:
         await asyncio.sleep(0)
         while batch := self._waiting[:]:
             folders = [self._entries[uid].folder for uid in batch]
-            await asyncio.to_thread(self._name, folders)
-            await self._hand_over(folders)
+            try:
+                await asyncio.to_thread(self._name, folders)
+                await self._hand_over(folders)
+            except OSError as error:
+                for uid in batch:
+                    self._give_up(uid, f"cannot keep the pod's folder: {error}")
             del self._waiting[: len(batch)]
+
+    def _give_up(self, uid: str, message: str) -> None:
+        """The disk refuses: the pod has not run, and must not by chance do so later."""
+        entry = self._entries.pop(uid)
+        for folder in (entry.folder, entry.folder + NEW):
+            shutil.rmtree(folder, ignore_errors=True)
+        now = records.rfc3339(time.time())
+        failed = status.failed_status(entry.pod, "StartError", message, "", self._machine.address, now)
+        self._on_status(entry.pod, failed)
 
     def _name(self, folders: list[str]) -> None:
         for folder in folders:
@@ -252,7 +277,10 @@ class Runtime:
             stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         assert launcher.stdout is not None
-        self._mounts_refused = json.loads(await launcher.stdout.readline())["mountsRefused"]
+        first = await launcher.stdout.readline()
+        if not first:
+            raise RuntimeError(f"the launcher of pods ended at once, with code {await launcher.wait()}")
+        self._mounts_refused = json.loads(first)["mountsRefused"]
         self._launcher = launcher
         self._run(self._watch_launcher(launcher))
 
@@ -268,7 +296,12 @@ class Runtime:
     def _run(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("runtime task failed", error=repr(error))
 
     # Adopting
 
