@@ -128,7 +128,7 @@ def _kueue_type(object_: Json) -> type[Object] | None:
 
 
 def _current(object_: Json) -> Json:
-    """In the version that the rules are written for, with defaults and without nulls; other kinds only without nulls."""
+    """In the version of the rules, with defaults and without nulls; other kinds only without nulls."""
     tidy = cast(Json, codec.without_nulls(object_))  # a mapping stays a mapping
     return defaults(convert.convert(tidy, convert.CURRENT)) if _kueue_type(tidy) is not None else tidy
 
