@@ -14,7 +14,7 @@ from typing import Any
 from kyu.api import errors as fields
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json, Kind
-from kyu.server import errors
+from kyu.server import errors, schema
 from kyu.server.exchange import encode
 from kyu.server.options import FieldValidation
 from kyu.server.registry import Resource
@@ -43,7 +43,7 @@ def from_body(
     kind = resource.kind
     _check_type(resource, body)
     try:
-        obj, unknown = resource.rules.read(typed(resource, untyped(body)))
+        obj, unknown = _read(resource, typed(resource, untyped(body)))
     except TypeMismatch as error:
         raise errors.bad_request(f"{_handled_as(kind)}: {error}") from error
     problems = _problems(unknown, duplicates, validation)
@@ -59,13 +59,21 @@ def from_patch(resource: Resource, patched: Json, validation: FieldValidation) -
         found = f"{patched.get('apiVersion', '')}, Kind={patched.get('kind', '')}"
         raise _unfit(patched, f"expected {kind.api_version}, Kind={kind.kind}, found {found}")
     try:
-        obj, unknown = resource.rules.read(patched)
+        obj, unknown = _read(resource, patched)
     except TypeMismatch as error:
         raise _unfit(patched, str(error)) from error
     problems = _problems(unknown, [], validation)
     if problems and validation == "Strict":
         raise _unfit(patched, f"strict decoding error: {', '.join(problems)}")
     return obj, _warnings(problems)
+
+
+def _read(resource: Resource, body: Json) -> tuple[Json, list[str]]:
+    """What a custom kind does not allow to be null is not there; an apply is the one write that does not come here."""
+    obj, unknown = resource.rules.read(body)
+    if resource.is_custom:
+        schema.drop_nulls(resource.schema, obj)
+    return obj, unknown
 
 
 def from_apply(resource: Resource, config: Any) -> Json:
