@@ -276,9 +276,9 @@ def test_kubectl_takes_over_what_it_applied_on_the_client() -> None:
     annotation = "kubectl.kubernetes.io/last-applied-configuration"
     last = '{"spec":{"height":3,"plain":["x"]}}'
     shelf = update(None, "kubectl-client-side-apply", {"height": 3, "plain": ["y"]}, annotations={annotation: last})
-    with pytest.raises(ApiError, match="using lib/v1: .spec.height"):
+    with pytest.raises(ApiError, match=r"using lib/v1: \.spec\.height"):
         apply(shelf, "other", {"height": 4})
-    with pytest.raises(ApiError, match="using lib/v1: .spec.plain"):
+    with pytest.raises(ApiError, match=r"using lib/v1: \.spec\.plain"):
         apply(shelf, "kubectl", {"height": 4, "plain": ["z"]})
     taken = apply(shelf, "kubectl", {"height": 4})
     assert taken["spec"] == {"height": 4, "plain": ["y"]}

@@ -8,7 +8,7 @@ import pytest
 
 from kyu.api.meta import Json
 from kyu.server import cel, crd
-from kyu.server.schema import Schema, apply_defaults, prune, unknown_fields, validate
+from kyu.server.schema import Schema, apply_defaults, drop_nulls, prune, unknown_fields, validate
 
 OVEN: Json = {
     "type": "object",
@@ -91,6 +91,12 @@ def test_defaults_fill_what_is_absent_inside_what_is_there() -> None:
     apply_defaults(SCHEMA, obj)
     trays = [{"level": 1, "food": "bread"}, {"level": 2, "food": "cake"}]
     assert obj == oven(trays=trays, note=None, mode="Fan")
+
+
+def test_a_null_that_may_not_be_is_dropped_from_a_body() -> None:
+    obj = oven(mode=None, label=None, note=None, trays=[{"level": 1, "owner": None}])
+    drop_nulls(SCHEMA, obj)
+    assert obj == oven(mode=None, note=None, trays=[{"level": 1}])
 
 
 def test_null_counts_as_absent_only_where_there_is_a_default() -> None:

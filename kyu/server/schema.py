@@ -67,15 +67,20 @@ def _collect(
             found.append((here, value, name))
 
 
-def drop_nulls(schema: Schema, value: Any) -> None:
+def drop_nulls(schema: Schema, obj: Json) -> None:
     """Remove, in place, every null where neither null is allowed nor a default would replace it.
 
     So a body is read, and the result of a patch. An apply is not: there a null is refused.
     """
+    if not is_certain(schema, schema_fast.without_nulls, obj):
+        _drop_nulls(schema, obj)
+
+
+def _drop_nulls(schema: Schema, value: Any) -> None:
     if isinstance(value, list):
         if schema.items is not None:
             for item in value:
-                drop_nulls(schema.items, item)
+                _drop_nulls(schema.items, item)
     elif isinstance(value, dict):
         for name in list(value):
             child = schema.child(name)
@@ -84,7 +89,7 @@ def drop_nulls(schema: Schema, value: Any) -> None:
             if value[name] is None and not child.nullable and child.default is MISSING:
                 del value[name]
             else:
-                drop_nulls(child, value[name])
+                _drop_nulls(child, value[name])
 
 
 def apply_defaults(schema: Schema, obj: Json) -> None:

@@ -105,6 +105,12 @@ def filled(schema: Schema, is_root: bool) -> Json:
     return _with_children(result, schema, is_root, filled)
 
 
+def without_nulls(schema: Schema, is_root: bool) -> Json:
+    """Is there no null that would have to go?"""
+    may_be_null = is_root or schema.nullable or schema.default is not MISSING
+    return _with_children({} if may_be_null else {"not": {"type": "null"}}, schema, is_root, without_nulls)
+
+
 def fits(schema: Schema, is_root: bool, depth: int = 0) -> Json:
     """Could the object be a part of a whole one: known fields and right types, whatever else is missing?"""
     if depth > MAX_DEPTH:

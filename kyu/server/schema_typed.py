@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -34,24 +36,33 @@ class TypeMismatch(Exception):
 
 def decode(schema: Schema, obj: Any, kind: str) -> tuple[Json, list[str]]:
     """The object in its canonical form, and the paths of unknown fields in the order of the body."""
-    unknown: list[str] = []
-    result = _decode(schema, obj, "", _Reading(kind, unknown))
-    if not isinstance(result, dict):
+    if not isinstance(obj, dict):
         raise TypeMismatch(f"json: cannot unmarshal {_name(obj)} into Go value of type {kind}")
-    return result, unknown
+    unknown: list[str] = []
+    return _decode_struct(schema, obj, _Place("", "", kind, unknown)), unknown
 
 
-class _Reading:
-    """What one reading has found so far."""
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where in the body the reader is."""
 
-    __slots__ = ("kind", "unknown")
+    # With the index of each list, as unknown fields are named.
+    path: str
+    # Without them, as faults are named.
+    fields: str
+    # The innermost struct.
+    struct: str
+    unknown: list[str]
 
-    def __init__(self, kind: str, unknown: list[str]) -> None:
-        self.kind = kind
-        self.unknown = unknown
+    def field(self, name: str, struct: str) -> _Place:
+        path = f"{self.path}.{name}" if self.path else name
+        return _Place(path, f"{self.fields}.{name}" if self.fields else name, struct, self.unknown)
 
-    def mismatch(self, value: Any, path: str, wanted: str) -> TypeMismatch:
-        where = f"Go struct field {self.kind}.{path}"
+    def item(self, index: int) -> _Place:
+        return _Place(f"{self.path}[{index}]", self.fields, self.struct, self.unknown)
+
+    def mismatch(self, value: Any, wanted: str) -> TypeMismatch:
+        where = f"Go struct field {self.struct}.{self.fields}"
         return TypeMismatch(f"json: cannot unmarshal {_name(value)} into {where} of type {wanted}")
 
 
@@ -59,79 +70,95 @@ def _name(value: Any) -> str:
     return JSON_NAMES.get(type(value), "null")
 
 
-def _decode(schema: Schema, value: Any, path: str, reading: _Reading) -> Any:
+def _go_type(schema: Schema) -> str:
+    """What Go calls the type of a field."""
     if schema.properties:
-        return _decode_struct(schema, value, path, reading)
+        group, version, kind = ["", *schema.name.split(".")][-3:]
+        return f"{version}.{kind}" if group else kind
     if schema.additional is not None:
-        return _decode_map(schema.additional, value, path, reading)
+        return f"map[string]{_go_type(schema.additional)}"
+    if schema.items is not None:
+        return f"[]{_go_type(schema.items)}"
+    if schema.type == "integer":
+        return schema.format or "int64"
+    return {"boolean": "bool", "number": "float64"}.get(schema.type, schema.type)
+
+
+def _decode(schema: Schema, value: Any, place: _Place) -> Any:
+    if schema.properties:
+        return _decode_struct(schema, value, place)
+    if schema.additional is not None:
+        return _decode_map(schema, schema.additional, value, place)
     if schema.items is not None:
         if not isinstance(value, list):
-            raise reading.mismatch(value, path, "array")
+            raise place.mismatch(value, _go_type(schema))
         items = schema.items
         return [
-            empty(items, reading) if item is None else _decode(items, item, f"{path}[{index}]", reading)
+            empty(items, place) if item is None else _decode(items, item, place.item(index))
             for index, item in enumerate(value)
         ]
-    return _decode_scalar(schema, value, path, reading)
+    return _decode_scalar(schema, value, place)
 
 
-def _decode_struct(schema: Schema, value: Any, path: str, reading: _Reading) -> Json:
+def _decode_struct(schema: Schema, value: Any, place: _Place) -> Json:
     if not isinstance(value, dict):
-        raise reading.mismatch(value, path, schema.name.rpartition(".")[2] or "object")
+        raise place.mismatch(value, _go_type(schema))
     properties, shape = schema.properties, schema.shape
+    struct = schema.name.rpartition(".")[2] or place.struct
     result: Json = {}
     for name, item in value.items():
-        here = f"{path}.{name}" if path else name
         child = properties.get(name)
         if child is None:
-            reading.unknown.append(here)
+            place.unknown.append(f"{place.path}.{name}" if place.path else name)
         elif item is not None:
-            decoded = _decode(child, item, here, reading)
+            decoded = _decode(child, item, place.field(name, struct))
             if decoded or shape.get(name) not in OMITTED:
                 result[name] = decoded
     for name, code in shape.items():
         if name not in result and code not in OMITTED:
-            result[name] = _decode(properties[name], {}, "", reading) if code == "s" else EMPTY[code]
+            result[name] = _decode_struct(properties[name], {}, place) if code == "s" else EMPTY[code]
     return result
 
 
-def _decode_map(values: Schema, value: Any, path: str, reading: _Reading) -> Json:
+def _decode_map(schema: Schema, values: Schema, value: Any, place: _Place) -> Json:
     if not isinstance(value, dict):
-        raise reading.mismatch(value, path, "map")
+        raise place.mismatch(value, _go_type(schema))
     return {
-        name: empty(values, reading) if item is None else _decode(values, item, f"{path}.{name}", reading)
-        for name, item in value.items()
+        name: empty(values, place) if item is None else _decode(values, item, place) for name, item in value.items()
     }
 
 
-def empty(schema: Schema, reading: _Reading) -> Any:
+def empty(schema: Schema, place: _Place) -> Any:
     """What null becomes where it cannot be left out: in a list and as the value of a map."""
     if schema.properties:
-        return _decode_struct(schema, {}, "", reading)
+        return _decode_struct(schema, {}, place)
     return {"string": "", "integer": 0, "number": 0, "boolean": False}.get(schema.type)
 
 
-def _decode_scalar(schema: Schema, value: Any, path: str, reading: _Reading) -> Any:
+def _decode_scalar(schema: Schema, value: Any, place: _Place) -> Any:
     match schema.type:
         case "string":
             if not isinstance(value, str):
-                raise reading.mismatch(value, path, "string")
-            return _decode_text(schema, value, path)
+                raise place.mismatch(value, "string")
+            return _decode_text(schema, value)
         case "integer":
             bounds = INT32 if schema.format == "int32" else INT64
-            if isinstance(value, bool) or not isinstance(value, int) or value not in bounds:
-                raise reading.mismatch(value, path, schema.format or "int64")
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise place.mismatch(value, _go_type(schema))
+            if isinstance(value, float) or value not in bounds:
+                where = f"Go struct field {place.struct}.{place.fields} of type {_go_type(schema)}"
+                raise TypeMismatch(f"json: cannot unmarshal number {value} into {where}")
         case "number":
             if isinstance(value, bool) or not isinstance(value, int | float):
-                raise reading.mismatch(value, path, "float64")
+                raise place.mismatch(value, "float64")
         case "boolean":
             if not isinstance(value, bool):
-                raise reading.mismatch(value, path, "bool")
+                raise place.mismatch(value, "bool")
         case _:
             if schema.name.endswith(".Quantity"):
                 return _decode_quantity(value)
             if schema.is_int_or_string and (isinstance(value, bool) or not isinstance(value, int | str)):
-                raise reading.mismatch(value, path, "intstr.IntOrString")
+                raise place.mismatch(value, "int32")
     return value
 
 
@@ -145,12 +172,14 @@ def _decode_quantity(value: Any) -> str:
         raise TypeMismatch(f"quantities must match the regular expression '{pattern}'") from None
 
 
-def _decode_text(schema: Schema, value: str, path: str) -> str:
+def _decode_text(schema: Schema, value: str) -> str:
     if schema.format == "byte":
+        plain = value.replace("\n", "").replace("\r", "")
         try:
-            base64.b64decode(value.replace("\n", "").replace("\r", ""), validate=True)
+            base64.b64decode(plain, validate=True)
         except binascii.Error:
-            raise TypeMismatch(f"illegal base64 data in {path}") from None
+            good = re.match(r"(?:[A-Za-z0-9+/]{4})*[A-Za-z0-9+/]*={0,2}", plain)
+            raise TypeMismatch(f"illegal base64 data at input byte {good.end() if good else 0}") from None
     elif schema.format == "date-time":
         return canonical_time(value, "microseconds" if schema.name.endswith("MicroTime") else "seconds")
     return value
@@ -166,5 +195,5 @@ def canonical_time(text: str, precision: str) -> str:
             raise ValueError(text)
     except ValueError:
         layout = '"2006-01-02T15:04:05Z07:00"'
-        raise TypeMismatch(f'parsing time "{text}" as {layout}: cannot parse "{text}"') from None
+        raise TypeMismatch(f'parsing time "{text}" as {layout}: cannot parse "{text}" as "2006"') from None
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec=precision) + "Z"
