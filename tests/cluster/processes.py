@@ -100,8 +100,12 @@ class Processes:
         return "\n".join(line[:LINE_CHARACTERS] for line in lines[-LOG_LINES:])
 
     def resident_bytes(self) -> dict[str, int]:
-        """The memory of each process that only it uses or that it counts as its own (VmRSS)."""
+        """The memory that each process holds (VmRSS)."""
         return {name: resident_bytes(pid) for name, pid in self.pid_by_name.items()}
+
+    def processor_seconds(self) -> float:
+        """The processor time that the processes used so far, all together: says the same on a busy machine."""
+        return sum(processor_seconds(pid) for pid in self.pid_by_name.values())
 
 
 def resident_bytes(pid: int) -> int:
@@ -109,3 +113,9 @@ def resident_bytes(pid: int) -> int:
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
     return 0
+
+
+def processor_seconds(pid: int) -> float:
+    # After the name, which may hold anything but ends with the last parenthesis: utime and stime are fields 14 and 15.
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

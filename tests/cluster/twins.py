@@ -13,31 +13,36 @@ from __future__ import annotations
 import difflib
 import json
 import re
+import time
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
 import yaml
 
-from tests.cluster.client import ApiError, Body, Client, Manifest
+from tests.cluster.client import ApiError, Body, Client, Manifest, Timeout
 
 BLANKED = ("uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "time", "continue", "lastTransitionTime")
 # Of a refusal: what a program reads. The message is for people, and Kyu may say it better.
 REFUSAL = ("reason", "code", "details")
 
 
+SERVED_SECONDS = 30.0
+POLL_SECONDS = 0.05
 UID = re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One request."""
+    """One request. ``served`` is a path that both servers must answer before the next, as it takes effect later."""
 
     verb: str
     path: str
     content_type: str
     body: Body
+    served: str
 
     def __str__(self) -> str:
         return f"{self.verb} {self.path}"
@@ -58,7 +63,13 @@ def read(path: Path) -> Dialogue:
 
 def step(entry: Manifest) -> Step:
     verb, path = str(entry["request"]).split(maxsplit=1)
-    return Step(verb, quote(path, safe="/?&=,!+%:"), entry.get("as", "application/json"), entry.get("body"))
+    return Step(
+        verb,
+        quote(path, safe="/?&=,!+%:"),
+        entry.get("as", "application/json"),
+        entry.get("body"),
+        entry.get("served", ""),
+    )
 
 
 def differences(dialogue: Dialogue, real: Client, kyu: Client) -> Iterator[str]:
@@ -66,9 +77,22 @@ def differences(dialogue: Dialogue, real: Client, kyu: Client) -> Iterator[str]:
     left_out = () if dialogue.with_owners else ("managedFields",)
     for number, each in enumerate(dialogue.steps, 1):
         wanted, found = (blanked(answer(server, each), left_out) for server in (real, kyu))
+        if each.served:
+            for server in (real, kyu):
+                wait_until_served(server, each.served)
         if wanted != found:
             lines = difflib.unified_diff(render(wanted), render(found), "Kubernetes", "Kyu", lineterm="", n=2)
             yield "\n".join([f"step {number}: {each}", *lines])
+
+
+def wait_until_served(server: Client, path: str) -> None:
+    deadline = time.monotonic() + SERVED_SECONDS
+    while time.monotonic() < deadline:
+        with suppress(ApiError):
+            server.request("GET", path)
+            return
+        time.sleep(POLL_SECONDS)
+    raise Timeout(f"{server.server} does not answer {path} after {SERVED_SECONDS} s")
 
 
 def answer(client: Client, each: Step) -> Manifest:
