@@ -6,6 +6,7 @@ Called by: kube/client.py through the Transport protocol; made by ``connect`` fr
 
 from __future__ import annotations
 
+import io
 from collections.abc import AsyncIterator, Mapping
 
 import aiohttp
@@ -19,6 +20,7 @@ CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
 # A watch is silent for a minute at most: the server sends bookmarks.
 SILENCE_SECONDS = 150.0
+LARGE_BODY_BYTES = 2**20
 LONGEST_LINE_BYTES = 16 * 1024 * 1024
 
 
@@ -47,7 +49,7 @@ class Http:
     async def _send(self, call: Call) -> Answer:
         try:
             async with self._session.request(
-                call.method, self._url(call), data=call.body or None, headers=await self._headers(call)
+                call.method, self._url(call), data=_data(call.body), headers=await self._headers(call)
             ) as response:
                 return Answer(response.status, await response.read(), _lowered(response.headers))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -77,6 +79,11 @@ class Http:
 
     def _unreachable(self, error: Exception) -> errors.Unreachable:
         return errors.Unreachable(f"{self._credentials.server}: {str(error) or type(error).__name__}")
+
+
+def _data(body: bytes) -> bytes | io.BytesIO | None:
+    """A large body is sent in pieces, so that others get their turn."""
+    return io.BytesIO(body) if len(body) > LARGE_BODY_BYTES else body or None
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
