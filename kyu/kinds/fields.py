@@ -9,6 +9,7 @@ Used by: every kind. Kubernetes: JSON merge patch (RFC 7386).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from kyu.api.meta import Json
@@ -31,8 +32,15 @@ def value_at(obj: Json, path: Path) -> object:
 
 def json_at(obj: Json, path: Path) -> Json:
     """The object at the path; an empty one where it is missing."""
-    value = value_at(obj, path)
-    return value if isinstance(value, dict) else {}
+    value: object = obj
+    for step in path:
+        if type(value) is dict:
+            value = value.get(step)
+        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
+            value = value[step]
+        else:
+            return {}
+    return value if type(value) is dict else {}
 
 
 def list_at(obj: Json, path: Path) -> list[Json]:
@@ -57,15 +65,29 @@ def with_value(obj: Json, path: Path, value: object) -> Json:
         assert isinstance(value, dict), "an object is replaced by an object"
         return value
     root = dict(obj)
-    node: Any = root
-    steps: tuple[Any, ...] = path
-    for step in steps[:-1]:
-        inner = node[step] if type(node) is list else node.get(step)
-        copied: Any = list(inner) if type(inner) is list else dict(inner) if type(inner) is dict else {}
-        node[step] = copied
-        node = copied
-    node[steps[-1]] = value
+    own({(): root}, path[:-1])[path[-1]] = value
     return root
+
+
+def with_values(obj: Json, values: Mapping[Path, Json]) -> Json:
+    """As ``with_value`` for several mappings. One may lie inside another: the outer one is put first."""
+    root = dict(obj)
+    owned: dict[Path, Any] = {(): root}
+    for path in sorted(values, key=len):
+        node = own(owned, path[:-1])
+        owned[path] = node[path[-1]] = dict(values[path])
+    return root
+
+
+def own(owned: dict[Path, Any], path: Path) -> Any:
+    """The mapping or list at the path, as a copy that may be changed; each is copied once."""
+    if path in owned:
+        return owned[path]
+    parent, step = own(owned, path[:-1]), path[-1]
+    inner = parent.get(step) if type(parent) is dict else parent[step]
+    copied: Any = list(inner) if type(inner) is list else dict(inner) if type(inner) is dict else {}
+    owned[path] = parent[step] = copied
+    return copied
 
 
 def merge_patch(old: Json, new: Json) -> Json:

@@ -10,12 +10,11 @@ Used by: workflows. Kubernetes: component-helpers resource.PodRequests.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from kyu.api.meta import Json
 from kyu.api.quantity import Quantity, parse
-from kyu.kinds import fields
 
 Requests: TypeAlias = dict[str, Quantity]
 POD_LEVEL = ("cpu", "memory")
@@ -23,13 +22,24 @@ POD_LEVEL = ("cpu", "memory")
 
 def pod_requests(template: Json) -> Requests:
     """Raises ``QuantityError`` for what is not a quantity."""
-    spec = fields.json_at(template, ("spec",))
+    spec = template.get("spec") or {}
     running: Requests = {}
-    for container in fields.list_at(spec, ("containers",)):
+    for container in spec.get("containers") or ():
         add(running, container_requests(container))
+    if spec.get("initContainers"):
+        add_init_containers(running, spec["initContainers"])
+    if spec.get("resources"):
+        whole = container_requests(spec)
+        running |= {name: whole[name] for name in whole if name in POD_LEVEL or name.startswith("hugepages-")}
+    if spec.get("overhead"):
+        add(running, parsed(spec["overhead"]))
+    return running
+
+
+def add_init_containers(running: Requests, containers: Sequence[Json]) -> None:
     sidecars: Requests = {}
     highest: Requests = {}
-    for container in fields.list_at(spec, ("initContainers",)):
+    for container in containers:
         own = container_requests(container)
         if container.get("restartPolicy") == "Always":
             add(sidecars, own)
@@ -40,18 +50,15 @@ def pod_requests(template: Json) -> Requests:
             raise_to(highest, together)
     add(running, sidecars)
     raise_to(running, highest)
-    for name, quantity in container_requests(spec).items():
-        if name in POD_LEVEL or name.startswith("hugepages-"):
-            running[name] = quantity
-    add(running, parsed(fields.json_at(spec, ("overhead",))))
-    return running
 
 
 def container_requests(container: Json) -> Requests:
     resources = container.get("resources")
     if not isinstance(resources, dict):
         return {}
-    return {**parsed(resources.get("limits") or {}), **parsed(resources.get("requests") or {})}
+    requests = parsed(resources.get("requests") or {})
+    limits = resources.get("limits")
+    return {**parsed(limits), **requests} if limits else requests
 
 
 def parsed(listed: Mapping[str, str | int | float]) -> Requests:

@@ -113,7 +113,7 @@ def render(plugin: SchedulerPlugin, task: Task, obj: object, on_conflict: OnConf
         return Refused(tuple(dict.fromkeys(refusals)))
     settings = [setting for answer in answers if not isinstance(answer, Refusal) for setting in answer]
     result, applied, conflicts = merge(job.object, settings, on_conflict)
-    faults = conflicts or rules.refusals(plugin.name, result, (setting.place for setting in settings))
+    faults = conflicts or rules.refusals(plugin.name, result, {setting.place: None for setting in settings})
     if faults:
         return Refused(tuple(faults))
     return Rendered(result, tuple(applied), tuple(plugin.notes(job)))

@@ -58,7 +58,7 @@ RULES = (
 )
 
 
-RULES_OF = {name: [rule for rule in RULES if rule.scheduler == name] for name in ("kueue", "yunikorn")}
+RULES_OF = {name: {rule.key: rule for rule in RULES if rule.scheduler == name} for name in ("kueue", "yunikorn")}
 
 
 def label_value(text: str) -> str:
@@ -168,17 +168,18 @@ def refusals(scheduler: str, obj: Json, places: Iterable[fields.Path]) -> list[R
 
 
 def faults(scheduler: str, labels: Json, annotations: Json) -> Iterator[str]:
-    for rule in RULES_OF.get(scheduler, ()):
-        for place, values, others in (("label", labels, annotations), ("annotation", annotations, labels)):
-            value = values.get(rule.key)
-            if value is None:
+    rule_by_key = RULES_OF.get(scheduler, {})
+    for place, values in (("label", labels), ("annotation", annotations)):
+        for key, value in values.items():
+            rule = rule_by_key.get(key)
+            if rule is None:
                 continue
             if place not in rule.at:
-                yield f"{rule.key} as {place}: it is read as {' or '.join(rule.at)} only"
+                yield f"{key} as {place}: it is read as {' or '.join(rule.at)} only"
             elif reason := judge(rule.form, value):
-                yield f"{rule.key}: {reason}"
-            elif rule.needs and rule.needs not in values and rule.needs not in others:
-                yield f"{rule.key} without {rule.needs}"
+                yield f"{key}: {reason}"
+            elif rule.needs and rule.needs not in labels and rule.needs not in annotations:
+                yield f"{key} without {rule.needs}"
     name, groups = annotations.get(yunikorn.TASK_GROUP_NAME), annotations.get(yunikorn.TASK_GROUPS)
     if scheduler == "yunikorn" and name is not None and groups is not None and name not in group_names(groups):
         yield f"{yunikorn.TASK_GROUP_NAME} {name!r}: it is not among the task groups"

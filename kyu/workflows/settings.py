@@ -78,7 +78,4 @@ def merge(obj: Json, settings: Iterable[Setting], on_conflict: OnConflict) -> tu
         else:
             both = f"is {str(present)!r} in the object and should be {setting.value!r} ({setting.why})"
             refusals.append(Refusal(f"{setting.where} {both}", "remove it from the object, or choose which to keep"))
-    # A place may lie inside another, such as the labels of a role inside its fields: the outer one goes first.
-    for place in sorted(written, key=len):
-        obj = fields.with_value(obj, place, written[place])
-    return obj, applied, refusals
+    return fields.with_values(obj, written), applied, refusals

@@ -87,20 +87,18 @@ class YuniKornPlugin:
         return self.gang_settings(job, gang, msgspec.json.encode(groups).decode())
 
     def gang_settings(self, job: Submission, gang: list[tuple[roles.Role, int]], groups: str) -> list[Setting]:
-        settings = []
         own = self.config.settings(job.type)
+        pairs = [(TASK_GROUPS, groups, "how many pods of which size must fit before one starts")]
+        if parameters := str(own.gang):
+            pairs.append((PARAMETERS, parameters, "gangscheduling of this type of job"))
+        if own.allow_preemption is not None:
+            value = "true" if own.allow_preemption else "false"
+            pairs.append((ALLOW_PREEMPTION, value, "allow-preemption of this type of job"))
+        settings = []
         for role, _ in gang:
             place = role.annotations
-            name = group_name(role)
-            settings += [
-                Setting(place, TASK_GROUP_NAME, name, "the task group of these pods"),
-                Setting(place, TASK_GROUPS, groups, "how many pods of which size must fit before one starts"),
-            ]
-            if str(own.gang):
-                settings.append(Setting(place, PARAMETERS, str(own.gang), "gangscheduling of this type of job"))
-            if own.allow_preemption is not None:
-                value = "true" if own.allow_preemption else "false"
-                settings.append(Setting(place, ALLOW_PREEMPTION, value, "allow-preemption of this type of job"))
+            settings.append(Setting(place, TASK_GROUP_NAME, group_name(role), "the task group of these pods"))
+            settings += [Setting(place, key, value, why) for key, value, why in pairs]
         return settings
 
     def get_group_labels(self, job: Submission) -> tuple[dict[str, str], dict[str, str]]:
@@ -114,7 +112,7 @@ class YuniKornPlugin:
             for role in pods
             if role.starts_with_the_others and asks_for_nothing(role.template)
         ]
-        shadowed = {key for role in pods for key in SHADOWED_LABELS if key in fields.json_at(job.object, role.labels)}
+        shadowed = {key for role in pods for key in fields.json_at(job.object, role.labels) if key in SHADOWED_LABELS}
         notes += [f"YuniKorn ignores the label {key} beside {SHADOWED_LABELS[key]}" for key in sorted(shadowed)]
         if not job.task.user:
             notes.append("no user is given: YuniKorn takes the one who creates the pods, often an operator")
