@@ -14,7 +14,6 @@ from __future__ import annotations
 import ctypes
 import os
 import stat
-import sys
 import tempfile
 from dataclasses import dataclass, field
 
@@ -202,7 +201,3 @@ def _write(path: str, text: str) -> None:
         os.write(descriptor, text.encode())
     finally:
         os.close(descriptor)
-
-
-if sys.platform != "linux":
-    raise ImportError("pods run as processes on Linux only; elsewhere use simulated nodes")

@@ -10,6 +10,7 @@ Called by: supervisor.py. Read by: logs.py. Standard library only.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from dataclasses import dataclass, field
@@ -29,16 +30,18 @@ class LogFile:
     size: int = 0
 
     def write(self, text: bytes) -> None:
-        """Write whole lines, each to one file."""
+        """Write whole lines, each to one file. On a full disk they are lost: the program must not die of its output."""
+        with contextlib.suppress(OSError):
+            self._write(text)
+
+    def _write(self, text: bytes) -> None:
         while text:
-            if self.descriptor < 0 or self.size >= self.most_bytes:
+            first = text.find(b"\n") + 1
+            # A line that is longer than a whole file gets one for itself.
+            if self.descriptor < 0 or (self.size and self.size + first > self.most_bytes):
                 self._open_next()
-            room = self.most_bytes - self.size
-            # At least one line, so that a line longer than a file has its place too.
-            end = len(text) if len(text) <= room else max(text.rfind(b"\n", 0, room), text.find(b"\n")) + 1
+            end = max(first, text.rfind(b"\n", 0, self.most_bytes - self.size) + 1)
             self.size += os.write(self.descriptor, text[:end])
-            if end > room:
-                self.size = self.most_bytes
             text = text[end:]
 
     def _open_next(self) -> None:

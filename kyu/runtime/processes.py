@@ -38,6 +38,10 @@ PACKAGES = os.path.dirname(os.path.dirname(os.path.abspath(kyu.__file__)))
 OnStatus = Callable[[Json, Json], None]
 
 
+class UnsupportedSystem(Exception):
+    """This operating system lacks what pods need."""
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
     """What pods see of their node."""
@@ -72,6 +76,8 @@ class Runtime:
     def __init__(
         self, folder: str, machine: Machine, on_status: OnStatus, options: podplan.Options | None = None
     ) -> None:
+        if sys.platform != "linux":
+            raise UnsupportedSystem("pods run as processes on Linux only; elsewhere use simulated nodes")
         self._folder = os.path.abspath(folder)
         self._pods = os.path.join(self._folder, "pods")
         self._notices = os.path.join(self._folder, records.NOTICES)
