@@ -84,6 +84,13 @@ class ControlPlane:
         self.processes.start("kube-apiserver", commands.kube_apiserver(self.layout))
         self.wait("kube-apiserver", self.is_served)
 
+    def restart_server(self) -> None:
+        """The API server dies and comes back: watches break, and it remembers no change from before."""
+        self.processes.kill("kube-apiserver")
+        self.admin.close()
+        self.processes.start("kube-apiserver", commands.kube_apiserver(self.layout))
+        self.wait("kube-apiserver", self.is_served)
+
     def is_served(self) -> bool:
         try:
             self.admin.text("GET", "/readyz")
