@@ -135,6 +135,21 @@ async def test_reviews_say_what_requests_would_meet(tmp_path: Path) -> None:
         assert not await can("create", "cronjobs", "default")
 
 
+async def test_only_who_may_acts_as_somebody_else(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, client):
+        await bind(client, "batch-user")
+        path = "/api/v1/namespaces/{}/configmaps"
+        as_ana = await ask(api, "GET", path.format("default"), impersonate_user="ana")
+        assert as_ana.status == 200
+        assert (await ask(api, "GET", path.format("kube-public"), impersonate_user="ana")).status == 403
+        as_admin = await ask(api, "GET", path.format("kube-public"), user=ANA, impersonate_user="admin")
+        assert as_admin.status == 403
+        in_group = await ask(api, "GET", path.format("kube-public"), user=ANA, impersonate_group="system:masters")
+        assert in_group.status == 400
+        with_extra = await ask(api, "GET", path.format("default"), impersonate_user="ana", impersonate_uid="u")
+        assert with_extra.status == 400
+
+
 RULE = rbac.Rule(verbs=("get",), api_groups=("",), resources=("pods", "*/status"))
 
 

@@ -97,7 +97,7 @@ class Server:
             await self._send_stream(response, response.body, receive, send)
 
     async def _respond(self, scope: Message, receive: Receive) -> tuple[Request, Response]:
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        headers = _headers(scope["headers"])
         path = scope["path"] if "%" not in scope["path"] else unquote(scope["path"])
         query = parse_query(scope["query_string"].decode("latin-1"))
         request = Request(scope["method"], path, query, headers)
@@ -143,6 +143,15 @@ class _Uvicorn(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Signals are the business of the composition root, which also stops what uvicorn does not know."""
         yield
+
+
+def _headers(raw: list[tuple[bytes, bytes]]) -> dict[str, str]:
+    """By name; the values of a header that is sent several times are joined by commas."""
+    headers: dict[str, str] = {}
+    for name_bytes, value_bytes in raw:
+        name, value = name_bytes.decode("latin-1"), value_bytes.decode("latin-1")
+        headers[name] = f"{headers[name]},{value}" if name in headers else value
+    return headers
 
 
 def _start(response: Response, length: int | None) -> Message:

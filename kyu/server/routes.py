@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 
 from kyu.api.meta import Kind
-from kyu.server import bodies, discovery, errors, options, rbac, reviews
+from kyu.server import bodies, discovery, errors, impersonation, options, rbac, reviews
 from kyu.server.exchange import Request, Response, error_response, json_response, text_response
 from kyu.server.registry import Registry, Resource
 from kyu.server.store import Unwritable
@@ -75,7 +75,7 @@ class Routes:
 
     async def __call__(self, request: Request) -> Response:
         try:
-            return await self._answer(request)
+            return await self._answer(impersonation.effective(request, self._authorizer))
         except errors.ApiError as error:
             return error_response(error)
         except Unwritable as error:
