@@ -5,16 +5,20 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from kyu.api.actions import Action, Apply, Create, Delete, Event, Patch, WakeAt
 from kyu.api.config import Configuration
 from kyu.api.core import Pod
 from kyu.api.meta import Json, Key, Kind
+from kyu.kinds import table
 from kyu.kinds.job import JOB
-from kyu.plans import pods, pods_job, pods_job_tally
+from kyu.kinds.kind import Context, JobKind
+from kyu.plans import pods, pods_job, pods_job_tally, pods_sets
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 Plan = Callable[..., list[Action]]
@@ -502,3 +506,59 @@ def test_a_kind_that_runs_through_jobs_makes_them_when_it_is_resumed() -> None:
         job["status"] = {"succeeded": 1, "conditions": [{"type": "Complete", "status": "True"}]}
     world.run(pods.PLANS[JOB_SET], "js")
     assert conditions(job_set["status"])["Completed"] == "True"
+
+
+KIND_CASES = sorted((Path(__file__).parent / "cases" / "kinds").glob("*.yaml"))
+
+
+def load(world: World, path: Path) -> tuple[JobKind, Json] | None:
+    """The first manifest of a case and what it refers to; None if it needs no plan here."""
+    first, *others, _ = yaml.safe_load_all(path.read_text())
+    kind = table.find(first)
+    assert kind is not None
+    if kind.kind not in pods.PLANS or kind.kind.kind == "CronJob":
+        return None
+    for obj in others:
+        group, _, version = obj["apiVersion"].rpartition("/")
+        world.add(
+            Kind(group, version, obj["kind"], "", namespaced=False),
+            {**obj, "metadata": {"namespace": "", **obj["metadata"]}},
+        )
+    body = kind.with_suspend(kind.defaults(first, Context()), suspend=False)
+    return kind, world.add(kind.kind, {**body, "metadata": {**body["metadata"], "namespace": "team"}})
+
+
+def settle(world: World) -> None:
+    """Run the plans of all objects until none changes anything."""
+    for _ in range(20):
+        before = copy.deepcopy(world.objects)
+        for kind, plan in pods.PLANS.items():
+            for obj in list(world.list_json(kind)):
+                world.run(plan, obj["metadata"]["name"])
+        if world.objects == before:
+            return
+    raise AssertionError("the plans do not come to rest")
+
+
+@pytest.mark.parametrize("path", KIND_CASES, ids=lambda path: path.stem)
+def test_every_kind_gets_its_pods_and_ends_by_its_rule(path: Path) -> None:
+    world = World()
+    loaded = load(world, path)
+    if loaded is None:
+        return
+    kind, obj = loaded
+    settle(world)
+    assert world.pods(), "it has no pods"
+    for _ in range(10):
+        world.start_pods()
+        settle(world)
+        # What runs through something that serves never finishes either.
+        if kind.completion.rule == "NeverFinishes" or world.list_json(pods_sets.DEPLOYMENT):
+            assert kind.finished(obj) is None
+            return
+        for pod in world.pods("Running"):
+            world.end(pod)
+        settle(world)
+    finished = kind.finished(obj)
+    assert finished is not None
+    assert finished.success, finished

@@ -20,7 +20,7 @@ from kyu.api.core import Pod
 from kyu.api.meta import Json, Key, Kind, Ref
 from kyu.kinds import fields, pods, table
 from kyu.kinds.job import JOB
-from kyu.kinds.kind import JobKind, child_ref
+from kyu.kinds.kind import JobKind, Missing, child_ref
 from kyu.plans import pods_cron, pods_job, pods_sets
 
 Plan: TypeAlias = Callable[[View, Key, datetime], list[Action]]
@@ -30,8 +30,12 @@ def plan(kind: Kind, view: View, key: Key, now: datetime) -> list[Action]:
     """One object of a kind whose operator we stand in for."""
     job_kind = table.find_kind(kind)
     assert job_kind is not None, f"{kind.kind} is in the table of plans and not in that of kinds"
-    obj = view.find_json(kind, key)
-    if obj is None or fields.text_at(obj, ("metadata", "deletionTimestamp")) or is_managed_elsewhere(job_kind, obj):
+    stored = view.find_json(kind, key)
+    if stored is None or fields.text_at(stored, ("metadata", "deletionTimestamp")):
+        return []
+    obj = job_kind.resolve(stored, lambda ref: view.find_json(ref.kind, ref.key))
+    # What it refers to may still come; plans/job.py tells its user.
+    if isinstance(obj, Missing) or is_managed_elsewhere(job_kind, obj):
         return []
     uid = fields.text_at(obj, ("metadata", "uid"))
     if runs_through_children(job_kind):
