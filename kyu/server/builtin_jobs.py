@@ -16,7 +16,7 @@ from typing import Any, Final
 from kyu.api import errors as fields
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
-from kyu.server.builtin_names import label
+from kyu.server.builtin_names import label, subdomain
 from kyu.server.builtin_pod_rules import AT_LEAST_ZERO, validate_template
 from kyu.server.builtin_pods import default_template
 from kyu.server.errors import Unshown
@@ -28,6 +28,7 @@ NAME_LABEL: Final = "batch.kubernetes.io/job-name"
 OLD_UID_LABEL: Final = "controller-uid"
 OLD_NAME_LABEL: Final = "job-name"
 NO_BACKOFF_LIMIT: Final = 2**31 - 1
+MAX_MANAGER_BYTES: Final = 63
 IMMUTABLE: Final = "field is immutable"
 COUNTS: Final = (
     "parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished",
@@ -52,7 +53,7 @@ def default_job(job: Json) -> None:
     spec.setdefault("podReplacementPolicy", "Failed" if failure_policy else "TerminatingOrFailed")
     for rule in (failure_policy or {}).get("rules") or ():
         for pattern in rule.get("onPodConditions") or ():
-            pattern.setdefault("status", "True")
+            pattern["status"] = pattern.get("status") or "True"
     labels = (spec["template"].get("metadata") or {}).get("labels")
     if labels and not job["metadata"].get("labels"):
         job["metadata"]["labels"] = dict(labels)
@@ -119,8 +120,13 @@ def validate_job_spec(spec: Json, path: str) -> list[FieldError]:
     ]
     is_indexed = spec.get("completionMode") == "Indexed"
     if spec.get("completionMode") not in (None, "Indexed", "NonIndexed"):
-        supported = ("Indexed", "NonIndexed")
+        supported = ("NonIndexed", "Indexed")
         found.append(fields.not_supported(f"{path}.completionMode", spec["completionMode"], supported))
+    if spec.get("podReplacementPolicy") not in (None, "Failed", "TerminatingOrFailed"):
+        supported = ("Failed", "TerminatingOrFailed")
+        found.append(fields.not_supported(f"{path}.podReplacementPolicy", spec["podReplacementPolicy"], supported))
+    if spec.get("managedBy") is not None:
+        found += _validate_manager(spec["managedBy"], f"{path}.managedBy")
     if is_indexed and spec.get("completions") is None:
         found.append(fields.required(f"{path}.completions", "when completion mode is Indexed"))
     found += [
@@ -134,12 +140,20 @@ def validate_job_spec(spec: Json, path: str) -> list[FieldError]:
     return found + _validate_restart_policy(spec, f"{path}.template.spec.restartPolicy")
 
 
+def _validate_manager(name: str, path: str) -> list[FieldError]:
+    domain, slash, rest = name.partition("/")
+    if not (domain and slash and rest):
+        return [fields.invalid(path, name, 'must be a domain-prefixed path (such as "acme.io/foo")')]
+    found = [fields.invalid(path, domain, text) for text in subdomain(domain)]
+    return found + ([fields.too_long(path, "", MAX_MANAGER_BYTES)] if len(name) > MAX_MANAGER_BYTES else [])
+
+
 def _validate_restart_policy(spec: Json, path: str) -> list[FieldError]:
     policy = (spec["template"].get("spec") or {}).get("restartPolicy", "")
     if policy in ("", "Always"):
         return [fields.required(path, 'valid values: "OnFailure", "Never"')]
     if policy not in ("OnFailure", "Never"):
-        return [fields.not_supported(path, policy, ("Never", "OnFailure"))]
+        return [fields.not_supported(path, policy, ("OnFailure", "Never"))]
     if spec.get("podFailurePolicy") and policy != "Never":
         return [fields.invalid(path, policy, 'only "Never" is supported when podFailurePolicy is specified')]
     return []
@@ -183,7 +197,8 @@ def _validate_template_update(new: Json, old: Json) -> list[FieldError]:
         _adopt_resources(before, after)
     if after == before:
         return []
-    return [fields.invalid("spec.template", after, IMMUTABLE)]
+    path = "spec.template.spec" if is_suspended else "spec.template"
+    return [fields.invalid(path, after.get("spec") if is_suspended else after, IMMUTABLE)]
 
 
 def _adopt_scheduling(before: Json, after: Json) -> None:
@@ -228,6 +243,11 @@ def validate_job_status(new: Json, old: Json) -> list[FieldError]:
         "completionTime"
     ):
         found += _validate_end(after)
+    if after.get("ready", 0) > after.get("active", 0):
+        found.append(fields.invalid("status.ready", after["ready"], "cannot set more ready pods than active"))
+    if after.get("completedIndexes") and (new.get("spec") or {}).get("completionMode") != "Indexed":
+        detail = "cannot set non-empty completedIndexes when non-indexed completion mode"
+        found.append(fields.invalid("status.completedIndexes", after["completedIndexes"], detail))
     for name in ("failed", "succeeded"):
         if after.get(name, 0) < before.get(name, 0):
             found.append(fields.invalid(f"status.{name}", after.get(name, 0), f"cannot decrease the {name} counter"))

@@ -51,7 +51,7 @@ def validate_pod_spec(spec: Json, path: str) -> list[FieldError]:
     names: set[str] = set()
     if not spec.get("containers"):
         found.append(fields.required(f"{path}.containers"))
-    for group in ("initContainers", "containers"):
+    for group in ("containers", "initContainers"):
         for index, container in enumerate(spec.get(group) or ()):
             _validate_container(container, f"{path}.{group}[{index}]", names, volumes, found)
     _one_of(spec.get("restartPolicy"), RESTART_POLICIES, f"{path}.restartPolicy", found)
@@ -75,7 +75,7 @@ def validate_pod_spec(spec: Json, path: str) -> list[FieldError]:
 
 def _one_of(value: Any, supported: Sequence[str], path: str, found: list[FieldError]) -> None:
     if value is not None and value not in supported:
-        found.append(fields.not_supported(path, value, sorted(supported)))
+        found.append(fields.not_supported(path, value, supported))
 
 
 def _validate_volumes(volumes: Sequence[Json], path: str, found: list[FieldError]) -> set[str]:
@@ -198,7 +198,7 @@ def _validate_tolerations(tolerations: Sequence[Json], path: str, found: list[Fi
         if operator == "Exists" and toleration.get("value"):
             detail = "value must be empty when `operator` is 'Exists'"
             found.append(fields.invalid(f"{here}.operator", toleration["value"], detail))
-        _one_of(operator, (*OPERATORS, "Gt", "Lt"), f"{here}.operator", found)
+        _one_of(operator, OPERATORS, f"{here}.operator", found)
         if toleration.get("effect"):
             _one_of(toleration["effect"], EFFECTS, f"{here}.effect", found)
 

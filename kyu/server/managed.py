@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Any, Final, Literal
 
 from kyu.api.meta import Json
-from kyu.server import errors, managed_kubectl, managed_objects, managed_shape
+from kyu.server import errors, managed_kubectl, managed_objects, managed_shape, schema_typed
 from kyu.server import managed_sets as sets
 from kyu.server.managed_objects import Changes, ShapeError
 from kyu.server.managed_sets import FieldSet
@@ -117,7 +117,7 @@ def track_update(
     if old is not None and not entries:
         return plain
     try:
-        changes = compare(schema, without_managed(old or {}), plain, resets)
+        changes = compare(schema, unborn(schema) if old is None else without_managed(old), plain, resets)
     except ShapeError:
         # What cannot be told apart cannot be owned; the checks of the kind come after this and refuse it.
         return plain
@@ -175,6 +175,15 @@ def compare(schema: Schema, old: Json, new: Json, resets: Iterable[str]) -> Chan
     return changes
 
 
+def unborn(schema: Schema) -> Json:
+    """What a new object is compared with. A built-in kind has the parts that it can never be without, and empty."""
+    known: Json | None = schema.__dict__.get("unborn")
+    if known is None:
+        known = schema_typed.decode(schema, {}, "")[0] if schema.shape else {}
+        schema.__dict__["unborn"] = known
+    return known
+
+
 def _owned(fields: FieldSet) -> FieldSet:
     """A set without what nobody can own."""
     result = {element: node for element, node in fields.items() if element[2:] not in UNOWNED}
@@ -188,7 +197,7 @@ def _owned(fields: FieldSet) -> FieldSet:
 
 def _first_entry(schema: Schema, old: Json, api_version: str, resets: Iterable[str], now: datetime) -> Entry:
     """All that is there when an object is applied to for the first time belongs to whoever wrote it before."""
-    touched = _owned(compare(schema, {}, old, resets).touched)
+    touched = _owned(compare(schema, unborn(schema), old, resets).touched)
     return Entry(BEFORE_FIRST_APPLY, "Update", api_version, "", render_time(now), touched)
 
 
