@@ -13,16 +13,15 @@ Called by: controllers/scheduler.py, cli/decide.py, bench. Kueue: pkg/scheduler/
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
 from kyu.api.meta import Key
-from kyu.engine import watch
+from kyu.engine import reach
 from kyu.engine.decisions import Cycle, Wait
-from kyu.engine.queues import Peers, Place, place
-from kyu.engine.quota import Cell
+from kyu.engine.queues import Peers, Place, Reach, place
 from kyu.engine.reasons import Deferred, Skipped
 from kyu.engine.state import State, queues_of
 from kyu.engine.tree import Queue, TreeNode
@@ -76,6 +75,7 @@ class _Turns:
     queue: Queue
     todo: list[Place]
     """Where those stand who are worth asking, in order."""
+    reach: Reach
     by_turns: bool
     """Its order is not that of the line, or its head blocks it: then its head has every turn."""
     settled: bool = False
@@ -96,7 +96,24 @@ class _Turns:
         line = self.queue.line
         if self.keeps_head:
             return None if self.settled or line.head() is None else 0
+        self._tidy()
+        while self.todo and self.is_hopeless(line.peers_by_place[self.todo[0]]):
+            del self.todo[0]
+            self._tidy()
         return line.turns_before(self.todo[0]) if self.todo else None
+
+    def is_hopeless(self, peers: Peers) -> bool:
+        """What was within reach when the pass began has been taken by others, and what they wait for is known."""
+        first = peers.first()
+        if peers.watches is None or first is None or _resumes(first):
+            return False
+        return all(amount > self.reach(cell, peers.priority) for cell, amount in peers.watches)
+
+    def _tidy(self) -> None:
+        """Forget those in front who were parked with others, or have gone."""
+        line, todo = self.queue.line, self.todo
+        while todo and (todo[0] not in line.peers_by_place or line.is_parked(line.peers_by_place[todo[0]])):
+            del todo[0]
 
     def matters(self) -> bool:
         """Whether the head has to be asked whenever others are, for what it holds back from them."""
@@ -107,8 +124,10 @@ class _Turns:
         self.from_the_start = self.head is None or not _resumes(self.head)
         where = None if self.keeps_head else self.queue.line.next_place()
         self.asked = None if where is None else self.queue.line.peers_by_place[where]
-        if where is not None and self.todo and self.todo[0] == where:
-            del self.todo[0]
+        if where is not None:
+            index = bisect_left(self.todo, where)
+            if self.todo[index : index + 1] == [where]:
+                del self.todo[index]
 
     def repeats(self, lost: set[Key]) -> bool:
         """Whether the head would get the same answer again, whoever else has a turn; not if it lost to another."""
@@ -137,8 +156,10 @@ class _Turns:
     def close(self) -> None:
         """The pass is over: those who still wait for their turn are asked next time; without any, all had theirs."""
         line = self.queue.line
+        self._tidy()
         for where in self.todo:
-            line.ask_again(line.peers_by_place[where])
+            if where in line.peers_by_place:
+                line.ask_again(line.peers_by_place[where])
         if not self.todo and not self.keeps_head:
             line.skip_all()
 
@@ -185,15 +206,16 @@ class _Pass:
             if not line.size:
                 continue
             by_turns = queue.strict or queue.by_usage or not options.scheduling_equivalence_hashing
-            turns = _Turns(queue, [] if by_turns else line.worth_asking(self._reach(queue)), by_turns)
+            reach_of = self._reach(queue)
+            turns = _Turns(queue, [] if by_turns else line.worth_asking(reach_of), reach_of, by_turns)
             if turns.todo or turns.matters():
                 self.turns.append(turns)
             else:
                 line.skip_all()
 
-    def _reach(self, queue: Queue) -> Callable[[Cell, int], int]:
+    def _reach(self, queue: Queue) -> Reach:
         fair_sharing = self.state.options.fair_sharing
-        return lambda cell, priority: watch.reach(queue, cell, priority, fair_sharing=fair_sharing)
+        return lambda cell, priority: reach.reach(queue, cell, priority, fair_sharing=fair_sharing)
 
     def _next_distance(self) -> int | None:
         nearest: int | None = None

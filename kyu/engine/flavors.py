@@ -149,6 +149,18 @@ class Scan(NamedTuple):
     word: NoFitWord
 
 
+class Oracle(NamedTuple):
+    """The last answer to whether preemption would help."""
+
+    cell: Cell
+    amount: int
+    targets: list[Target]
+
+    def answers(self, demand: Demand) -> bool:
+        """Whether the same was asked: then the victims are the same."""
+        return demand.has_place is None and demand.amounts == {self.cell: self.amount}
+
+
 @dataclass(slots=True)
 class Assigner:
     """One workload and one queue; ``assign`` may be called for several sizes of the workload."""
@@ -161,6 +173,7 @@ class Assigner:
     pinned: Mapping[str, Mapping[str, str]] | None = None
     """Flavors to stay with, by pod set and resource."""
     memory: ScanMemory | None = None
+    oracle: Oracle | None = None
 
     def assign(self, counts: Sequence[int]) -> Assignment:
         """Flavors for all pod sets, each seeing what the earlier ones would take."""
@@ -358,6 +371,7 @@ class Assigner:
     def _ask_oracle(self, cell: Cell, amount: int, height: int) -> Verdict:
         """Would preemption help, for this resource alone?"""
         targets = find_targets(self.state, Demand(self.queue, self.ask, {cell: amount}, (cell.key,)))
+        self.oracle = Oracle(cell, amount, targets)
         if not targets:
             return Verdict(Inner.NO_CANDIDATES, height)
         with quota.without([charge for target in targets for charge in target.holding.charges]):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kyu.engine import placing, topology
-from kyu.engine.flavors import PODS, Assigner, Assignment, Choice, Mode, PodSetAnswer, find_targets
+from kyu.engine.flavors import PODS, Assigner, Assignment, Choice, Mode, Oracle, PodSetAnswer, find_targets
 from kyu.engine.preemption import Demand, Target
 from kyu.engine.quota import FlavorResource
 from kyu.engine.state import State
@@ -75,7 +75,7 @@ def nominate(state: State, queue: Queue, ask: Ask, pinned: Mapping[str, Mapping[
         assignment = assigner.assign(counts)
         requests = placing.place_assignment(state, queue, assignment, replaced=replaced)
         nomination = Nomination(queue, ask, assignment, replaced=replaced)
-        add_targets(state, nomination, requests)
+        add_targets(state, nomination, requests, assigner.oracle)
         return nomination
 
     full = try_counts([pod_set.count for pod_set in ask.shape.pod_sets])
@@ -102,7 +102,9 @@ def largest_that_works(ask: Ask, try_counts: Callable[[Sequence[int]], Nominatio
     return found if low <= total else None
 
 
-def add_targets(state: State, nomination: Nomination, requests: list[PodSetRequest]) -> None:
+def add_targets(
+    state: State, nomination: Nomination, requests: list[PodSetRequest], oracle: Oracle | None = None
+) -> None:
     """Find whom to preempt, and hold the room that the workload would have once they are gone."""
     assignment = nomination.assignment
     if assignment.mode != Mode.PREEMPT:
@@ -118,7 +120,10 @@ def add_targets(state: State, nomination: Nomination, requests: list[PodSetReque
                 needed[choice.cell.key] = None
     amounts = {cell: amount for cell, amount in assignment.usage.items() if amount and cell.key.resource != PODS}
     demand = Demand(nomination.queue, nomination.ask, amounts, tuple(needed), has_place if requests else None)
-    nomination.targets = find_targets(state, demand)
+    if oracle is not None and len(needed) == 1 and oracle.answers(demand):
+        nomination.targets = oracle.targets
+    else:
+        nomination.targets = find_targets(state, demand)
     if requests:
         _hold_room(state, nomination, requests)
 

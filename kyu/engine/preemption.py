@@ -20,6 +20,7 @@ from typing import Protocol
 from kyu.engine import quota
 from kyu.engine.options import Options
 from kyu.engine.quota import Cell, FlavorResource
+from kyu.engine.reach import reach
 from kyu.engine.reasons import PreemptionReason
 from kyu.engine.tree import CohortNode, Queue
 from kyu.engine.workload import Ask, Holding
@@ -55,6 +56,11 @@ class Demand:
             if amount > quota.available(cell) or (not borrowing and cell.usage + amount > cell.nominal):
                 return False
         return self.has_place is None or self.has_place()
+
+    def is_out_of_reach(self) -> bool:
+        """Even without everybody whom it may preempt it would not fit."""
+        queue, priority = self.queue, self.ask.priority
+        return any(amount > reach(queue, c, priority, fair_sharing=False) for c, amount in self.amounts.items())
 
     def may_take(self, policy: str, candidate: Holding) -> bool:
         """The policy of the preemptor's queue, applied to one workload."""
@@ -140,6 +146,8 @@ class Candidates:
 
 def find_targets(stage: Stage, demand: Demand) -> list[Target]:
     """Whom to preempt under the classical rules; empty if that would not help."""
+    if demand.is_out_of_reach():
+        return []
     candidates = collect(stage, demand)
     for borrowing in attempts(demand, candidates):
         targets = attempt(stage, demand, candidates, borrowing=borrowing)
