@@ -75,6 +75,21 @@ def test_a_heartbeat_changes_nothing() -> None:
     assert trees.generation == generation + 1
 
 
+def test_a_node_changes_only_the_trees_that_it_is_in() -> None:
+    trees = Forest()
+    for pool in ("a", "b"):
+        trees.put_flavor(FlavorInfo(pool, "default", LEVELS, node_labels={"pool": pool}))
+        trees.put_node(node(f"b1/r1/{pool}1 cpu=1 pool:{pool}"))
+    before = trees.find_tree("a"), trees.find_tree("b")
+    trees.put_node(node("b1/r1/b2 cpu=1 pool:b"))
+    assert (trees.find_tree("a") is before[0], trees.find_tree("b") is before[1]) == (True, False)
+    assert place_text(trees, request(2, flavor="b", required="rack")) == "b1:1 b2:1"
+    # It moves from one pool to the other.
+    trees.put_node(node("b1/r1/b2 cpu=1 pool:a"))
+    assert place_text(trees, request(2, flavor="a", required="rack")) == "a1:1 b2:1"
+    assert "only 1 out of 2" in place_text(trees, request(2, flavor="b", required="rack"))
+
+
 def test_hosts_with_one_name_are_one_leaf() -> None:
     trees = forest(node("b1/r1/x1 cpu=2", name="a"), node("b1/r2/x1 cpu=3", name="b"))
     assert place_text(trees, request(5, required=HOSTNAME)) == "x1:5"

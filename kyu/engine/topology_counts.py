@@ -203,7 +203,8 @@ class Counts:
         for leaf in leaves:
             pods_by_leaf[leaf], limit = self._count(leaf, assumed.get(leaf, NOTHING))
             if limit != self._limit_by_leaf[leaf]:
-                self._limits.update({self._limit_by_leaf[leaf]: -1, limit: 1})
+                self._limits[self._limit_by_leaf[leaf]] -= 1
+                self._limits[limit] += 1
                 self._limit_by_leaf[leaf] = limit
         pods_by_domain = pods_by_leaf
         slice_changes: dict[int, int] = {}

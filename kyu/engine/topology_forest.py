@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from kyu.engine.topology_shelf import Shelf
-from kyu.engine.topology_tree import Room, Tree
+from kyu.engine.topology_tree import Room, Tree, is_usable
 from kyu.engine.topology_types import PODS, DomainUsage, FlavorInfo, Gates, NodeInfo, Requests, Values
 
 
@@ -65,22 +65,24 @@ class Forest:
 
     def put_node(self, node: NodeInfo) -> None:
         """A node came or changed. Nothing happens if it is as before, so heartbeats cost nothing."""
-        if self._node_by_name.get(node.name) != node:
+        old = self._node_by_name.get(node.name)
+        if old != node:
             self._node_by_name[node.name] = node
-            self._rebuild()
+            self._changed_node(*((node,) if old is None else (old, node)))
 
     def delete_node(self, name: str) -> None:
-        if self._node_by_name.pop(name, None) is not None:
-            self._rebuild()
+        old = self._node_by_name.pop(name, None)
+        if old is not None:
+            self._changed_node(old)
 
     def put_flavor(self, flavor: FlavorInfo) -> None:
         if self._flavor_by_name.get(flavor.name) != flavor:
             self._flavor_by_name[flavor.name] = flavor
-            self._rebuild()
+            self._changed_flavors()
 
     def delete_flavor(self, name: str) -> None:
         if self._flavor_by_name.pop(name, None) is not None:
-            self._rebuild()
+            self._changed_flavors()
 
     def flavor(self, name: str) -> FlavorInfo | None:
         return self._flavor_by_name.get(name)
@@ -182,12 +184,24 @@ class Forest:
             for resource, amount in usage.requests
         )
 
-    def _rebuild(self) -> None:
-        assert not self._journal, "nodes and flavors change between cycles, not inside a what-if"
-        self.generation += 1
+    def _changed_node(self, *versions: NodeInfo) -> None:
+        """Only trees that the node was or is in are built anew."""
+        self._begin_generation()
+        for name, tree in list(self._tree_by_flavor.items()):
+            if any(is_usable(version, tree.flavor) for version in versions):
+                del self._tree_by_flavor[name]
+                self._shelf_by_flavor.pop(name, None)
+
+    def _changed_flavors(self) -> None:
+        """A flavor that comes or goes also changes what the others see of its usage."""
+        self._begin_generation()
         self._tree_by_flavor.clear()
         self._shelf_by_flavor.clear()
         self._sharing_by_flavor.clear()
+
+    def _begin_generation(self) -> None:
+        assert not self._journal, "nodes and flavors change between cycles, not inside a what-if"
+        self.generation += 1
 
     def _plant(self, flavor: FlavorInfo) -> Tree:
         tree = Tree(flavor, self._node_by_name.values())
