@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kyu.runtime import lifecycle
 from kyu.runtime.lifecycle import Container, Pod, RestartPolicy, Stop
@@ -186,3 +188,60 @@ def test_a_second_stop_only_hurries_the_first() -> None:
 def test_a_pod_that_is_stopped_before_it_ran_has_not_succeeded() -> None:
     pod = Pod([init("first"), main()], started_at=0, stop=Stop(kill_at=0))
     assert steps(pod, 0) == ["Failed"]
+
+
+@st.composite
+def pods(draw: st.DrawFn) -> Pod:
+    policy = draw(st.sampled_from(["Always", "OnFailure", "Never"]))
+    first = draw(st.lists(st.sampled_from(["init", "sidecar"]), max_size=3))
+    containers = [
+        Container(f"c{n}", role, "Always" if role == "sidecar" else "OnFailure" if policy == "Always" else policy)
+        for n, role in enumerate(first)
+    ]
+    containers += [main(f"m{n}", policy) for n in range(draw(st.integers(1, 3)))]
+    deadline = draw(st.none() | st.integers(1, 100))
+    return Pod(containers, started_at=0, active_deadline_seconds=deadline, grace_seconds=draw(st.integers(0, 20)))
+
+
+def steps_with_kills(pod: Pod, now: float) -> list[str]:
+    """Nobody listens to the first signal; the second one works."""
+    words = steps(pod, now)
+    for container in pod.containers:
+        if f"kill {container.name}" in words:
+            lifecycle.exited(container, 137, now)
+    return words
+
+
+@given(pods(), st.data())
+def test_whatever_happens_a_stopped_pod_ends_within_its_grace_and_starts_nothing(pod: Pod, data: st.DataObject) -> None:
+    now = 0.0
+    for _ in range(data.draw(st.integers(0, 8))):
+        steps_with_kills(pod, now)
+        for container in pod.containers:
+            if container.state == "running" and data.draw(st.booleans()):
+                lifecycle.exited(container, data.draw(st.integers(0, 2)), now)
+        now += data.draw(st.integers(0, 30))
+    lifecycle.request_stop(pod, Stop(kill_at=now + 5))
+    words: list[str] = []
+    for _ in range(3 * len(pod.containers) + 3):
+        words += steps_with_kills(pod, now)
+        now = lifecycle.next_steps(pod, now).wake_at or now
+    assert not any(word.startswith("start") for word in words)
+    assert {"Succeeded", "Failed"} & set(words)
+    assert all(container.state != "running" for container in pod.containers)
+
+
+@given(pods())
+def test_a_container_runs_once_at_a_time_and_init_containers_never_beside_mains(pod: Pod) -> None:
+    now = 0.0
+    for _ in range(20):
+        for step in lifecycle.next_steps(pod, now).steps:
+            if isinstance(step, lifecycle.Start):
+                assert step.container.state != "running"
+        steps(pod, now)
+        running = {container.role for container in pod.containers if container.state == "running"}
+        assert not {"init", "main"} <= running
+        for container in pod.containers:
+            if container.state == "running" and container.role == "init":
+                lifecycle.exited(container, int(container.starts < 2), now)
+        now += 50
