@@ -220,7 +220,7 @@ def container(**more: Any) -> Json:
         (
             {"restartPolicy": "Maybe"},
             "restartPolicy",
-            'Unsupported value: "Maybe": supported values: "Always", "Never"',
+            'Unsupported value: "Maybe": supported values: "Always", "OnFailure"',
         ),
         ({"activeDeadlineSeconds": 0}, "activeDeadlineSeconds", "Invalid value: 0: must be between 1 and 2147483647"),
         (
@@ -330,7 +330,7 @@ def test_a_job_may_be_steered_only_while_it_is_suspended_and_not_started() -> No
     running = {**waiting, "spec": {**waiting["spec"], "suspend": False}}
     assert update_faults("batch", "Job", running, started) == ["spec.template"]
     begun = {**waiting, "status": {"startTime": "2026-01-01T00:00:00Z"}}
-    assert update_faults("batch", "Job", begun, started) == ["spec.template"]
+    assert update_faults("batch", "Job", begun, started) == ["spec.template.spec"]
 
 
 def test_what_of_a_job_may_change() -> None:

@@ -134,6 +134,7 @@ def test_maps_are_replaced_deleted_or_cut_by_directives() -> None:
         "metadata": {"labels": {"c": "3"}}
     }
     assert strategic_patch(schema, labels, {"metadata": {"labels": {"$patch": "delete"}}}) == {"metadata": {}}
+    assert strategic_patch(schema, {}, {"metadata": {"$patch": "replace", "labels": {"c": "3"}}}) == {}
     original = pod({"name": "a"}, volumes=[{"name": "v", "emptyDir": {}}])
     patch = pod(volumes=[{"name": "v", "$retainKeys": ["name", "hostPath"], "hostPath": {"path": "/x"}}])
     assert patched_pod(original, patch)["volumes"] == [{"name": "v", "hostPath": {"path": "/x"}}]

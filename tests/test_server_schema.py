@@ -266,6 +266,7 @@ def test_a_definition_that_cannot_be_served_is_refused(change: Json, field: str)
             ".x-kubernetes-list-map-keys",
         ),
         ({"type": "object", "$ref": "#/x"}, ".$ref"),
+        ({"type": "string", "default": 5}, ".default"),
     ],
 )
 def test_a_schema_that_cannot_be_checked_is_refused(schema: Json, where: str) -> None:

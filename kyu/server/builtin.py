@@ -17,16 +17,16 @@ from typing import Final, Literal, TypeAlias
 
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json, Kind
-from kyu.server import builtin_apps, builtin_core, builtin_jobs, builtin_pod_rules, builtin_pods, crd
+from kyu.server import builtin_apps, builtin_core, builtin_jobs, builtin_pod_rules, builtin_pods, crd, managed
 from kyu.server.builtin_data import load
 from kyu.server.builtin_metadata import validate_plain_finalizers
 from kyu.server.builtin_names import (
     NameRule,
-    name_is_dns_1035,
     name_is_label,
     name_is_path_segment,
     name_is_subdomain,
 )
+from kyu.server.patch import clone
 from kyu.server.schema_node import Schema
 from kyu.server.selectors import PLAIN_REFUSAL, FieldLabels, Getter, at
 
@@ -120,19 +120,19 @@ def default(row: BuiltinKind, obj: Json) -> None:
 def prepare_create(row: BuiltinKind, obj: Json) -> None:
     """Set what only the server sets on a new object, in place. Name and uid are there already."""
     if row.has_status and row.kind.kind != "Node":
-        obj["status"] = {}
+        _reset_status(row, obj)
     if row.has_generation:
         obj["metadata"]["generation"] = 1
     row.create(obj)
-    _fill_status(row, obj)
 
 
-def _fill_status(row: BuiltinKind, obj: Json) -> None:
-    """A kind whose status cannot be left out shows an empty one."""
-    if row.schema.shape.get("status") == "s":
-        obj.setdefault("status", {})
-    elif not obj.get("status"):
+def _reset_status(row: BuiltinKind, obj: Json) -> None:
+    """The status of an object to which nothing has happened: what cannot be left out of it, and that empty."""
+    nothing_yet = clone(managed.unborn(row.schema).get("status"))
+    if nothing_yet is None:
         obj.pop("status", None)
+    else:
+        obj["status"] = nothing_yet
 
 
 def prepare_update(row: BuiltinKind, new: Json, old: Json) -> None:
@@ -239,7 +239,7 @@ CORE: Final = (
         check=builtin_core.validate_secret, check_update=builtin_core.validate_secret_update,
     ),
     BuiltinKind(
-        _core("Service", "services"), ("svc",), ("all",), subresources=(STATUS,), name_rule=name_is_dns_1035,
+        _core("Service", "services"), ("svc",), ("all",), subresources=(STATUS,), name_rule=name_is_label,
         field_labels=_labels("spec.clusterIP", "spec.type"), default=builtin_core.default_service,
         check=builtin_core.validate_service,
     ),
@@ -253,10 +253,11 @@ CORE: Final = (
     BuiltinKind(_core("PodTemplate", "podtemplates"), has_generation=True, default=builtin_core.default_pod_template),
     BuiltinKind(
         _core("PersistentVolumeClaim", "persistentvolumeclaims"), ("pvc",), subresources=(STATUS,),
-        default=builtin_core.default_volume_claim, create=builtin_core.default_volume_claim,
+        default=builtin_core.default_volume_claim, create=builtin_core.prepare_volume_claim,
     ),
     BuiltinKind(
         _core("Endpoints", "endpoints"), ("ep",), creates_on_update=True, default=builtin_core.default_endpoints,
+        warning="v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
     ),
 )  # fmt: skip
 
@@ -296,10 +297,11 @@ APPS: Final = (
 
 def _rbac(kind: str, plural: str, *, namespaced: bool) -> BuiltinKind:
     is_binding = kind.endswith("Binding")
+    check = builtin_core.validate_binding if namespaced else builtin_core.validate_cluster_binding
     return BuiltinKind(
         Kind(builtin_core.RBAC_GROUP, "v1", kind, plural, namespaced), creates_on_update=True,
         name_rule=name_is_path_segment, default=builtin_core.default_binding if is_binding else nothing,
-        check=builtin_core.validate_binding if is_binding else builtin_core.validate_role,
+        check=check if is_binding else builtin_core.validate_role,
         check_update=builtin_core.validate_binding_update if is_binding else None,
     )  # fmt: skip
 

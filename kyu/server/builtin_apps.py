@@ -80,14 +80,14 @@ def validate_workload(obj: Json) -> list[FieldError]:
     template = spec.get("template") or {}
     labels = (template.get("metadata") or {}).get("labels") or {}
     selector = spec.get("selector")
+    mismatch = fields.invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
     if selector is None:
-        found.append(fields.required("spec.selector"))
+        found += [fields.required("spec.selector"), mismatch]
     elif not selector.get("matchLabels") and not selector.get("matchExpressions"):
         detail = f"empty selector is invalid for {(obj.get('kind') or 'deployment').lower()}"
         found.append(fields.invalid("spec.selector", selector, detail))
     elif any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
-        detail = "`selector` does not match template `labels`"
-        found.append(fields.invalid("spec.template.metadata.labels", labels, detail))
+        found.append(mismatch)
     policy = (template.get("spec") or {}).get("restartPolicy")
     if policy != "Always":
         found.append(fields.not_supported("spec.template.spec.restartPolicy", policy, ALWAYS))

@@ -18,9 +18,10 @@ from kyu.server.builtin_names import config_key
 from kyu.server.builtin_pods import SYSTEM_PRIORITIES, default_template
 
 NAME_LABEL: Final = "kubernetes.io/metadata.name"
+PORT_RANGE: Final = "must be between 1 and 65535, inclusive"
 MAX_DATA_BYTES: Final = 1024 * 1024
 MAX_USER_PRIORITY: Final = 1_000_000_000
-MAX_CONDITION_FIELDS: Final = 8
+CLAIM_FINALIZER: Final = "kubernetes.io/pvc-protection"
 RBAC_GROUP: Final = "rbac.authorization.k8s.io"
 # The keys that a Secret of these types must have.
 SECRET_KEYS: Final = {
@@ -163,7 +164,7 @@ def validate_priority_class(priority_class: Json) -> list[FieldError]:
         found.append(fields.forbidden("value", detail))
     policy = priority_class.get("preemptionPolicy")
     if policy not in (None, "Never", "PreemptLowerPriority"):
-        supported = ("Never", "PreemptLowerPriority")
+        supported = ("PreemptLowerPriority", "Never")
         found.append(fields.not_supported("preemptionPolicy", policy, supported))
     return found
 
@@ -199,8 +200,10 @@ def validate_service(service: Json) -> list[FieldError]:
         found.append(fields.required("spec.ports"))
     for index, port in enumerate(spec.get("ports") or ()):
         if not 0 < port.get("port", 0) < 65536:
-            detail = "must be between 1 and 65535, inclusive"
-            found.append(fields.invalid(f"spec.ports[{index}].port", port.get("port", 0), detail))
+            found.append(fields.invalid(f"spec.ports[{index}].port", port.get("port", 0), PORT_RANGE))
+        target = port.get("targetPort")
+        if isinstance(target, int) and not 0 < target < 65536:
+            found.append(fields.invalid(f"spec.ports[{index}].targetPort", target, PORT_RANGE))
     return found
 
 
@@ -220,6 +223,14 @@ def default_volume_claim(claim: Json) -> None:
     claim.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
     if not (claim.get("status") or {}).get("phase"):
         claim.setdefault("status", {})["phase"] = "Pending"
+
+
+def prepare_volume_claim(claim: Json) -> None:
+    """Nobody takes a volume away under a running pod: the claim stays until it is not used."""
+    claim["status"] = {"phase": "Pending"}
+    finalizers = claim["metadata"].setdefault("finalizers", [])
+    if CLAIM_FINALIZER not in finalizers:
+        finalizers.append(CLAIM_FINALIZER)
 
 
 def default_storage_class(storage_class: Json) -> None:
@@ -259,9 +270,8 @@ def validate_binding(binding: Json) -> list[FieldError]:
     reference, found = binding.get("roleRef") or {}, list[FieldError]()
     if reference.get("apiGroup") != RBAC_GROUP:
         found.append(fields.not_supported("roleRef.apiGroup", reference.get("apiGroup"), (RBAC_GROUP,)))
-    supported = ("ClusterRole",) if binding.get("kind") == "ClusterRoleBinding" else ("ClusterRole", "Role")
-    if reference.get("kind") not in supported:
-        found.append(fields.not_supported("roleRef.kind", reference.get("kind", ""), supported))
+    if reference.get("kind") not in ("Role", "ClusterRole"):
+        found.append(fields.not_supported("roleRef.kind", reference.get("kind", ""), ("Role", "ClusterRole")))
     if not reference.get("name"):
         found.append(fields.required("roleRef.name"))
     for index, subject in enumerate(binding.get("subjects") or ()):
@@ -269,11 +279,21 @@ def validate_binding(binding: Json) -> list[FieldError]:
         if not subject.get("name"):
             found.append(fields.required(f"{path}.name"))
         if subject.get("kind") not in ("ServiceAccount", "User", "Group"):
-            kinds = ("Group", "ServiceAccount", "User")
+            kinds = ("ServiceAccount", "User", "Group")
             found.append(fields.not_supported(f"{path}.kind", subject.get("kind", ""), kinds))
-        if subject.get("kind") == "ServiceAccount" and not subject.get("namespace"):
-            found.append(fields.required(f"{path}.namespace"))
     return found
+
+
+def validate_cluster_binding(binding: Json) -> list[FieldError]:
+    """Across namespaces an account has to say where it lives, and only roles of the cluster can be given."""
+    found = validate_binding(binding)
+    if (binding.get("roleRef") or {}).get("kind") == "Role":
+        found.append(fields.not_supported("roleRef.kind", "Role", ("ClusterRole",)))
+    return found + [
+        fields.required(f"subjects[{index}].namespace")
+        for index, subject in enumerate(binding.get("subjects") or ())
+        if subject.get("kind") == "ServiceAccount" and not subject.get("namespace")
+    ]
 
 
 def validate_binding_update(new: Json, old: Json) -> list[FieldError]:

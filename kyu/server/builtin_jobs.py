@@ -243,8 +243,8 @@ def validate_job_status(new: Json, old: Json) -> list[FieldError]:
         "completionTime"
     ):
         found += _validate_end(after)
-    if after.get("ready", 0) > after.get("active", 0):
-        found.append(fields.invalid("status.ready", after["ready"], "cannot set more ready pods than active"))
+    if after.get("ready", 0) > max(after.get("active", 0), 0):
+        found.append(fields.invalid("status.ready", after.get("ready", 0), "cannot set more ready pods than active"))
     if after.get("completedIndexes") and (new.get("spec") or {}).get("completionMode") != "Indexed":
         detail = "cannot set non-empty completedIndexes when non-indexed completion mode"
         found.append(fields.invalid("status.completedIndexes", after["completedIndexes"], detail))

@@ -25,6 +25,7 @@ DNS_POLICIES: Final = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "No
 PROTOCOLS: Final = ("SCTP", "TCP", "UDP")
 OPERATORS: Final = ("Equal", "Exists")
 EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+CONTAINER_RESOURCES: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 UPDATABLE: Final = (
     "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
@@ -65,10 +66,8 @@ def validate_pod_spec(spec: Json, path: str) -> list[FieldError]:
         found.append(
             fields.invalid(f"{path}.activeDeadlineSeconds", deadline, "must be between 1 and 2147483647, inclusive")
         )
-    grace = spec.get("terminationGracePeriodSeconds")
-    if grace is not None and grace < 0:
-        found.append(fields.invalid(f"{path}.terminationGracePeriodSeconds", grace, AT_LEAST_ZERO))
     _validate_tolerations(spec.get("tolerations") or (), f"{path}.tolerations", found)
+    _validate_node_affinity(spec, f"{path}.affinity.nodeAffinity", found)
     _validate_gates(spec.get("schedulingGates") or (), f"{path}.schedulingGates", found)
     return found
 
@@ -157,7 +156,7 @@ def _validate_resources(resources: Json, path: str, found: list[FieldError]) -> 
     for group, amounts in (("limits", limits), ("requests", requests)):
         for name, text in amounts.items():
             here = f"{path}.{group}.{name}" if "/" not in name else f"{path}.{group}[{name}]"
-            found += [fields.invalid(f"{path}.{group}", name, objection) for objection in label_key(name)]
+            found += [fields.invalid(f"{path}.{group}[{name}]", name, text) for text in _name_objections(name)]
             amount = quantity.parse(text)
             if amount.nanos < 0:
                 found.append(fields.invalid(f"{path}.{group}[{name}]", text, AT_LEAST_ZERO))
@@ -173,6 +172,14 @@ def _validate_resources(resources: Json, path: str, found: list[FieldError]) -> 
             found.append(fields.invalid(f"{path}.requests", text, detail))
         elif limit is None and _is_extended(name):
             found.append(fields.required(f"{path}.limits", "Limit must be set for non overcommitable resources"))
+
+
+def _name_objections(name: str) -> list[str]:
+    if "/" in name:
+        return label_key(name)
+    if name in CONTAINER_RESOURCES or name.startswith("hugepages-"):
+        return []
+    return ["must be a standard resource type or fully qualified", "must be a standard resource for containers"]
 
 
 def _is_extended(name: str) -> bool:
@@ -201,6 +208,14 @@ def _validate_tolerations(tolerations: Sequence[Json], path: str, found: list[Fi
         _one_of(operator, OPERATORS, f"{here}.operator", found)
         if toleration.get("effect"):
             _one_of(toleration["effect"], EFFECTS, f"{here}.effect", found)
+
+
+def _validate_node_affinity(spec: Json, path: str, found: list[FieldError]) -> None:
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    if affinity.get(required) is not None and not affinity[required].get("nodeSelectorTerms"):
+        where = f"{path}.{required}.nodeSelectorTerms"
+        found.append(fields.required(where, "must have at least one node selector term"))
 
 
 def _validate_gates(gates: Sequence[Json], path: str, found: list[FieldError]) -> None:

@@ -42,6 +42,8 @@ def default_pod(pod: Json) -> None:
     spec = pod.setdefault("spec", {})
     default_pod_spec(spec)
     spec.setdefault("enableServiceLinks", True)
+    if spec["terminationGracePeriodSeconds"] < 0:
+        spec["terminationGracePeriodSeconds"] = 1
     for container in containers(spec):
         resources = container["resources"]
         for name, limit in (resources.get("limits") or {}).items():

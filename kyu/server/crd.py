@@ -18,12 +18,12 @@ from typing import Any, Final
 from kyu.api import errors as fields
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json, Kind
-from kyu.server import cel, schema_fast
+from kyu.server import cel, schema_checks, schema_fast
 from kyu.server.builtin_data import META, object_meta
 from kyu.server.builtin_metadata import IMMUTABLE
 from kyu.server.builtin_names import dns_1035_label, subdomain
 from kyu.server.managed import render_time
-from kyu.server.schema_node import REF_PREFIX, Schema
+from kyu.server.schema_node import MISSING, REF_PREFIX, Schema
 
 KIND: Final = Kind("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", False)
 CLEANUP_FINALIZER: Final = "customresourcecleanup.apiextensions.k8s.io"
@@ -199,6 +199,10 @@ def _validate_versions(versions: list[Json]) -> list[FieldError]:
     if sum(bool(version.get("storage")) for version in versions) != 1:
         detail = "must have exactly one version marked as storage version"
         found.append(fields.invalid("spec.versions", versions, detail))
+    # One schema for all versions is checked once, where it stood before versions had their own.
+    is_shared = bool(versions) and all(version.get("schema") == versions[0].get("schema") for version in versions)
+    if is_shared and (schema := (versions[0].get("schema") or {}).get("openAPIV3Schema")) is not None:
+        found += validate_schema(schema, "spec.validation.openAPIV3Schema", is_root=True)
     seen: set[str] = set()
     for index, version in enumerate(versions):
         path, name = f"spec.versions[{index}]", version.get("name", "")
@@ -207,11 +211,10 @@ def _validate_versions(versions: list[Json]) -> list[FieldError]:
             found.append(fields.duplicate(f"{path}.name", name))
         seen.add(name)
         schema = (version.get("schema") or {}).get("openAPIV3Schema")
-        where = f"{path}.schema.openAPIV3Schema"
         if schema is None:
-            found.append(fields.required(where, "schemas are required"))
-        else:
-            found += validate_schema(schema, where, is_root=True)
+            found.append(fields.required(f"{path}.schema.openAPIV3Schema", "schemas are required"))
+        elif not is_shared:
+            found += validate_schema(schema, f"{path}.schema.openAPIV3Schema", is_root=True)
         for number, column in enumerate(version.get("additionalPrinterColumns") or ()):
             found += _validate_column(column, f"{path}.additionalPrinterColumns[{number}]")
     return found
@@ -241,6 +244,10 @@ def validate_schema(raw: Json, path: str, *, is_root: bool = False) -> list[Fiel
     if (pattern := raw.get("pattern")) and not schema_fast.is_pattern(pattern):
         found.append(fields.invalid(f"{path}.pattern", pattern, "must be a valid regular expression"))
     found += _validate_list_type(raw, path)
+    if raw.get("default") is not None:
+        wrong: list[FieldError] = []
+        schema_checks.check(Schema(raw), raw["default"], MISSING, "", wrong)
+        found += [fields.invalid(f"{path}.default", raw["default"], error.message) for error in wrong]
     for index, rule in enumerate(raw.get("x-kubernetes-validations") or ()):
         found += _validate_rule(rule, f"{path}.x-kubernetes-validations[{index}]")
     for where, child in _children(raw):

@@ -24,8 +24,6 @@ from kyu.server.schema_node import Schema
 
 # Left out when empty: "o" values, "z" times. Always there: "s" struct, "n" null, "e" "", "i" 0, "b" false, ...
 OMITTED: Final = frozenset("oz")
-# An empty list or map that cannot be left out is written as null, whether it was given or not.
-DROPPED: Final = OMITTED | {"n"}
 EMPTY: Final[dict[str, Any]] = {"n": None, "e": "", "i": 0, "b": False, "q": "0", "d": "0s"}
 JSON_NAMES: Final = {dict: "object", list: "array", str: "string", bool: "bool", int: "number", float: "number"}
 INT32: Final = range(-(2**31), 2**31)
@@ -114,7 +112,9 @@ def _decode_struct(schema: Schema, value: Any, place: _Place) -> Json:
             place.unknown.append(f"{place.path}.{name}" if place.path else name)
         elif item is not None:
             decoded = _decode(child, item, place.field(name, struct))
-            if decoded or shape.get(name) not in DROPPED:
+            code = shape.get(name, "")
+            # An empty list or map that cannot be left out is written as null, whether it was given or not.
+            if decoded or not (code in OMITTED or (code == "n" and not child.properties)):
                 result[name] = decoded
     for name, code in shape.items():
         if name not in result and code not in OMITTED:

@@ -39,7 +39,7 @@ def _merge_map(schema: Schema, original: Json, patch: Json) -> Json:
     if directive == "replace":
         return _without_directives(patch)
     if directive not in (None, "merge") and original and schema.additional is None:
-        raise errors.internal(f"unknown patch type found: {directive} in map: {patch}")
+        raise errors.internal(f"unknown patch type: {directive} in map: {_shown(patch)}")
     result = _retained(original, patch)
     for key, change in patch.items():
         if key.startswith(DELETE_PRIMITIVE):
@@ -69,6 +69,9 @@ def _retained(original: Json, patch: Json) -> Json:
 
 def _merge_field(schema: Schema, result: Json, key: str, change: Any, order: list[Any] | None) -> None:
     present = result.get(key)
+    if isinstance(change, dict) and DIRECTIVE in change and key not in result:
+        # A directive about what is not there is forgotten, and all that stands beside it.
+        return
     if isinstance(change, dict):
         result[key] = _merge_map(schema, present if isinstance(present, dict) else {}, change)
         if change.get(DIRECTIVE) == "delete":
@@ -90,7 +93,7 @@ def _merge_list(schema: Schema, original: list[Any], patch: list[Any], order: li
         return [_cleaned(item) for item in plain]
     for item in plain + special:
         if merge_key not in item:
-            raise errors.internal(f"map: {item} does not contain declared merge key: {merge_key}")
+            raise errors.internal(f"map: {_shown(item)} does not contain declared merge key: {merge_key}")
     deleted = [item[merge_key] for item in special if item[DIRECTIVE] == "delete"]
     kept = [item for item in original if item.get(merge_key) not in deleted]
     merged = _merge_items(schema.items or ANY, merge_key, kept, plain)
@@ -145,3 +148,12 @@ def _cleaned(value: Any) -> Any:
     if isinstance(value, list):
         return [_cleaned(item) for item in value]
     return value
+
+
+def _shown(value: Any) -> str:
+    """A value as Go prints it, in the messages that name one."""
+    if isinstance(value, dict):
+        return f"map[{' '.join(f'{key}:{_shown(value[key])}' for key in sorted(value))}]"
+    if isinstance(value, list):
+        return f"[{' '.join(map(_shown, value))}]"
+    return {None: "<nil>", True: "true", False: "false"}.get(value, str(value))
