@@ -89,9 +89,9 @@ class TrainJob(JobKind):
         return finished_by(obj, "Complete", "Failed")
 
     def children_of(self, obj: Json) -> list[Json]:
-        if self.is_suspended(obj) or self.finished(obj) is not None:
+        if self.is_suspended(obj) or self.finished(obj) is not None or RESOLVED not in obj:
             return []
-        return [fields.json_at(obj, (RESOLVED,))]
+        return [obj[RESOLVED]]
 
     def status_of(self, obj: Json, parts: Sequence[Json], now: datetime) -> Json:
         present = fields.list_at(obj, ("status", "conditions"))

@@ -1,0 +1,257 @@
+"""
+CustomResourceDefinitions of the job kinds, so that a server without their operators can hold such objects.
+
+Compact and permissive: the fields that Kyu reads are typed, all others are kept as they come. Names, versions, columns
+and subresources are those of the operators' own definitions, which take their place when a user applies them.
+
+Used by: the embedded server. Kubernetes: apiextensions/v1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from kyu.api.meta import Json, Kind
+from kyu.kinds import fields, table
+from kyu.kinds.train_job import CLUSTER_RUNTIME, RUNTIME
+
+Type: TypeAlias = Literal["string", "integer", "boolean"]
+
+AGE = ("Age", "date", ".metadata.creationTimestamp")
+STATE = ("State", "string", ".status.conditions[-1:].type")
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What a definition says besides its names. A typed path may pass through lists ([]) and mappings (*)."""
+
+    typed: Mapping[str, Type] = field(default_factory=dict)
+    columns: tuple[tuple[str, str, str], ...] = ()
+    wide_columns: tuple[tuple[str, str, str], ...] = ()
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    # Groups under k8s.io are protected: they need the word of Kubernetes' API reviewers, or where the wish for it stands.
+    approval: str = ""
+    # The number of pods, where it may be changed through /scale, its count in the status, and the selector.
+    scale: tuple[str, str, str] | None = None
+    has_status: bool = True
+
+
+def training(replicas: str, *, scalable: bool = False) -> Resource:
+    worker = f".spec.{replicas}.Worker.replicas"
+    status = ".status.replicaStatuses.Worker"
+    return Resource(
+        typed={f"spec.{replicas}.*.replicas": "integer", "spec.runPolicy.backoffLimit": "integer"},
+        columns=(STATE, AGE),
+        scale=(worker, f"{status}.active", f"{status}.selector") if scalable else None,
+    )
+
+
+def condition(name: str, type_: str) -> tuple[str, str, str]:
+    return name, "string", f'.status.conditions[?(@.type=="{type_}")].status'
+
+
+def ray(cluster: str, *columns: tuple[str, str, str], wide: tuple[tuple[str, str, str], ...] = ()) -> Resource:
+    typed: dict[str, Type] = {
+        f"{cluster}.enableInTreeAutoscaling": "boolean",
+        f"{cluster}.workerGroupSpecs[].groupName": "string",
+        **{
+            f"{cluster}.workerGroupSpecs[].{k}": "integer"
+            for k in ("replicas", "minReplicas", "maxReplicas", "numOfHosts")
+        },
+    }
+    return Resource(typed=typed, columns=columns, wide_columns=wide, categories=("all",))
+
+
+RESOURCES: dict[str, Resource] = {
+    "JobSet": Resource(
+        typed={"spec.replicatedJobs[].name": "string", "spec.replicatedJobs[].replicas": "integer"},
+        columns=(
+            ("TerminalState", "string", ".status.terminalState"),
+            ("Restarts", "string", ".status.restarts"),
+            condition("Completed", "Completed"),
+            ("Suspended", "string", ".spec.suspend"),
+            AGE,
+        ),
+    ),
+    "MPIJob": training("mpiReplicaSpecs"),
+    "PyTorchJob": training("pytorchReplicaSpecs", scalable=True),
+    "TFJob": training("tfReplicaSpecs"),
+    "XGBoostJob": training("xgbReplicaSpecs"),
+    "PaddleJob": training("paddleReplicaSpecs", scalable=True),
+    "JAXJob": training("jaxReplicaSpecs", scalable=True),
+    "TrainJob": Resource(typed={"spec.runtimeRef.name": "string"}, columns=(STATE, AGE)),
+    "TrainingRuntime": Resource(has_status=False),
+    "ClusterTrainingRuntime": Resource(has_status=False),
+    "RayCluster": ray(
+        "spec",
+        ("desired workers", "integer", ".status.desiredWorkerReplicas"),
+        ("available workers", "integer", ".status.availableWorkerReplicas"),
+        ("cpus", "string", ".status.desiredCPU"),
+        ("memory", "string", ".status.desiredMemory"),
+        ("gpus", "string", ".status.desiredGPU"),
+        ("status", "string", ".status.state"),
+        ("age", "date", ".metadata.creationTimestamp"),
+        wide=(("head pod IP", "string", ".status.head.podIP"),),
+    ),
+    "RayJob": ray(
+        "spec.rayClusterSpec",
+        ("job status", "string", ".status.jobStatus"),
+        ("deployment status", "string", ".status.jobDeploymentStatus"),
+        ("ray cluster name", "string", ".status.rayClusterName"),
+        ("start time", "string", ".status.startTime"),
+        ("end time", "string", ".status.endTime"),
+        ("age", "date", ".metadata.creationTimestamp"),
+    ),
+    "RayService": ray(
+        "spec.rayClusterConfig",
+        ("service status", "string", ".status.serviceStatus"),
+        ("num serve endpoints", "string", ".status.numServeEndpoints"),
+    ),
+    "SparkApplication": Resource(
+        typed={"spec.mode": "string", "spec.executor.instances": "integer"},
+        columns=(
+            ("Suspend", "boolean", ".spec.suspend"),
+            ("Status", "string", ".status.applicationState.state"),
+            ("Attempts", "string", ".status.executionAttempts"),
+            ("Start", "string", ".status.lastSubmissionAttemptTime"),
+            ("Finish", "string", ".status.terminationTime"),
+            AGE,
+        ),
+        short_names=("sparkapp",),
+        approval="https://github.com/kubeflow/spark-operator/pull/1298",
+    ),
+    "AppWrapper": Resource(
+        typed={"spec.components[].podSets[].replicas": "integer", "spec.components[].podSets[].path": "string"},
+        columns=(
+            ("Status", "string", ".status.phase"),
+            condition("Quota Reserved", "QuotaReserved"),
+            condition("Resources Deployed", "ResourcesDeployed"),
+            condition("Unhealthy", "Unhealthy"),
+            AGE,
+        ),
+        short_names=("aw",),
+    ),
+    "LeaderWorkerSet": Resource(
+        typed={"spec.replicas": "integer", "spec.leaderWorkerTemplate.size": "integer"},
+        columns=(
+            ("Ready", "integer", ".status.readyReplicas"),
+            ("Desired", "integer", ".spec.replicas"),
+            ("Up-to-date", "integer", ".status.updatedReplicas"),
+            AGE,
+        ),
+        short_names=("lws",),
+        scale=(".spec.replicas", ".status.replicas", ".status.hpaPodSelector"),
+    ),
+    "MiniCluster": Resource(
+        typed={
+            **{f"spec.{key}": "integer" for key in ("size", "minSize", "maxSize", "backoffLimit", "deadlineSeconds")},
+            "spec.jobLabels.*": "string",
+            "spec.containers[].command": "string",
+            "spec.containers[].runFlux": "boolean",
+        },
+        scale=(".spec.size", ".status.size", ".status.selector"),
+    ),
+}
+
+
+def definitions() -> list[Json]:
+    """All definitions. Kinds of Kubernetes itself (Job, Pod, Deployment, …) need none."""
+    found = [kinds for job_kind in table.KINDS if (kinds := job_kind.kinds)[0].kind in RESOURCES]
+    return [definition(kinds, suspend_paths(kinds[0])) for kinds in [*found, (RUNTIME,), (CLUSTER_RUNTIME,)]]
+
+
+def suspend_paths(kind: Kind) -> dict[str, Type]:
+    """Where suspend and managedBy stand, as the kind says."""
+    job_kind = table.find_kind(kind)
+    if job_kind is None or job_kind.queued_as != "itself":
+        return {}
+    paths: dict[str, Type] = {fields.show(job_kind.suspend_path): "boolean"}
+    if job_kind.managed_by_path:
+        paths[fields.show(job_kind.managed_by_path)] = "string"
+    return paths
+
+
+def definition(kinds: tuple[Kind, ...], own_fields: Mapping[str, Type]) -> Json:
+    """The first of the kinds is the stored version; the others differ in nothing that the schema says."""
+    kind, resource = kinds[0], RESOURCES[kinds[0].kind]
+    names: Json = {
+        "kind": kind.kind,
+        "listKind": f"{kind.kind}List",
+        "plural": kind.plural,
+        "singular": kind.kind.lower(),
+    }
+    if resource.short_names:
+        names["shortNames"] = list(resource.short_names)
+    if resource.categories:
+        names["categories"] = list(resource.categories)
+    metadata: Json = {"name": f"{kind.plural}.{kind.group}"}
+    if resource.approval:
+        metadata["annotations"] = {"api-approved.kubernetes.io": resource.approval}
+    schema = schema_of({**own_fields, **resource.typed}, has_status=resource.has_status)
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": metadata,
+        "spec": {
+            "group": kind.group,
+            "names": names,
+            "scope": "Namespaced" if kind.namespaced else "Cluster",
+            "conversion": {"strategy": "None"},
+            "versions": [version(k, resource, schema, stored=k is kind) for k in kinds],
+        },
+    }
+
+
+def version(kind: Kind, resource: Resource, schema: Json, *, stored: bool) -> Json:
+    body: Json = {"name": kind.version, "served": True, "storage": stored, "schema": {"openAPIV3Schema": schema}}
+    columns: list[Json] = [{"name": n, "type": t, "jsonPath": p} for n, t, p in resource.columns]
+    columns += [{"name": n, "type": t, "jsonPath": p, "priority": 1} for n, t, p in resource.wide_columns]
+    if columns:
+        body["additionalPrinterColumns"] = columns
+    if resource.has_status:
+        body["subresources"] = {"status": {}}
+    if resource.scale:
+        keys = ("specReplicasPath", "statusReplicasPath", "labelSelectorPath")
+        body["subresources"]["scale"] = dict(zip(keys, resource.scale, strict=True))
+    return body
+
+
+def schema_of(typed: Mapping[str, Type], *, has_status: bool) -> Json:
+    root: Json = {
+        "type": "object",
+        "properties": {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"}},
+    }
+    root["properties"]["spec"] = anything()
+    if has_status:
+        root["properties"]["status"] = anything()
+    for path, type_ in typed.items():
+        put_type(root, path.replace("[]", ".[]").split("."), type_)
+    return root
+
+
+def put_type(schema: Json, steps: list[str], type_: Type) -> None:
+    """Type the field at the path, and open what lies on the way to it."""
+    if not steps:
+        schema.clear()
+        schema["type"] = type_
+        if type_ == "integer":
+            schema["format"] = "int32"
+        return
+    step, rest = steps[0], steps[1:]
+    if step == "[]":
+        items = schema.get("items") or anything()
+        schema.clear()
+        schema.update({"type": "array", "items": items})
+        put_type(items, rest, type_)
+    elif step == "*":
+        schema.pop("x-kubernetes-preserve-unknown-fields", None)
+        put_type(schema.setdefault("additionalProperties", anything()), rest, type_)
+    else:
+        put_type(schema.setdefault("properties", {}).setdefault(step, anything()), rest, type_)
+
+
+def anything() -> Json:
+    return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
