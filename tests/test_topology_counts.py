@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kyu.engine.topology_counts import WHOLE_LEVEL, Counts, Eligibility, Shape
 from kyu.engine.topology_tree import Tree
 from kyu.engine.topology_types import FlavorInfo, PodFilter
-from tests.topology_trees import LEVELS, node
+from tests.topology_trees import LEVELS, examples, node
 
 HOSTS = [f"b{b}/b{b}r{r}/b{b}r{r}h{h} cpu=9 zone:{'ab'[h % 2]}" for b in range(2) for r in range(2) for h in range(3)]
 
@@ -41,7 +41,7 @@ def seen(counts: Counts) -> object:
     return counts.levels, [list(order) for order in orders], counts.exclusions()
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(shapes, filters, steps)
 def test_kept_counts_equal_fresh_ones(
     shape: Shape, pod_filter: PodFilter, changes: list[tuple[list[tuple[int, int]], int]]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kyu.api.core import NodeSelectorRequirement, NodeSelectorTerm, PreferredSchedulingTerm
@@ -26,7 +26,7 @@ from kyu.engine.topology_types import (
     SliceLayer,
     TopologyRequest,
 )
-from tests.topology_trees import LEVELS
+from tests.topology_trees import LEVELS, examples
 
 Path: TypeAlias = tuple[str, ...]
 LAST = len(LEVELS) - 1
@@ -291,7 +291,7 @@ def questions(draw: st.DrawFn) -> Question:
     return Question(count, draw(st.integers(1, 2)), leader, reach, level, layers)
 
 
-@settings(max_examples=250, deadline=None)
+@examples(250)
 @given(clusters(liked=False) | clusters(liked=True), questions())
 def test_one_placement(hosts: list[Host], question: Question) -> None:
     free = {host.path: host.cpu for host in hosts}
@@ -299,7 +299,7 @@ def test_one_placement(hosts: list[Host], question: Question) -> None:
     assert ask(build(hosts), question) == wanted
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     clusters(liked=False) | clusters(liked=True),
     st.lists(questions(), min_size=2, max_size=2),

@@ -6,13 +6,13 @@ from collections import Counter
 from itertools import combinations
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kyu.engine import topology
 from kyu.engine.topology_forest import Forest
 from kyu.engine.topology_types import HOSTNAME, FlavorInfo, Gates, NodeInfo, PodSetRequest, TopologyRequest
-from tests.topology_trees import LEVELS
+from tests.topology_trees import LEVELS, examples
 
 FLAVORS = (FlavorInfo("f", "default", LEVELS), FlavorInfo("g", "default", LEVELS))
 
@@ -74,7 +74,7 @@ def rooms(trees: Forest) -> dict[str, dict[str, list[int]]]:
     return shown
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(nodes, gates, pod_sets())
 def test_capacity_is_never_exceeded_and_required_stays_together(
     members: list[NodeInfo], options: Gates, requests: list[PodSetRequest]
@@ -100,7 +100,7 @@ def test_capacity_is_never_exceeded_and_required_stays_together(
         assert amount <= node_by_host[host,].allocatable[resource]
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(nodes, gates, pod_sets(), st.randoms(use_true_random=False))
 def test_the_order_in_which_nodes_appear_does_not_matter(
     members: list[NodeInfo], options: Gates, requests: list[PodSetRequest], random: Random
@@ -112,7 +112,7 @@ def test_the_order_in_which_nodes_appear_does_not_matter(
     )
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(nodes, gates, st.lists(pod_sets(), min_size=1, max_size=4))
 def test_add_and_remove_charge_and_release_and_undo_are_inverses(
     members: list[NodeInfo], options: Gates, workloads: list[list[PodSetRequest]]
@@ -144,7 +144,7 @@ def test_add_and_remove_charge_and_release_and_undo_are_inverses(
     assert rooms(trees) == before
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(nodes, pod_sets(), pod_sets())
 def test_an_answer_does_not_depend_on_the_questions_before(
     members: list[NodeInfo], first: list[PodSetRequest], second: list[PodSetRequest]
@@ -159,7 +159,7 @@ def test_an_answer_does_not_depend_on_the_questions_before(
     assert topology.place(trees, second, empty=True) == fresh, "nothing runs, so the empty cluster is the same"
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(nodes, st.sampled_from(["block", "rack", HOSTNAME]), st.integers(1, 12))
 def test_required_takes_the_domain_with_least_to_spare(members: list[NodeInfo], level: str, count: int) -> None:
     """Every domain is tried: the one that is left with the fewest pods wins, by name among equals."""
@@ -177,7 +177,7 @@ def test_required_takes_the_domain_with_least_to_spare(members: list[NodeInfo], 
     assert {tuple(m.labels[key] for key in keys) for m in members if m.name in hosts} == {best[1]}
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=7), st.integers(1, 20))
 def test_best_fit_uses_as_few_hosts_as_possible(cpus: list[int], count: int) -> None:
     """All subsets of the hosts of one rack are tried."""

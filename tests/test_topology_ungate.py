@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kyu.api.placement import Domain
 from kyu.engine.topology_types import HOSTNAME, Placement
 from kyu.engine.ungate import PlacedPod, Ranks, plan_ungating
-from tests.topology_trees import placement
+from tests.topology_trees import examples, placement
 
 INDEX, GROUP = "index", "group"
 
@@ -73,7 +73,7 @@ def test_all_levels_are_named_where_hosts_are_not_a_level() -> None:
     assert step.node_selector == {"block": "b1", "rack": "r1"}
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(
     st.lists(st.integers(1, 3), min_size=1, max_size=4),
     st.lists(st.tuples(st.integers(0, 9), st.integers(-1, 3)), max_size=10),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from hypothesis import settings
+
 from kyu.api.placement import Domain
 from kyu.engine import topology
 from kyu.engine.topology_failures import render_failure
@@ -22,6 +24,11 @@ from kyu.engine.topology_types import (
 )
 
 LEVELS = ("block", "rack", HOSTNAME)
+
+
+def examples(count: int) -> settings:
+    """So many examples, the same ones in every run."""
+    return settings(max_examples=count, deadline=None, derandomize=True)
 
 
 def node(text: str, levels: tuple[str, ...] = LEVELS, **changes: Any) -> NodeInfo:
