@@ -32,7 +32,7 @@ class Resource:
     wide_columns: tuple[tuple[str, str, str], ...] = ()
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
-    # Groups under k8s.io are protected: they need the word of Kubernetes' API reviewers, or where the wish for it stands.
+    # Groups under k8s.io are protected: their definitions must say where Kubernetes' reviewers were asked.
     approval: str = ""
     # The number of pods, where it may be changed through /scale, its count in the status, and the selector.
     scale: tuple[str, str, str] | None = None

@@ -108,6 +108,8 @@ def restored(template: Json, original: Json) -> Json:
         (spec, before_spec, ("nodeSelector", "tolerations", "schedulingGates")),
     ):
         for key in keys:
+            if (holder.get(key) or None) == (before.get(key) or None):
+                continue
             holder.pop(key, None)
             if before.get(key):
                 holder[key] = before[key]
