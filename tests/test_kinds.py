@@ -87,10 +87,28 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 
 QUEUED = [path for path in CASES if Case(path).kind.queued_as == "itself"]
+ALIVE = [path for path in CASES if "life" in Case(path).want]
+WITH_PODS = [path for path in QUEUED if Case(path).kind.pods_of(Case(path).obj)]
+DISPATCHED = [path for path in QUEUED if Case(path).kind.managed_by_path]
 
 
 @pytest.fixture(params=QUEUED, ids=lambda path: path.stem)
 def queued(request: pytest.FixtureRequest) -> Case:
+    return Case(request.param)
+
+
+@pytest.fixture(params=ALIVE, ids=lambda path: path.stem)
+def alive(request: pytest.FixtureRequest) -> Case:
+    return Case(request.param)
+
+
+@pytest.fixture(params=WITH_PODS, ids=lambda path: path.stem)
+def with_pods(request: pytest.FixtureRequest) -> Case:
+    return Case(request.param)
+
+
+@pytest.fixture(params=DISPATCHED, ids=lambda path: path.stem)
+def dispatched(request: pytest.FixtureRequest) -> Case:
     return Case(request.param)
 
 
@@ -143,14 +161,13 @@ def test_it_gets_the_default_queue_and_the_default_priority(queued: Case) -> Non
     assert labels[metadata.QUEUE_NAME] == labels[metadata.PRIORITY_CLASS] == "default"
 
 
-def test_a_queue_that_dispatches_takes_over_the_job(queued: Case) -> None:
-    path = queued.kind.managed_by_path
-    if path is None:
-        pytest.skip("the kind has no managedBy")
+def test_a_queue_that_dispatches_takes_over_the_job(dispatched: Case) -> None:
+    path = dispatched.kind.managed_by_path
+    assert path is not None
     context = Context(dispatching_queues=frozenset({"main"}))
-    assert fields.value_at(queued.kind.defaults(queued.manifest, context), path) == metadata.MULTI_KUEUE
-    foreign = fields.with_value(queued.manifest, path, "example.com/controller")
-    assert fields.value_at(queued.kind.defaults(foreign, context), path) == "example.com/controller"
+    assert fields.value_at(dispatched.kind.defaults(dispatched.manifest, context), path) == metadata.MULTI_KUEUE
+    foreign = fields.with_value(dispatched.manifest, path, "example.com/controller")
+    assert fields.value_at(dispatched.kind.defaults(foreign, context), path) == "example.com/controller"
 
 
 def test_start_adds_what_admission_says_and_stop_takes_it_back(queued: Case) -> None:
@@ -226,18 +243,16 @@ def test_its_pods_know_who_they_are(case: Case) -> None:
         assert plan_by_name[name].template["spec"]["containers"][0]["command"] == command
 
 
-def test_it_lives_and_ends_by_its_rule(case: Case) -> None:
-    if "life" not in case.want:
-        pytest.skip("another controller runs its pods")
-    obj = case.started() if case.kind.queued_as == "itself" else case.obj
-    for step in case.want["life"]:
-        parts = [make_pod(case.kind, obj, name, state) for name, state in step.get("pods", {}).items()]
-        parts += make_children(case.kind, obj, step.get("children", {}))
-        patch = case.kind.status_from_pods(obj, parts, NOW)
-        obj = case.resolved({**obj, "status": merged(obj.get("status", {}), patch)})
+def test_it_lives_and_ends_by_its_rule(alive: Case) -> None:
+    obj = alive.started() if alive.kind.queued_as == "itself" else alive.obj
+    for step in alive.want["life"]:
+        parts = [make_pod(alive.kind, obj, name, state) for name, state in step.get("pods", {}).items()]
+        parts += make_children(alive.kind, obj, step.get("children", {}))
+        patch = alive.kind.status_from_pods(obj, parts, NOW)
+        obj = alive.resolved({**obj, "status": merged(obj.get("status", {}), patch)})
         if "surplus" not in step["want"]:
-            assert case.kind.status_from_pods(obj, parts, NOW) == {}, "a second look changes nothing"
-        check(case.kind, obj, step["want"], parts)
+            assert alive.kind.status_from_pods(obj, parts, NOW) == {}, "a second look changes nothing"
+        check(alive.kind, obj, step["want"], parts)
 
 
 def check(kind: JobKind, obj: Json, want: dict[str, Any], parts: list[Json] | None = None) -> None:
@@ -298,17 +313,15 @@ def make_children(kind: JobKind, obj: Json, statuses: dict[str, Json]) -> list[J
     return made
 
 
-def test_a_suspended_job_loses_all_its_pods(queued: Case) -> None:
-    started = queued.started()
-    plans = queued.kind.pods_of(started)
-    if not plans:
-        pytest.skip("another controller runs its pods")
-    running = [make_pod(queued.kind, started, plan.name, "Ready") for plan in plans]
-    suspended = merged(started, queued.kind.suspend_patch(started))
-    assert queued.kind.surplus_pods(suspended, running) == [plan.name for plan in plans]
-    status = queued.kind.status_from_pods(suspended, running, NOW)
+def test_a_suspended_job_loses_all_its_pods(with_pods: Case) -> None:
+    started = with_pods.started()
+    plans = with_pods.kind.pods_of(started)
+    running = [make_pod(with_pods.kind, started, plan.name, "Ready") for plan in plans]
+    suspended = merged(started, with_pods.kind.suspend_patch(started))
+    assert with_pods.kind.surplus_pods(suspended, running) == [plan.name for plan in plans]
+    status = with_pods.kind.status_from_pods(suspended, running, NOW)
     after = {**suspended, "status": merged(suspended.get("status", {}), status)}
-    assert not queued.kind.is_active(after)
+    assert not with_pods.kind.is_active(after)
 
 
 def test_a_train_job_waits_for_its_runtime() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -96,3 +98,14 @@ def test_list_shows_every_kind(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert out.startswith("plugins: kueue, yunikorn")
     assert all(row.kind in out for row in support.ROWS)
+
+
+@pytest.mark.parametrize("scheduler", ["kueue", "yunikorn"])
+def test_the_example_engine_runs(scheduler: str) -> None:
+    folder = Path(__file__).parent.parent / "examples" / "03-scheduler-plugins"
+    command = [sys.executable, str(folder / "engine.py"), scheduler]
+    out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    kinds = [obj["kind"] for obj in yaml.safe_load_all(out)]
+    assert kinds == ["SparkApplication", "RayJob"]
+    assert ("yunikorn.apache.org/task-groups" in out) == (scheduler == "yunikorn")
+    assert ("kueue.x-k8s.io/queue-name: organization1.ray" in out) == (scheduler == "kueue")

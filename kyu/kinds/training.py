@@ -131,7 +131,7 @@ class TrainingJob(JobKind):
         present = fields.list_at(obj, ("status", "conditions"))
         if self.is_suspended(obj):
             return {
-                "conditions": self.set(present, "Suspended", f"{self.kind.kind} is suspended.", now),
+                "conditions": self.with_state(present, "Suspended", f"{self.kind.kind} is suspended.", now),
                 "replicaStatuses": {},
                 "startTime": None,
             }
@@ -140,14 +140,14 @@ class TrainingJob(JobKind):
         status: Json = {"replicaStatuses": self.replica_statuses(obj, parts), "startTime": start}
         if verdict.state == "Pending":
             message = f"{self.kind.kind} {metadata.name_of(obj)} is created."
-            return {**status, "conditions": self.set(present, "Created", message, now)}
-        status["conditions"] = self.set(present, verdict.state, verdict.message, now)
+            return {**status, "conditions": self.with_state(present, "Created", message, now)}
+        status["conditions"] = self.with_state(present, verdict.state, verdict.message, now)
         if verdict.state in ("Succeeded", "Failed"):
             finish = fields.text_at(obj, ("status", "completionTime")) or conditions.timestamp(now)
             status["completionTime"] = finish
         return status
 
-    def set(self, present: list[Json], state: str, message: str, now: datetime) -> list[Json]:
+    def with_state(self, present: list[Json], state: str, message: str, now: datetime) -> list[Json]:
         """Of Suspended, Running and the two ends, one holds at a time."""
         kind = self.kind.kind
         for other in ("Suspended", "Running"):
