@@ -61,6 +61,9 @@ class Cluster:
     def priority_class(self, name: str) -> Json | None:
         return self._classes.get(name)
 
+    def has_service_account(self, namespace: str, name: str) -> bool:
+        return (namespace, name) == ("staffed", "default")
+
     def default_priority_class(self) -> Json | None:
         return next((each for each in self._classes.values() if each.get("globalDefault")), None)
 
@@ -191,6 +194,14 @@ def test_admission_gives_a_pod_its_priority_and_tolerations() -> None:
     assert (stored["spec"]["priority"], stored["spec"]["preemptionPolicy"]) == (7, "Never")
     keys = [each["key"] for each in stored["spec"]["tolerations"]]
     assert keys == ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"]
+
+
+def test_a_pod_runs_as_the_default_account_of_its_namespace_if_there_is_one() -> None:
+    for namespace, account in (("staffed", "default"), ("empty", None)):
+        stored = created("", "Pod", pod())
+        stored["metadata"]["namespace"] = namespace
+        builtin_pods.admit_pod(stored, Cluster())
+        assert stored["spec"].get("serviceAccountName") == account
 
 
 def test_a_default_class_counts_for_pods_that_name_none() -> None:

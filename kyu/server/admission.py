@@ -44,6 +44,9 @@ class Admission:
         record = self._store.latest(PRIORITY_CLASSES, "", name)
         return forms.decode(record.value) if record is not None else None
 
+    def has_service_account(self, namespace: str, name: str) -> bool:
+        return self._store.latest("serviceaccounts", namespace, name) is not None
+
     def default_priority_class(self) -> Json | None:
         classes = (forms.decode(record.value) for record in self._store.objects(PRIORITY_CLASSES))
         chosen = [each for each in classes if each.get("globalDefault")]

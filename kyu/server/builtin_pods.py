@@ -37,6 +37,8 @@ class Cluster(Protocol):
 
     def default_priority_class(self) -> Json | None: ...
 
+    def has_service_account(self, namespace: str, name: str) -> bool: ...
+
 
 def default_pod(pod: Json) -> None:
     spec = pod.setdefault("spec", {})
@@ -175,9 +177,15 @@ def _cpu_and_memory(resources: Json | None) -> dict[str, quantity.Quantity]:
 def admit_pod(pod: Json, cluster: Cluster) -> None:
     """What admission adds to a Pod on creation; a class that does not exist is a 403."""
     _set_priority(pod, cluster)
-    if not pod["spec"].get("serviceAccountName"):
-        pod["spec"]["serviceAccount"] = pod["spec"]["serviceAccountName"] = DEFAULT_SERVICE_ACCOUNT
+    _set_service_account(pod, cluster)
     add_tolerations(pod["spec"])
+
+
+def _set_service_account(pod: Json, cluster: Cluster) -> None:
+    """The default account of the namespace, where there is one: without controllers nobody has made it."""
+    namespace = pod["metadata"].get("namespace", "")
+    if not pod["spec"].get("serviceAccountName") and cluster.has_service_account(namespace, DEFAULT_SERVICE_ACCOUNT):
+        pod["spec"]["serviceAccount"] = pod["spec"]["serviceAccountName"] = DEFAULT_SERVICE_ACCOUNT
 
 
 def _set_priority(pod: Json, cluster: Cluster) -> None:
