@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from kyu.api.actions import Action, Patch
 from kyu.api.core import Node, Pod
 from kyu.api.meta import Json, Key, Kind
 from kyu.controllers.loop import Controller, Loop, Watch
@@ -34,7 +33,7 @@ class Plane:
 
     client: Client
     cache: Cache
-    write: Callable[[Sequence[Action]], asyncio.Future[None]]
+    write: Writer
 
     @contextlib.asynccontextmanager
     async def agent(self, make_runtime: MakeRuntime) -> AsyncIterator[PodRuntime]:
@@ -68,28 +67,13 @@ class Plane:
 async def plane(folder: Path, *kinds: Kind) -> AsyncIterator[Plane]:
     async with serving(folder, controllers=True) as (_, client):
         cache = Cache()
-        writer = Writer(client, cache, clock)
-
-        async def write(actions: Iterable[Action]) -> None:
-            for action in actions:
-                match action:
-                    case Patch(ref, {"spec": {"nodeName": name}}):
-                        await bind(client, ref.key, name)
-                    case _:
-                        await writer([action])
-
         reflectors = [Reflector(client, cache, kind) for kind in (Pod.KIND, *kinds)]
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(reflector.run()) for reflector in reflectors]
             await cache.synced()
-            yield Plane(client, cache, write)
+            yield Plane(client, cache, Writer(client, cache, clock))
             for task in tasks:
                 task.cancel()
-
-
-async def bind(client: Client, key: Key, name: str) -> None:
-    body = {"metadata": {"name": key.name, "namespace": key.namespace}, "target": {"kind": "Node", "name": name}}
-    await client.create(Pod.KIND, body, subresource="binding")
 
 
 def clock() -> datetime:

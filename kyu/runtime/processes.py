@@ -87,13 +87,15 @@ class Runtime:
         self._entries: dict[str, Entry] = {}
         self._boot_id = records.boot_id()
         self._mounts_refused = ""
-        self._cgroups = cgroups.Root(reason="not asked yet")
+        self._cgroups = cgroups.find_root()
         self._users: isolation.Users | None = None
         self._launcher: asyncio.subprocess.Process | None = None
         self._waiting: list[str] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._notice_reader = -1
         self._notice_rest = b""
+        # Set when pods are adopted and can be started, and what this machine can do is known.
+        self.opened = asyncio.Event()
 
     # Life of the runtime itself
 
@@ -104,7 +106,6 @@ class Runtime:
             os.chmod(folder, 0o711)
         if isolation.isolation_level(self._options) == "UserPerNamespace":
             self._users = isolation.Users(self._folder, self._options.first_user)
-        self._cgroups = cgroups.find_root()
         with contextlib.suppress(FileExistsError):
             os.mkfifo(self._notices, 0o600)
         # Also open for writing, so that the pipe never ends when a supervisor does.
@@ -112,6 +113,7 @@ class Runtime:
         asyncio.get_running_loop().add_reader(self._notice_reader, self._read_notices)
         await self._start_launcher()
         self._adopt()
+        self.opened.set()
 
     async def close(self) -> None:
         """Let go. The pods run on, and are adopted by the next Runtime on this folder."""
