@@ -172,10 +172,15 @@ def _decode_older(type_: type[T], object_: Json) -> T:
 
 def without_nulls(value: Any) -> Any:
     """The same value without members that are null; null elements of lists stay."""
+    # Encoding is fast, and most objects hold no null at all: then there is nothing to look for.
+    return _prune_nulls(value) if b"null" in msgspec.json.encode(value) else value
+
+
+def _prune_nulls(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+        return {key: _prune_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):
-        return [without_nulls(item) for item in value]
+        return [_prune_nulls(item) for item in value]
     return value
 
 

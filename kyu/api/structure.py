@@ -126,9 +126,21 @@ def apply_defaults(schema: Json, value: Any) -> Any:
             if isinstance(inside, dict):
                 filled[name] = apply_defaults(inside, item)
         return filled
-    if isinstance(value, list):
-        return [apply_defaults(schema.get("items", {}), item) for item in value]
+    if isinstance(value, list) and "items" in schema:
+        return [apply_defaults(schema["items"], item) for item in value]
     return value
+
+
+def defaults_of(schema: Json) -> Json:
+    """Only the parts of a schema that ``apply_defaults`` has something to do in; an empty schema if there are none."""
+    kept: Json = {word: schema[word] for word in ("default",) if word in schema}
+    properties = {name: defaults_of(field) for name, field in schema.get("properties", {}).items()}
+    if properties := {name: field for name, field in properties.items() if field}:
+        kept["properties"] = properties
+    for word in ("items", "additionalProperties"):
+        if isinstance(schema.get(word), dict) and (inside := defaults_of(schema[word])):
+            kept[word] = inside
+    return kept
 
 
 def json_type(value: Any) -> str:

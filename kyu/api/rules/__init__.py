@@ -43,7 +43,7 @@ def defaults(object_: Json) -> Json:
     type_ = _kueue_type(object_)
     if type_ is None:
         return object_
-    filled: Json = structure.apply_defaults(_schema(type_, object_["apiVersion"]), object_)
+    filled: Json = structure.apply_defaults(_defaults(type_, object_["apiVersion"]), object_)
     return filled
 
 
@@ -136,3 +136,8 @@ def _current(object_: Json) -> Json:
 @cache
 def _schema(type_: type[Object], api_version: str) -> Json:
     return crds.schema_of_version(type_, api_version)
+
+
+@cache
+def _defaults(type_: type[Object], api_version: str) -> Json:
+    return structure.defaults_of(_schema(type_, api_version))
