@@ -77,10 +77,7 @@ def place_group(scene: Scene, group: Group) -> Answer:
     shelf = scene.forest.find_shelf(group.workers.flavor)
     if shelf is None:
         return failures.FlavorUnknown(group.workers.flavor)
-    ask = resolve(shelf.tree.levels, group.workers.topology, group.workers.count, scene.forest.gates)
-    if not isinstance(ask, Ask):
-        return ask
-    answer = find_placement(scene, shelf, group, ask)
+    answer = _recall_or_search(scene, shelf, group) if not scene.assumed else _resolve_and_search(scene, shelf, group)
     if isinstance(answer, Placed):
         scene.assume(group.workers, answer.workers)
         if group.leader is not None and answer.leader is not None:
@@ -88,32 +85,8 @@ def place_group(scene: Scene, group: Group) -> Answer:
     return answer
 
 
-def find_placement(scene: Scene, shelf: Shelf, group: Group, ask: Ask, *, confined_to: range | None = None) -> Answer:
-    """Where the group goes, on the leaves ``confined_to`` if given. An answer holds until its room changes."""
-    workers, leader = group.workers, group.leader
-    if scene.assumed or confined_to is not None:
-        return _search(scene, shelf, group, ask, confined_to)
-    room = shelf.tree.base if scene.empty else shelf.tree.free
-    question = (ask, workers.count, workers.requests, workers.pod_filter, leader.requests if leader else None)
-    answer = room.recall(question)
-    if answer is None:
-        answer = _search(scene, shelf, group, ask, None)
-        room.remember(question, answer)
-    assert isinstance(answer, Answer)
-    return answer
-
-
-def merge(tree: Tree, *placements: Placement) -> Placement:
-    """All domains together, equal ones summed, in the order of the tree."""
-    pods: Counter[Values] = Counter()
-    for placed in placements:
-        for domain in placed.domains:
-            pods[domain.values] += domain.count
-    ordered = sorted(pods, key=lambda values: tree.leaf_by_values[values])
-    return Placement(tree.placement_levels, tuple(Domain(values, pods[values]) for values in ordered))
-
-
-def _search(scene: Scene, shelf: Shelf, group: Group, ask: Ask, confined_to: range | None) -> Answer:
+def search(scene: Scene, shelf: Shelf, group: Group, ask: Ask, confined_to: range | None = None) -> Answer:
+    """Where the group goes, on the leaves ``confined_to`` if given; nothing is assumed."""
     counts = _counts(scene, shelf, group, ask, confined_to)
     counts.sync(scene.assumed_by_leaf(shelf.tree))
     found: list[Share] | placement.Shortage | None = None
@@ -127,6 +100,35 @@ def _search(scene: Scene, shelf: Shelf, group: Group, ask: Ask, confined_to: ran
     if group.leader is None:
         return Placed(workers)
     return Placed(workers, _placement(shelf.tree, ((share.domain, int(share.leader)) for share in found)))
+
+
+def merge(tree: Tree, *placements: Placement) -> Placement:
+    """All domains together, equal ones summed, in the order of the tree."""
+    pods: Counter[Values] = Counter()
+    for placed in placements:
+        for domain in placed.domains:
+            pods[domain.values] += domain.count
+    ordered = sorted(pods, key=lambda values: tree.leaf_by_values[values])
+    return Placement(tree.placement_levels, tuple(Domain(values, pods[values]) for values in ordered))
+
+
+def _recall_or_search(scene: Scene, shelf: Shelf, group: Group) -> Answer:
+    """An answer holds until its room changes."""
+    workers, leader = group.workers, group.leader
+    room = shelf.tree.base if scene.empty else shelf.tree.free
+    leader_requests = leader.requests if leader is not None else None
+    question = (workers.count, workers.requests, workers.topology, workers.pod_filter, leader_requests)
+    answer = room.recall(question)
+    if answer is None:
+        answer = _resolve_and_search(scene, shelf, group)
+        room.remember(question, answer)
+    assert isinstance(answer, Answer)
+    return answer
+
+
+def _resolve_and_search(scene: Scene, shelf: Shelf, group: Group) -> Answer:
+    ask = resolve(shelf.tree.levels, group.workers.topology, group.workers.count, scene.forest.gates)
+    return search(scene, shelf, group, ask) if isinstance(ask, Ask) else ask
 
 
 def _counts(scene: Scene, shelf: Shelf, group: Group, ask: Ask, confined_to: range | None) -> Counts:

@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from kyu.engine.topology_failures import DoesNotFit, DomainGone, Exclusions, FlavorUnknown
-from kyu.engine.topology_group import Answer, Group, Placed, Scene, find_placement, merge
+from kyu.engine.topology_group import Answer, Group, Placed, Scene, merge, search
 from kyu.engine.topology_request import Ask, Reach, resolve
 from kyu.engine.topology_tree import Tree
 from kyu.engine.topology_types import Placement, PodSetRequest
@@ -47,7 +47,7 @@ def repair(scene: Scene, request: PodSetRequest, placed: Placement, unhealthy_no
         return ask
     confinement = confine(tree, ask, remaining, lost)
     group = Group(replace(request, count=lost))
-    answer = find_placement(scene, shelf, group, confinement.ask, confined_to=confinement.leaves)
+    answer = search(scene, shelf, group, confinement.ask, confinement.leaves)
     if not isinstance(answer, Placed):
         return answer
     if not answer.workers.domains:

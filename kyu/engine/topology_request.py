@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
-from functools import lru_cache
 from itertools import pairwise
 
 from kyu.engine import topology_failures as failures
@@ -47,7 +46,6 @@ def lacks_levels(levels: tuple[str, ...], request: TopologyRequest) -> bool:
     return not wanted.issubset(levels)
 
 
-@lru_cache(maxsize=4096)
 def resolve(levels: tuple[str, ...], request: TopologyRequest, count: int, gates: Gates) -> Ask | failures.Failure:
     layers = _layers(levels, request)
     if isinstance(layers, failures.NoSliceSize):
