@@ -72,7 +72,7 @@ class Writes:
         obj, warnings = intake.from_body(resource, body, duplicates, options.validation)
         metadata.check_place(resource.kind, obj, target.namespace)
         written = self.create_object(resource, obj, options, request.user)
-        return await _answer(replace(written, warnings=warnings), form)
+        return await _answer(resource, replace(written, warnings=warnings), form)
 
     async def update(self, request: Request, target: Target) -> Response:
         resource = target.resource
@@ -85,7 +85,7 @@ class Writes:
             written = self.create_object(resource, obj, options, request.user)
         else:
             written = self.replace_object(target, obj, options, request.user)
-        return await _answer(replace(written, warnings=warnings), form)
+        return await _answer(resource, replace(written, warnings=warnings), form)
 
     async def patch(self, request: Request, target: Target) -> Response:
         resource = target.resource
@@ -100,7 +100,7 @@ class Writes:
         else:
             body = bodies.parse_json(request.body)
             written = self.patch_object(target, body, content_type, options, request.user)
-        return await _answer(written, form)
+        return await _answer(resource, written, form)
 
     # The same without HTTP.
 
@@ -236,11 +236,10 @@ class Writes:
         return Written(record, created=True, done=done)
 
     def _store_changed(self, resource: Resource, record: Record, obj: Json, options: WriteOptions) -> Written:
-        same_version = self._objects.draft(resource, obj, record.version)
         if options.dry_run:
-            return Written(same_version)
+            return Written(self._objects.draft(resource, obj, record.version))
         if resource.rules.is_finally_deleted(obj):
-            return Written(same_version, done=self._objects.remove(record))
+            return Written(self._objects.draft(resource, obj, record.version), done=self._objects.remove(record))
         stored, done = self._objects.put(resource, obj)
         return Written(stored, done=done)
 
@@ -249,7 +248,10 @@ class Writes:
         return missing and target.resource.rules.creates_on_update
 
 
-async def _answer(written: Written, form: forms.Form) -> Response:
+async def _answer(resource: Resource, written: Written, form: forms.Form) -> Response:
     if written.done is not None:
         await written.done
-    return Response(201 if written.created else 200, form.one(written.record) + b"\n", warnings=written.warnings)
+    warnings = written.warnings
+    if resource.warning:
+        warnings = (*warnings, f'299 - "{resource.warning}"')
+    return Response(201 if written.created else 200, form.one(written.record) + b"\n", warnings=warnings)

@@ -1,0 +1,146 @@
+"""Tables, forms, paths and discovery: what clients are shown, from values to values."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kyu.api.meta import Json
+from kyu.server import jsonpath, routes, table
+from kyu.server.registry import Registry
+from tests.servers import CONFIG_MAP, ask, config_map, serving
+
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+NOW = datetime(2026, 1, 10, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0s"), (119, "119s"), (120, "2m"), (185, "3m5s"), (3599, "59m"), (3 * 3600, "3h"), (4 * 3600 + 60, "4h1m"),
+        (47 * 3600, "47h"), (49 * 3600, "2d1h"), (30 * 86400, "30d"), (800 * 86400, "2y70d"), (9 * 365 * 86400, "9y"),
+        (-5, "<invalid>"),
+    ],
+)  # fmt: skip
+def test_durations_get_coarser_as_they_get_longer(seconds: int, text: str) -> None:
+    assert table.duration(seconds) == text
+
+
+OBJECT: Json = {
+    "spec": {"a.b": 1, "list": [{"type": "X", "status": "True"}, {"type": "Y", "status": "False"}], "deep": {"n": 0}},
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        (".spec.deep.n", [0]),
+        (".spec['a.b']", [1]),
+        (".spec.list[1].type", ["Y"]),
+        (".spec.list[-1].type", ["Y"]),
+        (".spec.list[*].type", ["X", "Y"]),
+        (".spec.list[?(@.type=='X')].status", ["True"]),
+        ('.spec.list[?(@.type!="X")].status', ["False"]),
+        ("{.spec.deep.n}", [0]),
+        (".spec.none.n", []),
+        (".spec.list[7]", []),
+    ],
+)
+def test_paths_into_objects(path: str, found: list[object]) -> None:
+    assert jsonpath.find(path, OBJECT) == found
+
+
+@pytest.mark.parametrize("path", ["spec", ".spec..x", ".list[?(@.a)]", ".a[1:2]"])
+def test_paths_that_are_not_served_are_refused(path: str) -> None:
+    with pytest.raises(jsonpath.BadPath):
+        jsonpath.parse(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "wanted"),
+    [
+        ("/api", routes.Path("", "")),
+        ("/api/v1/pods", routes.Path("", "v1", None, "pods")),
+        ("/api/v1/namespaces/n", routes.Path("", "v1", None, "namespaces", "n")),
+        ("/api/v1/namespaces/n/finalize", routes.Path("", "v1", None, "namespaces", "n", "finalize")),
+        ("/api/v1/namespaces/n/pods/p/log", routes.Path("", "v1", "n", "pods", "p", "log")),
+        ("/apis/batch/v1/namespaces/n/jobs", routes.Path("batch", "v1", "n", "jobs")),
+        ("/apis/batch/v1/namespaces/n/jobs/j/status/x", None),
+        ("/healthz", None),
+    ],
+)
+def test_the_words_of_a_path(path: str, wanted: routes.Path | None) -> None:
+    assert routes.parse_path(path) == wanted
+
+
+def pod(**status: object) -> Json:
+    meta = {"name": "p", "creationTimestamp": "2026-01-09T23:59:00Z"}
+    return {"metadata": meta, "spec": {"containers": [{}, {}]}, "status": {"phase": "Running", **status}}
+
+
+@pytest.mark.parametrize(
+    ("obj", "word"),
+    [
+        (pod(), "Running"),
+        (pod(reason="Evicted", phase="Failed"), "Evicted"),
+        (pod(containerStatuses=[{"state": {"waiting": {"reason": "CrashLoopBackOff"}}}]), "CrashLoopBackOff"),
+        (pod(containerStatuses=[{"state": {"terminated": {"exitCode": 3}}}]), "ExitCode:3"),
+        (pod(conditions=[{"type": "PodScheduled", "reason": "SchedulingGated"}]), "SchedulingGated"),
+    ],
+)
+async def test_one_word_for_a_pod(tmp_path: Path, obj: Json, word: str) -> None:
+    async with serving(tmp_path) as (api, _):
+        resource = api.registry.find("", "v1", "pods")
+        assert resource is not None
+        assert table.cells(resource, obj, NOW)[:5] == ["p", "0/2", word, "0", "60s"]
+
+
+async def test_a_watch_of_tables_has_columns_once(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, client):
+        for name in "ab":
+            await client.create(CONFIG_MAP, config_map(name))
+        path = "/api/v1/namespaces/default/configmaps?watch=1"
+        watch = await ask(api, "GET", path, accept=TABLE)
+        assert not isinstance(watch.body, bytes)
+        parts = watch.body.parts()
+        events = [msgspec.json.decode(line) for line in (await anext(parts)).splitlines()]
+        await parts.aclose()
+        assert [bool(event["object"]["columnDefinitions"]) for event in events] == [True, False]
+        assert [event["object"]["rows"][0]["cells"][:2] for event in events] == [["a", 1], ["b", 1]]
+
+
+async def test_a_form_that_nobody_knows_is_406(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, _):
+        answer = await ask(api, "GET", "/api/v1/configmaps", accept="text/html")
+        assert answer.status == 406
+
+
+async def test_discovery_in_both_forms_names_the_same(tmp_path: Path) -> None:
+    accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
+    async with serving(tmp_path) as (api, _):
+        whole = await ask(api, "GET", "/apis", accept=accept)
+        assert whole.content_type == "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+        assert isinstance(whole.body, bytes)
+        for group in msgspec.json.decode(whole.body)["items"]:
+            for version in group["versions"]:
+                path = f"/apis/{group['metadata']['name']}/{version['version']}"
+                answer = await ask(api, "GET", path)
+                assert isinstance(answer.body, bytes)
+                plain = {r["name"] for r in msgspec.json.decode(answer.body)["resources"]}
+                named = {r["resource"] for r in version["resources"]}
+                named |= {
+                    f"{r['resource']}/{s['subresource']}"
+                    for r in version["resources"]
+                    for s in r.get("subresources", ())
+                }
+                assert plain == named
+
+
+async def test_stable_versions_come_before_others(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, _):
+        registry: Registry = api.registry
+        assert registry.versions("kueue.x-k8s.io")[:2] == ["v1beta2", "v1beta1"]
+        assert registry.versions("kueue.x-k8s.io")[-1] == "v1alpha1"
