@@ -15,10 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kyu.api import crds, documents, kueue, names, rules, structure
+from kyu.api import convert, crds, documents, kueue, names, rules, structure
 from kyu.api.errors import FieldError
 from kyu.api.features import feature_gates
 from kyu.api.meta import Json
+from kyu.server import schema as server_schema
+from kyu.server import schema_node
 
 CASES = Path(__file__).parent / "cases" / "api" / "rules"
 
@@ -218,3 +220,34 @@ def test_every_default_obeys_its_own_schema(type_: type[kueue.Workload]) -> None
 def test_names(judge: Any, good: list[str], bad: list[str]) -> None:
     assert [text for text in good if judge(text)] == []
     assert [text for text in bad if not judge(text)] == []
+
+
+# The CEL rules of the definitions say the same as the functions, as far as CEL can.
+
+CURRENT_CASES = [case for case in cases() if case.values[0].object["apiVersion"] == convert.CURRENT]
+
+
+def refused_by_definition(case: Case) -> list[FieldError]:
+    """What a server without any webhook would say."""
+    type_ = next(type_ for type_ in kueue.KINDS if type_.KIND.kind == case.object["kind"])
+    published = schema_node.Schema(crds.schema_of_version(type_, convert.CURRENT))
+    old = rules.defaults(case.old) if case.old is not None else None
+    return server_schema.validate(published, rules.defaults(case.object), old)
+
+
+@pytest.mark.parametrize("case", CURRENT_CASES)
+def test_what_the_definitions_refuse_is_refused_by_the_rules(case: Case) -> None:
+    by_definition = [str(fault) for fault in refused_by_definition(case)]
+    assert rules.validate(case.object, case.old, feature_gates(case.gates)) or not by_definition, by_definition
+
+
+def test_every_rule_of_the_definitions_is_broken_by_some_case() -> None:
+    def published(node: Json) -> Iterator[str]:
+        yield from (rule["message"] for rule in node.get("x-kubernetes-validations", ()))
+        for inner in (*node.get("properties", {}).values(), node.get("items"), node.get("additionalProperties")):
+            if isinstance(inner, dict):
+                yield from published(inner)
+
+    messages = {text for type_ in kueue.KINDS for text in published(crds.schema_of_version(type_, convert.CURRENT))}
+    broken = {fault.detail for case in CURRENT_CASES for fault in refused_by_definition(case.values[0])}
+    assert messages - broken == set()
