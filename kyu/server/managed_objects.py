@@ -222,9 +222,11 @@ def compare_fields(
 
 
 def _compare(schema: Schema, old: Any, new: Any, path: tuple[str, ...], changes: Changes) -> None:
+    # A field that is null on one side is there, and empty: only what is in it comes or goes.
     if old is None and new and not is_whole(schema, new):
-        # A field that was there, and empty: only what is in it is new.
         old = type(new)()
+    elif new is None and old and not is_whole(schema, old):
+        new = type(old)()
     if isinstance(old, dict) and isinstance(new, dict) and not schema.is_atomic_map:
         compare_fields(schema, old, new, path, changes)
     elif isinstance(old, list) and isinstance(new, list) and not is_whole(schema, new):
