@@ -126,3 +126,13 @@ def test_after_a_crash_running_jobs_are_adopted_and_none_runs_twice(tmp_path: Pa
             job = kyu.client.get(JOB, Key("default", name))
             assert condition(job, "Failed")["reason"] == "BackoffLimitExceeded"
         kyu.wait("the quota is free again", lambda: kyu.used("local") == "0")
+
+
+def test_a_job_starts_after_those_that_it_names(kyu: LocalKyu, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    script = f"sleep 0.5; echo first >> {log}"
+    kyu.kyu("submit", "-q", "local", "--cpu", "50m", "--name", "before", "--", "sh", "-c", script)
+    after = ("--after", "before", "--name", "afterwards")
+    kyu.kyu("submit", "-q", "local", "--cpu", "50m", *after, "--", "sh", "-c", f"echo second >> {log}")
+    kyu.wait_for("afterwards", "Succeeded")
+    assert log.read_text() == "first\nsecond\n"

@@ -22,10 +22,8 @@ from kyu.cli import connection, output
 from kyu.cli.main import BadInput
 from kyu.kinds import metadata
 from kyu.kinds.job import JOB
+from kyu.plans import after
 
-# Jobs that must succeed first, by name. The job is held by Kueue's own admission gate until then.
-AFTER = "kyu.dev/after"
-AFTER_GATE = "kyu.dev/after"
 # Pods of the embedded control plane run commands of this machine; the image says so where one is required.
 HOST_IMAGE = "kyu.dev/host"
 DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?")
@@ -83,7 +81,7 @@ def make_job(args: argparse.Namespace, folder: str) -> Json:
     else:
         meta["generateName"] = name_from(args.command[0])
     if args.after:
-        meta["annotations"] = {AFTER: ",".join(args.after), metadata.ADMISSION_GATED_BY: AFTER_GATE}
+        meta["annotations"] = {after.AFTER: ",".join(args.after), metadata.ADMISSION_GATED_BY: after.GATE}
     container: Json = {
         "name": "main",
         "image": args.image,

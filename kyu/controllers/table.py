@@ -25,9 +25,10 @@ from kyu.api.kueue import (
 from kyu.api.meta import Json, Key, Kind
 from kyu.controllers.loop import Controller, Watch
 from kyu.kinds import metadata, pod_group, table, templates
+from kyu.kinds.job import JOB
 from kyu.kinds.kind import JobKind
 from kyu.kinds.pod import POD
-from kyu.plans import job, provisioning, queue_status, topology, workload
+from kyu.plans import after, job, provisioning, queue_status, topology, workload
 
 
 def itself(view: View, obj: Json) -> Iterable[Key]:
@@ -64,6 +65,7 @@ def controllers() -> tuple[Controller, ...]:
                 Watch(ProvisioningRequestConfig.KIND, every(AdmissionCheck.KIND)),
             ),
         ),
+        Controller("after", after.plan, (Watch(JOB, jobs_that_wait),)),
         Controller(
             "topology",
             topology.plan,
@@ -157,6 +159,16 @@ def group_of_pod(view: View, obj: Json) -> Iterable[Key]:
 def group_of_workload(view: View, obj: Json) -> Iterable[Key]:
     if metadata.annotations_of(obj).get(metadata.IS_GROUP_WORKLOAD) == "true":
         yield from itself(view, obj)
+
+
+def jobs_that_wait(view: View, obj: Json) -> Iterable[Key]:
+    """The job itself, and those that start after it."""
+    if after.gates(obj):
+        yield from itself(view, obj)
+    name = obj["metadata"]["name"]
+    for one in view.list_json(JOB, obj["metadata"]["namespace"]):
+        if name in after.names(one):
+            yield from itself(view, one)
 
 
 def workload_of_gated_pod(view: View, obj: Json) -> Iterable[Key]:

@@ -229,9 +229,13 @@ def follow_changes(this: Round) -> list[Action] | None:
     found = priority.of(this.view, this.unit, pod_sets)
     if isinstance(found, priority.Priority) and found.differs_from(workload):
         spec |= found.fields()
-    if not spec:
+    gates = metadata.annotations_of(this.unit.head).get(metadata.ADMISSION_GATED_BY)
+    change: Json = {"spec": spec} if spec else {}
+    if workload.metadata.annotations.get(metadata.ADMISSION_GATED_BY) != gates:
+        change["metadata"] = {"annotations": {metadata.ADMISSION_GATED_BY: gates}}
+    if not change:
         return None
-    patch = Patch(Ref(Workload.KIND, workload.key), {"spec": spec})
+    patch = Patch(Ref(Workload.KIND, workload.key), change)
     return [patch, this.unit.event("UpdatedWorkload", f"Updated Workload: {workload.key}")]
 
 
