@@ -201,7 +201,7 @@ class Commit:
             holding = target.holding
             if holding.evicted:
                 continue
-            holding.evicted = True
+            holding.evicted = holding.preempting = True
             target.queue.reorder(holding)
             self.decisions.append(
                 Preempt(
@@ -227,7 +227,7 @@ class Commit:
         return True
 
     def _evict(self, holding: Holding, decision: Evict) -> None:
-        holding.evicted = True
+        holding.evicted = holding.preempting = True
         self.state.queues[holding.cluster_queue].reorder(holding)
         self.decisions.append(decision)
 

@@ -22,7 +22,6 @@ from kyu.api.meta import Key
 from kyu.engine import reach
 from kyu.engine.decisions import Cycle, Wait
 from kyu.engine.queues import Peers, Place, Reach, place
-from kyu.engine.reasons import Deferred, Skipped
 from kyu.engine.state import State, queues_of
 from kyu.engine.tree import Queue, TreeNode
 from kyu.engine.turn import run_cycle
@@ -59,7 +58,7 @@ def arenas(state: State, roots: Iterable[TreeNode]) -> Iterator[list[TreeNode]]:
     """Trees to be looked at together: those whose workloads share nodes, or all if admission is one at a time."""
     together: list[TreeNode] = []
     for root in sorted(roots, key=lambda node: node.name):
-        shares = any(state.cluster.has_topology(f) for queue in queues_of(root) for f in queue.flavor_names())
+        shares = any(queue.placed for queue in queues_of(root))
         if shares or state.options.block_admission:
             together.append(root)
         else:
@@ -68,7 +67,7 @@ def arenas(state: State, roots: Iterable[TreeNode]) -> Iterator[list[TreeNode]]:
         yield together
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Turns:
     """One queue in a pass."""
 
@@ -183,11 +182,14 @@ class _Pass:
     def run(self) -> None:
         self._line_up()
         second = self._second_passes()
-        going = bool(second)
-        while going or (distance := self._next_distance()) is not None:
-            self._skip(0 if going else distance or 0)
-            going = False
-            if not self._take_turn(second):
+        while True:
+            distances = [turns.distance() for turns in self.turns]
+            nearest = 0 if second else min((d for d in distances if d is not None), default=None)
+            if nearest is None:
+                break
+            self._skip(nearest)
+            due = [t for t, d in zip(self.turns, distances, strict=True) if d == nearest or t.matters()]
+            if not self._take_turn(due, second):
                 break
             second = self._second_passes()
         for turns in self.turns:
@@ -217,33 +219,24 @@ class _Pass:
         fair_sharing = self.state.options.fair_sharing
         return lambda cell, priority: reach.reach(queue, cell, priority, fair_sharing=fair_sharing)
 
-    def _next_distance(self) -> int | None:
-        nearest: int | None = None
-        for turns in self.turns:
-            distance = turns.distance()
-            if distance == 0:
-                return 0
-            if distance is not None and (nearest is None or distance < nearest):
-                nearest = distance
-        return nearest
-
     def _skip(self, count: int) -> None:
         """Cycles in which nothing would have happened."""
+        if not count:
+            return
         self.state.cycles += count
         for turns in self.turns:
-            if count and not turns.keeps_head:
+            if not turns.keeps_head:
                 turns.queue.line.skip(count)
 
-    def _take_turn(self, second: list[Holding]) -> bool:
+    def _take_turn(self, chosen: list[_Turns], second: list[Holding]) -> bool:
         """One cycle, with everybody in it who matters; False when going on would repeat what was."""
-        chosen = [turns for turns in self.turns if turns.distance() == 0 or turns.matters()]
-        for turns in self.turns:
-            if turns not in chosen:
+        if len(chosen) < len(self.turns):
+            for turns in set(self.turns).difference(chosen):
                 turns.queue.line.skip(1)
         stickies = [turns.queue.line.sticky for turns in chosen]
         for turns in chosen:
             turns.begin()
-        cycle = run_cycle(self.state, [turns.queue for turns in chosen], self.now, second)
+        cycle = run_cycle(self.state, [t.queue for t in chosen], self.now, second, short_ways=True)
         for turns, sticky in zip(chosen, stickies, strict=True):
             turns.end(sticky)
         self.result.extend(cycle)
@@ -257,9 +250,8 @@ class _Pass:
             return True
         if any(isinstance(decision, Wait) and decision.parked for decision in cycle.decisions):
             self.seen.clear()
-        lost = {d.key for d in cycle.decisions if isinstance(d, Wait) and isinstance(d.reason, Skipped | Deferred)}
         for turns in chosen:
-            turns.settled = turns.repeats(lost)
+            turns.settled = turns.repeats(cycle.lost)
         signature = tuple(self._looks(turns) for turns in self.turns)
         if signature in self.seen:
             return False

@@ -85,6 +85,8 @@ class Cycle:
     cycles: int = 0
     blocked: bool = False
     """Nothing is admitted until the pods of admitted workloads are ready."""
+    lost: set[Key] = field(default_factory=set)
+    """Workloads that would have fitted if others of the last cycle had not been first."""
 
     def admitted(self) -> Iterator[Admit]:
         return (decision for decision in self.decisions if isinstance(decision, Admit))
@@ -103,3 +105,4 @@ class Cycle:
         self.changed |= other.changed
         self.cycles += other.cycles
         self.blocked = other.blocked
+        self.lost = other.lost

@@ -69,6 +69,8 @@ class State:
     not_ready: int = 0
     """Workloads that hold quota and whose pods are not all ready."""
     second_passes: dict[Key, Holding] = field(default_factory=dict)
+    plans: dict[Queue, dict[object, object]] = field(default_factory=dict)
+    """What is known about shapes in queues, by plan.py; forgotten when a queue or a flavor changes."""
     _assumed: dict[Key, Ask] = field(default_factory=dict)
     """What was admitted here and not seen in an object yet."""
     _limit_ranges: dict[Key, LimitRange] = field(default_factory=dict)
@@ -232,7 +234,7 @@ class State:
 
     def _note_status(self, holding: Holding, found: Workload) -> None:
         holding.admitted = workload.is_admitted(found)
-        holding.evicted = workload.is_evicted(found)
+        holding.evicted = holding.preempting or workload.is_evicted(found)
         holding.ready = workload.is_ready(found)
         holding.second_pass = workload.second_pass(found, self.options)
 
@@ -382,14 +384,24 @@ class State:
         )
 
     def forget(self, key: Key) -> None:
-        """The admission could not be written: return the quota and queue the workload again."""
+        """The decision could not be written: undo the admission, or the eviction, that was assumed."""
         ask = self._assumed.pop(key, None)
         holding = self.holdings.get(key)
-        if ask is None or holding is None:
+        if holding is None:
+            return
+        if ask is None:
+            self._forget_eviction(holding)
             return
         self.remove_holding(holding)
         self.waiting.drop_penalty(ask)
         self.waiting.add(ask)
+
+    def _forget_eviction(self, holding: Holding) -> None:
+        queue = self.queues.get(holding.cluster_queue)
+        if holding.preempting and queue is not None:
+            holding.preempting = holding.evicted = False
+            queue.reorder(holding)
+            self.waiting.awake.add(queue.root)
 
     # Queues
 
@@ -431,7 +443,8 @@ class State:
                 queue.active = active
                 self.hierarchy.mark(queue)
             flavors = queue.flavor_names()
-            queue.topology_only = bool(flavors) and all(self.cluster.has_topology(f) for f in flavors)
+            queue.placed = any(map(self.cluster.has_topology, flavors))
+            queue.topology_only = bool(flavors) and all(map(self.cluster.has_topology, flavors))
             self._wake_tree(queue)
 
     # Waking
@@ -456,6 +469,7 @@ class State:
                     queue.line.wake()
                     if grown is None:
                         queue.line.forget_watches()
+                        self.plans.pop(queue, None)
                     else:
                         queue.line.grown |= grown
                     if queue.line.held:
@@ -476,7 +490,7 @@ class State:
 
     def _wake_topologies(self) -> None:
         """Nodes have changed: wake every tree with a flavor that is placed."""
-        roots = {q.root for q in self.queues.values() if any(map(self.cluster.has_topology, q.flavor_names()))}
+        roots = {queue.root for queue in self.queues.values() if queue.placed}
         for root in roots:
             self._wake_tree(root)
 

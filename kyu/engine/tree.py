@@ -178,6 +178,7 @@ class Queue(TreeNode):
         "groups",
         "holdings",
         "line",
+        "placed",
         "policies",
         "spec",
         "strict",
@@ -197,6 +198,8 @@ class Queue(TreeNode):
         """Past usage of the LocalQueues comes before priority."""
         self.active = True
         """Whether heads are taken from it, and its workloads may be preempted."""
+        self.placed = False
+        """Some flavor has a topology, so that workloads of other trees may share its nodes."""
         self.topology_only = False
         """Every flavor has a topology, so that every pod set uses it."""
         self.generation = 0

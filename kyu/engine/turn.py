@@ -12,29 +12,44 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from kyu.engine import fairshare, nomination, watch
+from kyu.api.meta import Key
+from kyu.engine import fairshare, nomination, plan, watch
 from kyu.engine.commit import Commit, Outcome, Requeue
 from kyu.engine.decisions import Cycle
 from kyu.engine.fairshare import Contender
 from kyu.engine.nomination import Nomination
+from kyu.engine.plan import Plan, Sketch
 from kyu.engine.reasons import (
     BadRequest,
     ChecksFailed,
     ClaimsNotCounted,
+    Deferred,
     NamespaceMismatch,
     NamespaceMissing,
     Reason,
+    Skipped,
 )
 from kyu.engine.state import State
 from kyu.engine.tree import CohortNode, Queue
 from kyu.engine.workload import Ask, Holding
 
 
-def run_cycle(state: State, queues: Iterable[Queue], now: float, second_passes: Iterable[Holding] = ()) -> Cycle:
-    """One cycle over the heads of these queues, and over workloads that have quota and need to be placed."""
+def run_cycle(
+    state: State,
+    queues: Iterable[Queue],
+    now: float,
+    second_passes: Iterable[Holding] = (),
+    *,
+    short_ways: bool = False,
+) -> Cycle:
+    """
+    One cycle over the heads of these queues, and over workloads that have quota and need to be placed.
+
+    With ``short_ways`` what is known about the peers of a head is used to nominate it without a search.
+    """
     state.cycles += 1
     with state.forest.scope():
-        work = _Work(state)
+        work = _Work(state, short_ways and not state.options.fair_sharing)
         for holding in second_passes:
             work.nominate_again(holding)
         for queue in queues:
@@ -44,7 +59,7 @@ def run_cycle(state: State, queues: Iterable[Queue], now: float, second_passes: 
         for entry in work.in_order():
             if work.commit.blocked:
                 break
-            work.settle(entry, work.commit.process(entry))
+            work.process(entry)
         work.commit.close()
     return work.finish(now)
 
@@ -54,8 +69,12 @@ class _Work:
     """One cycle in the making."""
 
     state: State
+    short_ways: bool
     commit: Commit = field(init=False)
     entries: list[Nomination] = field(default_factory=list)
+    sketches: list[Sketch] = field(default_factory=list)
+    lost: set[Key] = field(default_factory=set)
+    """Who would have fitted if others had not been first."""
     parked: list[tuple[Nomination, bool]] = field(default_factory=list)
     """Who was parked with its peers, and whether all of its flavors were looked at."""
     changed: set[str] = field(default_factory=set)
@@ -68,10 +87,21 @@ class _Work:
     def nominate(self, queue: Queue, ask: Ask) -> None:
         problem = why_not_nominated(self.state, queue, ask)
         if problem is None:
-            self.entries.append(nomination.nominate(self.state, queue, ask))
+            sketch = self._sketch(queue, ask) if self.short_ways else None
+            if sketch is not None:
+                self.sketches.append(sketch)
+            else:
+                self.entries.append(nomination.nominate(self.state, queue, ask))
             return
         requeue = Requeue.ALONE_ALWAYS if isinstance(problem, NamespaceMismatch) else Requeue.ALONE
         self._requeue(queue, ask, Outcome(problem, requeue), pending_flavors=False)
+
+    def _sketch(self, queue: Queue, ask: Ask) -> Sketch | None:
+        plans = self.state.plans.setdefault(queue, {})
+        if ask.shape not in plans:
+            plans[ask.shape] = plan.find_plan(self.state, queue, ask)
+        known = plans[ask.shape]
+        return plan.sketch(queue, ask, known) if isinstance(known, Plan) else None
 
     def nominate_again(self, holding: Holding) -> None:
         queue = self.state.queues.get(holding.cluster_queue)
@@ -80,17 +110,18 @@ class _Work:
 
     # Order
 
-    def in_order(self) -> Iterator[Nomination]:
+    def in_order(self) -> Iterator[Nomination | Sketch]:
         if self.state.options.fair_sharing:
             return self._fair_order()
-        return iter(sorted(self.entries, key=self._classical_rank))
+        entries: list[Nomination | Sketch] = [*self.entries, *self.sketches]
+        return iter(sorted(entries, key=self._classical_rank))
 
-    def _classical_rank(self, entry: Nomination) -> tuple[object, ...]:
+    def _classical_rank(self, entry: Nomination | Sketch) -> tuple[object, ...]:
         options, ask = self.state.options, entry.ask
         return (
-            entry.moving is None,
+            isinstance(entry, Sketch) or entry.moving is None,
             options.prioritize_preemptor_workloads and entry.queue.line.preemptor is not ask,
-            entry.assignment.level,
+            entry.level if isinstance(entry, Sketch) else entry.assignment.level,
             -ask.priority if options.priority_sorting_within_cohort else 0,
             ask.time,
             entry.queue.name,
@@ -113,7 +144,16 @@ class _Work:
             }
             yield remaining.pop(fairshare.winner(root, contenders, self.state.options).queue)
 
-    # After the decision
+    # Decision
+
+    def process(self, entry: Nomination | Sketch) -> None:
+        if isinstance(entry, Sketch):
+            if not self.commit.victims and not entry.fits():
+                # It stays at the head of its line, as if nothing had been.
+                self.lost.add(entry.ask.key)
+                return
+            entry = entry.nomination()
+        self.settle(entry, self.commit.process(entry))
 
     def settle(self, entry: Nomination, outcome: Outcome | None) -> None:
         if outcome is None:
@@ -127,6 +167,8 @@ class _Work:
         ask.memory = None
         if outcome.keeps_memory and self.state.options.flavor_fungibility:
             ask.memory = entry.assignment.memory(self.state.cycles, entry.queue, ask)
+        if isinstance(outcome.reason, Skipped | Deferred):
+            self.lost.add(ask.key)
         pending_flavors = ask.memory is not None and ask.memory.pending
         parked = self._requeue(entry.queue, ask, outcome, pending_flavors=pending_flavors)
         if parked and outcome.requeue is Requeue.WITH_PEERS:
@@ -165,7 +207,7 @@ class _Work:
         for entry, from_the_start in self.parked:
             identity = state.waiting.identity(entry.queue, entry.ask)
             entry.queue.line.watch(identity, watch.find_watches(state, entry, from_the_start=from_the_start))
-        return Cycle(self.commit.decisions, self.changed, 1, self.commit.blocked)
+        return Cycle(self.commit.decisions, self.changed, 1, self.commit.blocked, self.lost)
 
 
 def why_not_nominated(state: State, queue: Queue, ask: Ask) -> Reason | None:

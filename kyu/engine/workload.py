@@ -158,6 +158,7 @@ class Holding:
         "key",
         "local_queue",
         "order",
+        "preempting",
         "present",
         "priority",
         "ready",
@@ -185,6 +186,8 @@ class Holding:
         self.reserved_at = reserved_at
         self.admitted = False
         self.evicted = False
+        self.preempting = False
+        """Its eviction was decided here; objects from before that do not undo it."""
         self.ready = False
         self.charges: tuple[tuple[Cell, int], ...] = ()
         self.topology: tuple[DomainUsage, ...] = ()
