@@ -189,6 +189,18 @@ def job(on: Plane) -> Json | None:
     return on.cache.find_json(JOB, Key("default", "j"))
 
 
+async def test_a_job_from_before_a_restart_is_known_by_its_kind(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (_, client):
+        template = {"spec": {"restartPolicy": "Never", "containers": pod("x")["spec"]["containers"]}}
+        await client.create(JOB, {"metadata": {"name": "j", "namespace": "default"}, "spec": {"template": template}})
+        cache = Cache()
+        reflector = asyncio.create_task(Reflector(client, cache, JOB).run())
+        await cache.synced()
+        reflector.cancel()
+        (listed,) = cache.list_json(JOB)
+        assert (listed["apiVersion"], listed["kind"]) == ("batch/v1", "Job")
+
+
 async def test_nodes_are_registered_once_and_kept_alive(tmp_path: Path) -> None:
     text = """
 apiVersion: v1

@@ -113,6 +113,9 @@ class Cache:
         """The object has this state, by a watch or as the answer of a write."""
         shelf = self._shelf(kind)
         _strip(obj)
+        # In a list, objects of Kubernetes' own kinds come without them.
+        obj.setdefault("apiVersion", kind.api_version)
+        obj.setdefault("kind", kind.kind)
         key = _key(obj)
         entry = _Entry(obj)
         known = shelf.find(key)
