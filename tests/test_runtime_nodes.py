@@ -39,9 +39,9 @@ def test_the_node_says_what_it_has_and_what_it_cannot_do() -> None:
     assert found["Ready"][0] == "True"
     assert found["kyu.dev/LimitsEnforced"] == (
         "False",
-        "this node has no cpu and memory limits: no cgroup v2 file system is mounted",
+        "no cpu and memory limits: no cgroup v2 file system is mounted",
     )
-    assert found["kyu.dev/VolumesMounted"] == ("True", "this node has volumes at their mount paths")
+    assert found["kyu.dev/VolumesMounted"] == ("True", "volumes at their mount paths")
     assert found["kyu.dev/TenantsIsolated"][0] == "False"
 
 

@@ -155,14 +155,14 @@ def conditions(abilities: Abilities, now: datetime) -> list[Json]:
         condition("Ready", "True", "KubeletReady", "kyu runs pods as processes", now),
         ability("kyu.dev/LimitsEnforced", "cpu and memory limits", abilities.limits_refused, now),
         ability("kyu.dev/VolumesMounted", "volumes at their mount paths", abilities.mounts_refused, now),
-        ability("kyu.dev/TenantsIsolated", "a user for each namespace", no_isolation, now),
+        ability("kyu.dev/TenantsIsolated", "separate users for namespaces", no_isolation, now),
     ]
 
 
 def ability(type_: str, what: str, refused: str, now: datetime) -> Json:
     if refused:
-        return condition(type_, "False", "NotPermitted", f"this node has no {what}: {refused}", now)
-    return condition(type_, "True", "Permitted", f"this node has {what}", now)
+        return condition(type_, "False", "NotPermitted", f"no {what}: {refused}", now)
+    return condition(type_, "True", "Permitted", what, now)
 
 
 def condition(type_: str, status: str, reason: str, message: str, now: datetime) -> Json:
