@@ -184,6 +184,24 @@ def test_nodes_do_not_change_inside_a_what_if() -> None:
             trees.delete_node("node-0")
 
 
+def test_the_invariant_notices_a_what_if_that_was_left_open_and_a_lost_pod() -> None:
+    trees = forest("b1/r1/x1 cpu=4")
+    trees.add([usage("x1", 1)])
+    trees.occupy("node-0", (("cpu", 1),))
+    tree = trees.find_tree("f")
+    assert tree is not None
+    trees.check()
+    mark = trees.mark()
+    trees.charge([usage("x1", 1)])
+    with pytest.raises(AssertionError, match="left open"):
+        trees.check()
+    trees.undo(mark)
+    trees.check()
+    tree.free.take(0, (("cpu", 1),), 1)
+    with pytest.raises(AssertionError, match="what is free"):
+        trees.check()
+
+
 # The check at commit
 
 

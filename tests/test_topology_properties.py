@@ -70,7 +70,7 @@ def rooms(trees: Forest) -> dict[str, dict[str, list[int]]]:
     for flavor in FLAVORS:
         tree = trees.find_tree(flavor.name)
         assert tree is not None
-        shown[flavor.name] = {resource: list(column) for resource, column in tree.free.columns.items() if any(column)}
+        shown[flavor.name] = {resource: list(column) for resource, column in tree.free.amounts().items()}
     return shown
 
 
@@ -130,6 +130,7 @@ def test_add_and_remove_charge_and_release_and_undo_are_inverses(
             for line in topology.usages(request, outcome.placements[request.name])
         ]
     trees.add(lines)
+    trees.check()
     held = rooms(trees)
     with trees.scope():
         trees.release(lines)
@@ -141,6 +142,7 @@ def test_add_and_remove_charge_and_release_and_undo_are_inverses(
         trees.release(lines)
         assert rooms(trees) == held
     trees.remove(reversed(lines))
+    trees.check()
     assert rooms(trees) == before
 
 

@@ -38,7 +38,7 @@ domains are those of ``kyu.api``)::
 * ``net_usages`` is what a workload that already holds a placement adds, for ``fits`` and ``charge``.
 * ``replace`` is the second pass for an unhealthy node; ``place(..., previous=...)`` is the one of an elastic job.
 
-Called by: engine/flavors.py, engine/preemption.py, engine/cycle.py, engine/explain.py.
+Called by: engine/placing.py, engine/nomination.py.
 Kueue: pkg/cache/scheduler/tas_flavor_snapshot.go, clusterqueue_snapshot.go, KEP-2724.
 """
 

@@ -1,7 +1,7 @@
 """
 Why a pod set has no place: values with the numbers, and the one function that makes words of them.
 
-Called by: engine/reasons.py and engine/explain.py (words); built by engine/topology_placement.py.
+Called by: engine/reasons.py (the words); built by engine/topology_placement.py and its neighbours.
 Kueue: pkg/cache/scheduler/tas_flavor_snapshot.go, notFitMessage and its neighbours.
 """
 

@@ -4,7 +4,7 @@ Which nodes a pod may go to, and which it likes best.
 The rules of kube-scheduler for taints, node selectors and node affinity, in the order in which a miss is reported.
 They apply only where a leaf is one host: a rack has no taints.
 
-Called by: engine/topology_counts.py, once per (filter, tree).
+Called by: engine/topology_counts.py, once per (filter, tree); plans/binding.py, for pods that we bind ourselves.
 Kueue: pkg/cache/scheduler/tas_flavor_snapshot.go, the exclusion of leaves; Kubernetes: component-helpers nodeaffinity.
 """
 

@@ -6,8 +6,8 @@ is the hostname see each other's lasting usage, because two of them may select t
 ``release`` are what-ifs of one scheduling cycle: they touch the flavor that they name and no other, and go away with
 the scope they were made in. That is exactly a table merged when the cycle starts, without copying one.
 
-Called by: engine/state.py (nodes, flavors, lasting usage), engine/cycle.py and engine/preemption.py (what-ifs),
-engine/topology.py (placing). Kueue: pkg/cache/scheduler/tas_cache.go, tas_flavor.go, tas_nodes_cache.go.
+Called by: engine/cluster.py (nodes, flavors, pods), engine/state.py (lasting usage), engine/turn.py and
+engine/commit.py (what-ifs). Kueue: pkg/cache/scheduler/tas_cache.go, tas_flavor.go, tas_nodes_cache.go.
 """
 
 from __future__ import annotations
@@ -172,6 +172,14 @@ class Forest:
         zero of something passes.
         """
         return all(self._has_room(usage) for usage in usages)
+
+    def check(self) -> None:
+        """The invariant: between what-ifs, every room is what the nodes, the pods and the lasting usage say."""
+        assert not self._journal, "a what-if was left open"
+        for name, tree in self._tree_by_flavor.items():
+            fresh = self._plant(tree.flavor)
+            assert tree.base.amounts() == fresh.base.amounts(), f"flavor {name}: what the nodes have"
+            assert tree.free.amounts() == fresh.free.amounts(), f"flavor {name}: what is free"
 
     def _has_room(self, usage: DomainUsage) -> bool:
         tree = self.find_tree(usage.flavor)

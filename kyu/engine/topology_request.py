@@ -1,7 +1,7 @@
 """
 What a topology request means on the levels of one flavor.
 
-Called by: engine/topology.py; ``lacks_levels`` by engine/flavors.py, before a flavor is considered at all.
+Called by: engine/topology_group.py; ``lacks_levels`` by engine/eligibility.py, before a flavor is considered at all.
 Kueue: tas_flavor_snapshot.go, findTopologyAssignment (its first part), flavorassigner/tas_flavorassigner.go.
 """
 

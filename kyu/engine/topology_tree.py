@@ -57,6 +57,10 @@ class Room:
             self._column(resource)[leaf] -= amount
         self._changed(leaf)
 
+    def amounts(self) -> dict[str, list[int]]:
+        """By resource and leaf, without resources of which there is nothing at all."""
+        return {resource: column for resource, column in self.columns.items() if any(column)}
+
     def _column(self, resource: str) -> list[int]:
         column = self.columns.get(resource)
         if column is None:

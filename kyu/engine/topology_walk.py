@@ -6,7 +6,7 @@ without a leader still to be placed. The list is either explicit, or the sorted 
 makes the usual walk cost what it takes and a logarithm, however many domains there are.
 
 Called by: engine/topology_placement.py, engine/topology_balanced.py.
-Kueue: tas_flavor_snapshot.go, updateCountsToMinimumGeneric, findBestFitDomainBy.
+Kueue: tas_flavor_snapshot.go, updateCountsToMinimum, findBestFitDomain.
 """
 
 from __future__ import annotations

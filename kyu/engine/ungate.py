@@ -17,8 +17,6 @@ from dataclasses import dataclass
 
 from kyu.engine.topology_types import Placement, Values
 
-TOPOLOGY_GATE = "kueue.x-k8s.io/topology"
-
 
 @dataclass(frozen=True, slots=True)
 class PlacedPod:
