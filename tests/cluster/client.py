@@ -139,6 +139,17 @@ class Client:
                 return
         raise Timeout(f"{kind} {', '.join(sorted(remaining))} not as wanted after {seconds} s")
 
+    def until_event(
+        self, wanted: Callable[[Manifest], bool], path: str, query: Mapping[str, str], seconds: float = 30.0
+    ) -> Manifest:
+        """The object of the first event that is as wanted; the state of now counts as events."""
+        latest: Manifest | None = None
+        for event in self.watch(path, query, seconds):
+            latest = event["object"]
+            if wanted(event):
+                return latest
+        raise Timeout(f"nothing as wanted at {path} after {seconds} s; the last was {json.dumps(latest, indent=1)}")
+
     def watch(self, path: str, query: Mapping[str, str], seconds: float) -> Iterator[Manifest]:
         """Events, beginning with one per object that is there; ends when the time is over or the server closes."""
         deadline = time.monotonic() + seconds

@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
-from tests.cluster import kueue, parts, yunikorn
+from tests.cluster import kueue, kyu, parts, yunikorn
 from tests.cluster.controlplane import EVERYTHING, ControlPlane
 
 
@@ -24,12 +24,26 @@ def plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="module")
 def kueue_plane() -> Iterator[ControlPlane]:
-    """Kubernetes with two nodes of 8 CPUs, and upstream Kueue as released: webhooks, roles, visibility."""
+    """
+    Kubernetes with two nodes of 64 CPUs, and upstream Kueue as released: webhooks, roles, visibility.
+
+    One gate is opened: by it the reasons of pending workloads are as fine as Kyu's.
+    """
     require(*EVERYTHING, "kueue")
     with ControlPlane.start(*EVERYTHING) as running:
-        running.add_nodes(["node-1", "node-2"], {"cpu": "8", "memory": "32Gi"}, {"pool": "main"})
-        kueue.start(running)
+        running.add_nodes(["node-1", "node-2"], {"cpu": "64", "memory": "256Gi"}, {"pool": "main"})
+        kueue.start(running, {"featureGates": {"UnadmittedWorkloadsObservability": True}})
         yield running
+
+
+@pytest.fixture(scope="module")
+def kyu_plane() -> Iterator[ControlPlane]:
+    """The same with Kyu's controllers, from its own manifests, in place of Kueue."""
+    require(*EVERYTHING)
+    with ControlPlane.start(*EVERYTHING) as running:
+        running.add_nodes(["node-1", "node-2"], {"cpu": "64", "memory": "256Gi"}, {"pool": "main"})
+        with kyu.running(running):
+            yield running
 
 
 @pytest.fixture(scope="module")

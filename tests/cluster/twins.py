@@ -119,4 +119,4 @@ def blanked(value: Manifest, left_out: Collection[str]) -> Manifest:
 
 
 def render(value: Manifest) -> list[str]:
-    return yaml.safe_dump(value, sort_keys=True).splitlines()
+    return yaml.safe_dump(value, sort_keys=True, width=1000).splitlines()

@@ -1,0 +1,234 @@
+"""
+Short stories about queues that are told twice: once with upstream Kueue in charge, once with Kyu.
+
+A story acts as users do and waits for what must come of it; ``decided`` is what a program can read afterwards: who was
+admitted where, who was evicted and why, what the queues count. Both tellings must end the same. Each story has its own
+namespace and queues, so that they share a control plane.
+
+Called by: test_same_decisions.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.cluster.client import Client, Manifest, condition, has
+from tests.cluster.nodes import RUN_FOR
+
+KUEUE = "kueue.x-k8s.io/v1beta2"
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
+
+Story = Callable[[Client], None]
+
+
+def borrowed_quota_makes_the_owner_wait(admin: Client) -> None:
+    namespace = "wait"
+    set_up(admin, namespace, queue(namespace, "a"), queue(namespace, "b"))
+    admin.create(job(namespace, "borrower", "a", cpu="8", run_for="3s"))
+    wait_for_workload(admin, namespace, "borrower", "Admitted")
+    admin.create(job(namespace, "owner", "b", cpu="4", run_for="0s"))
+    wait_for_workload(admin, namespace, "owner", "QuotaReserved", "False")
+    for name in ("borrower", "owner"):
+        wait_for_workload(admin, namespace, name, "Finished")
+
+
+def an_owner_takes_back_what_was_borrowed(admin: Client) -> None:
+    """The newest borrower is evicted; it stays pending while the owner runs."""
+    namespace = "reclaim"
+    set_up(admin, namespace, queue(namespace, "a"), queue(namespace, "b", {"reclaimWithinCohort": "Any"}))
+    for name in ("first", "second"):
+        admin.create(job(namespace, name, "a", cpu="4"))
+        wait_for_workload(admin, namespace, name, "PodsReady")
+    admin.create(job(namespace, "owner", "b", cpu="4"))
+    wait_for_workload(admin, namespace, "second", "Evicted")
+    wait_for_workload(admin, namespace, "owner", "PodsReady")
+    wait_for_workload(admin, namespace, "second", "QuotaReserved", "False", message="more needed")
+
+
+def a_more_important_job_goes_first(admin: Client) -> None:
+    namespace = "priority"
+    important: Manifest = {
+        "apiVersion": KUEUE,
+        "kind": "WorkloadPriorityClass",
+        "metadata": {"name": "important"},
+        "value": 1000,
+    }
+    set_up(admin, namespace, queue(namespace, "a", {"withinClusterQueue": "LowerPriority"}, cohort=""), [important])
+    admin.create(job(namespace, "usual", "a", cpu="4"))
+    wait_for_workload(admin, namespace, "usual", "PodsReady")
+    admin.create(job(namespace, "urgent", "a", cpu="4", priority="important"))
+    wait_for_workload(admin, namespace, "urgent", "PodsReady")
+    wait_for_workload(admin, namespace, "usual", "QuotaReserved", "False", message="more needed")
+
+
+def a_queue_is_drained_and_opened_again(admin: Client) -> None:
+    namespace = "drain"
+    set_up(admin, namespace, queue(namespace, "a", cohort=""))
+    admin.create(job(namespace, "work", "a", cpu="4"))
+    wait_for_workload(admin, namespace, "work", "PodsReady")
+    name = f"{namespace}-a"
+    admin.patch(KUEUE, "ClusterQueue", name, {"spec": {"stopPolicy": "HoldAndDrain"}})
+    admin.until(lambda found: found["spec"]["suspend"], "batch/v1", "Job", "work", namespace)
+    admin.until(has("Active", "False"), KUEUE, "ClusterQueue", name)
+    admin.patch(KUEUE, "ClusterQueue", name, {"spec": {"stopPolicy": "None"}})
+    admin.until(has("Active"), KUEUE, "ClusterQueue", name)
+    admin.until(lambda found: not found["spec"]["suspend"], "batch/v1", "Job", "work", namespace)
+    wait_for_workload(admin, namespace, "work", "PodsReady")
+
+
+def what_is_in_no_queue_is_left_alone(admin: Client) -> None:
+    namespace = "alone"
+    set_up(admin, namespace, queue(namespace, "a", cohort=""))
+    admin.create(job(namespace, "free", None, cpu="1", run_for="0s"))
+    admin.create(job(namespace, "lost", "no-such-queue", cpu="1"))
+    admin.create(job(namespace, "too-big", "a", cpu="5"))
+    admin.until(has("Complete"), "batch/v1", "Job", "free", namespace)
+    wait_for_workload(admin, namespace, "lost", "QuotaReserved", "False")
+    wait_for_workload(admin, namespace, "too-big", "QuotaReserved", "False")
+
+
+STORIES: dict[str, Story] = {
+    "wait": borrowed_quota_makes_the_owner_wait,
+    "reclaim": an_owner_takes_back_what_was_borrowed,
+    "priority": a_more_important_job_goes_first,
+    "drain": a_queue_is_drained_and_opened_again,
+    "alone": what_is_in_no_queue_is_left_alone,
+}
+
+
+def settle(admin: Client, namespace: str) -> None:
+    """Wait until the queues count what their Workloads say; both programs write it a little later."""
+    workloads = [entry for entry in admin.list(KUEUE, "Workload", namespace) if not has("Finished")(entry)]
+    for local_queue in admin.list(KUEUE, "LocalQueue", namespace):
+        own = [entry for entry in workloads if entry["spec"]["queueName"] == local_queue["metadata"]["name"]]
+        reserving = sum(has("QuotaReserved")(entry) for entry in own)
+        wait_for_numbers(admin, local_queue["spec"]["clusterQueue"], reserving, len(own) - reserving)
+
+
+def wait_for_numbers(admin: Client, cluster_queue: str, reserving: int, pending: int) -> None:
+    def wanted(found: Manifest) -> bool:
+        status = found["status"]
+        return (status["reservingWorkloads"], status["pendingWorkloads"]) == (reserving, pending)
+
+    admin.until(wanted, KUEUE, "ClusterQueue", cluster_queue)
+
+
+def decided(admin: Client, namespace: str) -> Manifest:
+    """The Jobs, their Workloads with all conditions, and the numbers of the queues."""
+    jobs = {entry["metadata"]["name"]: entry for entry in admin.list("batch/v1", "Job", namespace)}
+    workloads = {owner(entry): entry for entry in admin.list(KUEUE, "Workload", namespace)}
+    queues = [
+        entry for entry in admin.list(KUEUE, "ClusterQueue") if entry["spec"]["namespaceSelector"] == of(namespace)
+    ]
+    return {
+        "jobs": {name: {"suspend": entry["spec"].get("suspend")} for name, entry in jobs.items()},
+        "workloads": {name: {"conditions": conditions(entry), **outcome(entry)} for name, entry in workloads.items()},
+        "queues": {entry["metadata"]["name"]: {**entry["status"], "conditions": conditions(entry)} for entry in queues},
+    }
+
+
+def outcome(workload: Manifest) -> Manifest:
+    return {
+        "admission": workload["status"].get("admission"),
+        "priority": workload["spec"].get("priority"),
+        "active": workload["spec"].get("active"),
+        "queue": workload["spec"]["queueName"],
+    }
+
+
+def conditions(manifest: Manifest) -> dict[str, list[str]]:
+    """
+    Status and reason by type.
+
+    Whether pods are ready is no decision of a queue, and a Workload that never had quota need not say that it is not
+    admitted.
+    """
+    entries: list[Manifest] = manifest["status"].get("conditions", [])
+    found = {entry["type"]: [entry["status"], entry["reason"]] for entry in entries if entry["type"] != "PodsReady"}
+    if found.get("Admitted") == ["False", "NoReservation"] and "Evicted" not in found:
+        del found["Admitted"]
+    return found
+
+
+def owner(workload: Manifest) -> str:
+    name: str = workload["metadata"]["ownerReferences"][0]["name"]
+    return name
+
+
+def wait_for_workload(
+    admin: Client, namespace: str, job_name: str, kind: str, status: str = "True", message: str = ""
+) -> None:
+    """Until the Workload of a Job has this condition, with these words in its message."""
+
+    def wanted(found: Manifest) -> bool:
+        return has(kind, status)(found) and message in condition(found, kind).get("message", "")
+
+    uid = admin.get("batch/v1", "Job", job_name, namespace)["metadata"]["uid"]
+    path = admin.path(KUEUE, "Workload", None, namespace)
+    query = {"labelSelector": f"kueue.x-k8s.io/job-uid={uid}"}
+    admin.until_event(lambda event: wanted(event["object"]), path, query)
+
+
+def set_up(admin: Client, namespace: str, *manifests: list[Manifest]) -> None:
+    """A namespace with queues that admit from it only."""
+    flavor: Manifest = {
+        "apiVersion": KUEUE,
+        "kind": "ResourceFlavor",
+        "metadata": {"name": "main"},
+        "spec": {"nodeLabels": {"pool": "main"}},
+    }
+    admin.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}, flavor])
+    for group in manifests:
+        admin.apply(group)
+        for manifest in group:
+            if manifest["kind"] == "LocalQueue":
+                admin.until(has("Active"), KUEUE, "LocalQueue", manifest["metadata"]["name"], namespace)
+
+
+def of(namespace: str) -> Manifest:
+    return {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+
+
+def queue(namespace: str, name: str, preemption: Manifest | None = None, cohort: str | None = None) -> list[Manifest]:
+    """A ClusterQueue with 4 CPUs, in the cohort of the namespace unless another is given, and a LocalQueue for it."""
+    quota = {"name": "main", "resources": [{"name": "cpu", "nominalQuota": "4"}]}
+    cohort_name = namespace if cohort is None else cohort
+    cluster_queue: Manifest = {
+        "apiVersion": KUEUE,
+        "kind": "ClusterQueue",
+        "metadata": {"name": f"{namespace}-{name}"},
+        "spec": {
+            **({"cohortName": cohort_name} if cohort_name else {}),
+            **({"preemption": preemption} if preemption else {}),
+            "namespaceSelector": of(namespace),
+            "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [quota]}],
+        },
+    }
+    local_queue: Manifest = {
+        "apiVersion": KUEUE,
+        "kind": "LocalQueue",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"clusterQueue": f"{namespace}-{name}"},
+    }
+    return [cluster_queue, local_queue]
+
+
+def job(
+    namespace: str, name: str, queue_name: str | None, *, cpu: str, run_for: str = "", priority: str = ""
+) -> Manifest:
+    """A Job with one pod; it runs until it is deleted unless a time is given."""
+    labels = {
+        **({QUEUE_LABEL: queue_name} if queue_name else {}),
+        **({PRIORITY_LABEL: priority} if priority else {}),
+    }
+    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": cpu}}}
+    annotations = {RUN_FOR: run_for} if run_for else {}
+    template = {"metadata": {"annotations": annotations}, "spec": {"restartPolicy": "Never", "containers": [container]}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        # A webhook would suspend it; not every telling has one.
+        "spec": {"suspend": bool(queue_name), "backoffLimit": 0, "template": template},
+    }
