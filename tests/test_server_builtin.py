@@ -403,6 +403,17 @@ def test_a_namespace_has_its_name_as_a_label() -> None:
     assert (stored["spec"], stored["status"]) == ({"finalizers": ["kubernetes"]}, {"phase": "Active"})
 
 
+def test_an_event_has_two_faces() -> None:
+    newer = row("events.k8s.io", "Event")
+    assert newer.convert is not None
+    core = {"metadata": {"name": "e"}, "involvedObject": {"kind": "Pod"}, "message": "m", "count": 2, "type": "Normal"}
+    shown = newer.convert(core, newer.stored_version, "v1")
+    assert shown == {
+        "metadata": {"name": "e"}, "regarding": {"kind": "Pod"}, "note": "m", "deprecatedCount": 2, "type": "Normal",
+    }  # fmt: skip
+    assert newer.convert(shown, "v1", newer.stored_version) == core
+
+
 def test_a_new_node_is_tainted_and_can_allocate_what_it_has() -> None:
     stored = created("", "Node", {"metadata": {"name": "n"}, "status": {"capacity": {"cpu": "4"}}})
     assert stored["spec"]["taints"] == [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]

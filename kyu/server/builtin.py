@@ -17,7 +17,16 @@ from typing import Final, Literal, TypeAlias
 
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json, Kind
-from kyu.server import builtin_apps, builtin_core, builtin_jobs, builtin_pod_rules, builtin_pods, crd, managed
+from kyu.server import (
+    builtin_apps,
+    builtin_core,
+    builtin_events,
+    builtin_jobs,
+    builtin_pod_rules,
+    builtin_pods,
+    crd,
+    managed,
+)
 from kyu.server.builtin_data import load
 from kyu.server.builtin_metadata import validate_plain_finalizers
 from kyu.server.builtin_names import (
@@ -33,6 +42,8 @@ from kyu.server.selectors import PLAIN_REFUSAL, FieldLabels, Getter, at
 Change: TypeAlias = Callable[[Json], None]
 ChangeFromOld: TypeAlias = Callable[[Json, Json], None]
 Check: TypeAlias = Callable[[Json], list[FieldError]]
+# (object, from version, to version) -> object
+Convert: TypeAlias = Callable[[Json, str, str], Json]
 CheckUpdate: TypeAlias = Callable[[Json, Json], list[FieldError]]
 
 ALL_VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
@@ -74,6 +85,10 @@ class BuiltinKind:
     check_update: CheckUpdate | None = None
     check_status: CheckUpdate | None = None
     warning: str = ""
+    # Another kind under whose name the objects are stored, the version that stands for it, and the way there and back.
+    stored_as: str = ""
+    stored_version: str = ""
+    convert: Convert | None = None
 
     @cached_property
     def schema(self) -> Schema:
@@ -330,7 +345,8 @@ OTHERS: Final = (
             "reason", "type", "reportingController", "regarding.kind", "regarding.namespace", "regarding.name",
             "regarding.uid",
         ),
-        check=builtin_core.validate_event,
+        check=builtin_core.validate_event, stored_as="events", stored_version=builtin_events.STORED_VERSION,
+        convert=builtin_events.convert,
     ),
     BuiltinKind(
         Kind("coordination.k8s.io", "v1", "Lease", "leases"), creates_on_update=True,

@@ -39,7 +39,9 @@ def _resource(row: BuiltinKind) -> Resource:
         categories=row.categories,
         subresources={each.name: _subresource(kind, each) for each in row.subresources},
         field_labels=row.field_labels,
-        stored_version=kind.version,
+        stored_version=row.stored_version or kind.version,
+        stored_as=row.stored_as,
+        convert=row.convert,
         warning=row.warning,
     )
 

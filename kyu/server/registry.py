@@ -66,8 +66,10 @@ class Resource:
     subresources: Mapping[str, Subresource] = field(default_factory=dict)
     columns: tuple[Column, ...] = ()
     scale: ScalePaths | None = None
-    field_labels: FieldLabels = FieldLabels()
+    field_labels: FieldLabels = field(default_factory=FieldLabels)
     stored_version: str = ""
+    # Where the objects are, if that is the storage of another kind that shows the same ones.
+    stored_as: str = ""
     convert: Converter | None = None
     is_custom: bool = False
     # Sent as a Warning header with every answer of a deprecated version.
@@ -78,7 +80,7 @@ class Resource:
     @cached_property
     def storage(self) -> str:
         """The name under which all versions of the kind are stored."""
-        return storage_name(self.kind.group, self.kind.plural)
+        return self.stored_as or storage_name(self.kind.group, self.kind.plural)
 
     @cached_property
     def prefix(self) -> bytes:
