@@ -15,7 +15,7 @@ import pytest
 from kyu.api.meta import Json
 from kyu.runtime import logs, podplan, records, shutdown, spawn
 from kyu.runtime.logs import LogOptions
-from kyu.runtime.processes import Machine, Runtime
+from kyu.runtime.processes import CannotIsolate, Machine, Runtime
 
 
 class Objects:
@@ -321,6 +321,17 @@ async def test_a_user_for_each_namespace(tmp_path: Path) -> None:
         assert "mine" in text
         assert "hidden\n" in text
         assert await watched.text("b") == "2000001\n"
+
+
+async def test_users_need_a_folder_that_they_can_reach(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    open_to_all(tmp_path)
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    runtime = Runtime(str(closed / "runtime"), Machine("n"), print, podplan.Options(user_per_namespace=True))
+    with pytest.raises(CannotIsolate, match="closed keeps other users out"):
+        await runtime.open()
 
 
 async def test_a_killed_launcher_is_replaced(tmp_path: Path) -> None:

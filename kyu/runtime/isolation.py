@@ -25,6 +25,16 @@ def isolation_level(options: Options) -> Level:
     return "UserPerNamespace" if options.user_per_namespace and os.geteuid() == 0 else "None"
 
 
+def find_barrier(folder: str) -> str | None:
+    """The first folder above that other users cannot pass through: their pods would not reach their own files."""
+    path = os.path.abspath(folder)
+    while path != "/":
+        path = os.path.dirname(path)
+        if not os.stat(path).st_mode & 0o001:
+            return path
+    return None
+
+
 class Users:
     """The user id of each namespace, the same for ever: files that outlive a pod keep their owner."""
 

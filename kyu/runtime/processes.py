@@ -42,6 +42,10 @@ class UnsupportedSystem(Exception):
     """This operating system lacks what pods need."""
 
 
+class CannotIsolate(Exception):
+    """A user for each namespace was asked for, and cannot be had in this folder."""
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
     """What pods see of their node."""
@@ -105,6 +109,8 @@ class Runtime:
         for folder in (self._folder, self._pods):
             os.chmod(folder, 0o711)
         if isolation.isolation_level(self._options) == "UserPerNamespace":
+            if barrier := isolation.find_barrier(self._folder):
+                raise CannotIsolate(f"{barrier} keeps other users out, so pods of other users cannot run below it")
             self._users = isolation.Users(self._folder, self._options.first_user)
         with contextlib.suppress(FileExistsError):
             os.mkfifo(self._notices, 0o600)
