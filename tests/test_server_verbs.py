@@ -251,6 +251,8 @@ async def test_a_field_that_stands_twice_is_told(tmp_path: Path) -> None:
         ("DELETE", f"{MAPS}/a", 404),
         ("GET", "/apis/nothing.example.com/v1/things", 404),
         ("GET", "/a/b/c", 404),
+        ("POST", "/api/v1/namespaces/default/pods/p/exec", 501),
+        ("GET", "/apis/apiregistration.k8s.io/v1/apiservices", 501),
     ],
 )
 async def test_what_is_not_served_is_refused_by_name(tmp_path: Path, method: str, path: str, status: int) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 
 from kyu.api.meta import Kind
-from kyu.server import bodies, discovery, errors, impersonation, options, rbac, reviews
+from kyu.server import bodies, discovery, errors, impersonation, options, rbac, reviews, unserved
 from kyu.server.exchange import Request, Response, error_response, json_response, text_response
 from kyu.server.registry import Registry, Resource
 from kyu.server.store import Unwritable
@@ -89,6 +89,9 @@ class Routes:
         verb = _verb(request, path)
         if target is None:
             self._authorize_words(request, path, verb)
+            if reason := unserved.why_not(path.group, path.plural, path.subresource):
+                what = f"{path.plural}/{path.subresource}" if path.subresource else path.plural
+                raise errors.not_implemented(f"{what} is not served: {reason}")
             if path.version not in self._registry.versions(path.group):
                 return text_response(404, PAGE_NOT_FOUND)
             raise self._missing(path)

@@ -1,0 +1,34 @@
+"""
+What clients of Kubernetes know and this server leaves out on purpose, with the reason. The one list of it.
+
+Called by: server/routes.py, which answers 501 with these words instead of a plain 404.
+"""
+
+from __future__ import annotations
+
+_NO_STREAMS = "interactive streams into pods are not served; use `kubectl logs`, or run the command in a job of its own"
+_NO_NETWORK = "pods share the network of this machine: connect to their ports directly"
+_NO_ACCOUNTS = "service accounts have no tokens here; `kyu user add` gives a user one"
+
+# resource.group/subresource, or resource.group -> why not
+UNSERVED = {
+    "pods/exec": _NO_STREAMS,
+    "pods/attach": _NO_STREAMS,
+    "pods/portforward": _NO_NETWORK,
+    "pods/proxy": _NO_NETWORK,
+    "services/proxy": _NO_NETWORK,
+    "nodes/proxy": _NO_NETWORK,
+    "serviceaccounts/token": _NO_ACCOUNTS,
+    "tokenreviews.authentication.k8s.io": _NO_ACCOUNTS,
+    "replicationcontrollers": "use a ReplicaSet or a Deployment",
+    "persistentvolumes": "volumes are folders of this machine; a claim needs no volume object",
+    "componentstatuses": "there is one component; ask /readyz",
+    "certificatesigningrequests.certificates.k8s.io": "the server signs no certificates for others; users have tokens",
+    "apiservices.apiregistration.k8s.io": "other API servers are not aggregated",
+}
+
+
+def why_not(group: str, plural: str, subresource: str) -> str:
+    """The reason why a path is not served; empty if it simply does not exist."""
+    resource = f"{plural}.{group}" if group else plural
+    return UNSERVED.get(f"{resource}/{subresource}" if subresource else resource, "")
