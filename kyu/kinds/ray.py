@@ -52,7 +52,7 @@ class RayKind(JobKind):
         return fields.list_at(obj, (*self.cluster, "workerGroupSpecs"))
 
     def template(self, obj: Json, slot: Slot) -> Json:
-        template = super().template(obj, slot)
+        template = fields.json_at(obj, slot.template)
         if slot.name == HEAD and self.has_autoscaler(obj):
             own = fields.json_at(obj, (*self.cluster, "autoscalerOptions", "resources"))
             template = with_container(template, "autoscaler", own or AUTOSCALER_RESOURCES)

@@ -60,22 +60,22 @@ def merge(obj: Json, settings: Iterable[Setting], on_conflict: OnConflict) -> tu
     refusals: list[Refusal] = []
     written: dict[fields.Path, Json] = {}
     for setting in settings:
-        place = setting.place
+        place, key, value = setting.place, setting.key, setting.value
         values = written.get(place)
         if values is None:
             values = written[place] = dict(fields.json_at(obj, place))
-        present = values.get(setting.key)
-        if present == setting.value:
-            applied.append(Applied(setting, "already there"))
-        elif present is None or present == "":
-            values[setting.key] = setting.value
+        present = values.get(key)
+        if present is None or present == "":
+            values[key] = value
             applied.append(Applied(setting, "set"))
+        elif present == value:
+            applied.append(Applied(setting, "already there"))
         elif on_conflict == "keep":
             applied.append(Applied(setting, "kept the object's", str(present)))
         elif on_conflict == "replace":
-            values[setting.key] = setting.value
+            values[key] = value
             applied.append(Applied(setting, "replaced the object's", str(present)))
         else:
-            both = f"is {str(present)!r} in the object and should be {setting.value!r} ({setting.why})"
+            both = f"is {str(present)!r} in the object and should be {value!r} ({setting.why})"
             refusals.append(Refusal(f"{setting.where} {both}", "remove it from the object, or choose which to keep"))
     return fields.with_values(obj, written), applied, refusals

@@ -146,8 +146,8 @@ def user_info(user: str, groups: tuple[str, ...]) -> str:
 
 def asks_for_nothing(template: Json) -> bool:
     spec = template.get("spec") or {}
-    containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
-    return not any(holder.get("resources") for holder in (spec, *containers))
+    holders = (spec, *(spec.get("containers") or ()), *(spec.get("initContainers") or ()))
+    return all(not holder.get("resources") for holder in holders)
 
 
 def user_problem(task: Task) -> Refusal | None:
