@@ -150,6 +150,28 @@ async def test_only_who_may_acts_as_somebody_else(tmp_path: Path) -> None:
         assert with_extra.status == 400
 
 
+async def test_nobody_gives_away_what_they_do_not_have(tmp_path: Path) -> None:
+    bindings = f"/apis/{GROUP}/v1/namespaces/default/rolebindings"
+    roles = f"/apis/{GROUP}/v1/namespaces/default/roles"
+
+    def binding(role: str) -> Json:
+        reference = {"apiGroup": GROUP, "kind": "ClusterRole", "name": role}
+        subject = {"apiGroup": GROUP, "kind": "User", "name": "bob"}
+        return {"metadata": {"name": role}, "roleRef": reference, "subjects": [subject]}
+
+    def role(name: str, *resources: str) -> Json:
+        rule = {"apiGroups": [""], "resources": list(resources), "verbs": ["get"]}
+        return {"metadata": {"name": name}, "rules": [rule]}
+
+    async with serving(tmp_path) as (api, client):
+        await bind(client, "admin")
+        assert await status(api, "POST", bindings, binding("batch-user")) == 201
+        assert await status(api, "POST", bindings, binding("cluster-admin")) == 403
+        assert await status(api, "POST", roles, role("fine", "pods", "configmaps")) == 201
+        assert await status(api, "POST", roles, role("more", "pods", "nodes")) == 403
+        assert await status(api, "PUT", f"{roles}/fine", role("fine", "*")) == 403
+
+
 RULE = rbac.Rule(verbs=("get",), api_groups=("",), resources=("pods", "*/status"))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kyu.api.meta import Json
-from kyu.server import builtin_pods, errors, forms, rbac
+from kyu.server import builtin_pods, errors, escalation, forms, rbac
 from kyu.server.namespaces import Lifecycle
 from kyu.server.store import Store
 from kyu.server.writes import Attempt
@@ -36,6 +36,7 @@ class Admission:
             else:
                 builtin_pods.add_tolerations(attempt.new["spec"])
         self._check_assignment(attempt)
+        escalation.check(attempt, self._store, self._authorizer)
         self.further(attempt)
 
     # What builtin_pods.py asks of the cluster.
