@@ -313,15 +313,20 @@ def make_children(kind: JobKind, obj: Json, statuses: dict[str, Json]) -> list[J
     return made
 
 
-def test_a_suspended_job_loses_all_its_pods(with_pods: Case) -> None:
-    started = with_pods.started()
-    plans = with_pods.kind.pods_of(started)
-    running = [make_pod(with_pods.kind, started, plan.name, "Ready") for plan in plans]
-    suspended = merged(started, with_pods.kind.suspend_patch(started))
-    assert with_pods.kind.surplus_pods(suspended, running) == [plan.name for plan in plans]
-    status = with_pods.kind.status_from_pods(suspended, running, NOW)
-    after = {**suspended, "status": merged(suspended.get("status", {}), status)}
-    assert not with_pods.kind.is_active(after)
+def test_a_suspended_job_is_active_until_its_pods_are_gone(with_pods: Case) -> None:
+    """Its quota must not be given to others before."""
+    kind, started = with_pods.kind, with_pods.started()
+    plans = kind.pods_of(started)
+    running = [make_pod(kind, started, plan.name, "Ready") for plan in plans]
+    obj = {**started, "status": kind.status_from_pods(started, running, NOW)}
+    assert kind.is_active(obj)
+    suspended = merged(obj, kind.suspend_patch(obj))
+    assert kind.surplus_pods(suspended, running) == [plan.name for plan in plans]
+    for left, active in ((running, True), (running[:1], True), ([], False)):
+        patch = kind.status_from_pods(suspended, left, NOW)
+        suspended = {**suspended, "status": merged(suspended["status"], patch)}
+        assert kind.is_active(suspended) is active
+        assert kind.status_from_pods(suspended, left, NOW) == {}
 
 
 def test_a_train_job_waits_for_its_runtime() -> None:

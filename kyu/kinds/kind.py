@@ -258,8 +258,10 @@ class JobKind(ABC):
         return self.status_patch(obj, self.status_of(obj, children, now))
 
     def status_patch(self, obj: Json, status: Json) -> Json:
+        """None stands for a field that must be absent."""
         present = fields.json_at(obj, ("status",))
-        return fields.merge_patch(present, {**present, **status})
+        wanted = {key: value for key, value in {**present, **status}.items() if value is not None}
+        return fields.merge_patch(present, wanted)
 
     def status_of(self, obj: Json, parts: Sequence[Json], now: datetime) -> Json:
         """The fields of its status that its pods or children decide; none for kinds that another controller runs."""

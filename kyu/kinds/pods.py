@@ -96,6 +96,11 @@ def is_terminal(pod: Json) -> bool:
     return phase(pod) in ("Succeeded", "Failed")
 
 
+def any_left(pods: Iterable[Json]) -> bool:
+    """Some of them still run, or may: what they use is not free yet."""
+    return any(not is_terminal(pod) for pod in pods)
+
+
 def is_ready(pod: Json) -> bool:
     conditions = fields.list_at(pod, ("status", "conditions"))
     return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)

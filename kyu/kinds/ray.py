@@ -23,6 +23,7 @@ from kyu.kinds.templates import Conflict, PodSetInfo
 MAX_POD_SETS = 18
 HEAD, SUBMITTER = "head", "submitter"
 GCS_PORT = 6379
+SUSPENDING = "RayClusterSuspending"
 AUTOSCALER_RESOURCES: Json = {
     "requests": {"cpu": "500m", "memory": "512Mi"},
     "limits": {"cpu": "500m", "memory": "512Mi"},
@@ -70,7 +71,17 @@ class RayKind(JobKind):
         return obj
 
     def is_active(self, obj: Json) -> bool:
-        return self.pods_ready(obj)
+        return self.pods_ready(obj) or conditions.is_true(obj, SUSPENDING)
+
+    def suspending(self, obj: Json, its_pods: Sequence[Json], now: datetime) -> list[Json]:
+        """Its conditions, with the one that says that it is suspended and its pods are not gone yet."""
+        present = fields.list_at(obj, ("status", "conditions"))
+        holds = self.is_suspended(obj) and pods.any_left(its_pods)
+        if not holds and not conditions.is_true(obj, SUSPENDING):
+            return present
+        word: conditions.Status = "True" if holds else "False"
+        message = "Pods are being deleted" if holds else "No pods are left to delete"
+        return conditions.with_condition(present, SUSPENDING, word, reason=SUSPENDING, message=message, now=now)
 
     def finished(self, obj: Json) -> Finished | None:
         return None
@@ -130,7 +141,9 @@ class RayCluster(RayKind):
         return fields.text_at(obj, ("status", "state")) == "ready"
 
     def status_of(self, obj: Json, parts: Sequence[Json], now: datetime) -> Json:
-        return self.cluster_status(obj, parts)
+        status = self.cluster_status(obj, parts)
+        found = self.suspending(obj, parts, now)
+        return {**status, "conditions": found} if found else status
 
 
 class RayService(RayKind):
@@ -147,7 +160,7 @@ class RayService(RayKind):
         ready = cluster["state"] == "ready"
         message = "All pods are ready" if ready else "The pods are not all ready"
         reason = "NonZeroServeEndpoints" if ready else "ZeroServeEndpoints"
-        present = fields.list_at(obj, ("status", "conditions"))
+        present = self.suspending(obj, parts, now)
         word: conditions.Status = "True" if ready else "False"
         return {
             "activeServiceStatus": {"rayClusterName": metadata.name_of(obj), "rayClusterStatus": cluster},
@@ -231,7 +244,8 @@ class RayJob(RayKind):
     def status_of(self, obj: Json, parts: Sequence[Json], now: datetime) -> Json:
         cluster = self.cluster_status(obj, parts)
         if self.is_suspended(obj):
-            return {"jobDeploymentStatus": "Suspended", "rayClusterStatus": cluster, "jobStatus": "", "startTime": None}
+            word = "Suspending" if pods.any_left(parts) else "Suspended"
+            return {"jobDeploymentStatus": word, "rayClusterStatus": cluster, "jobStatus": "", "startTime": None}
         start = fields.text_at(obj, ("status", "startTime")) or conditions.timestamp(now)
         status: Json = {"rayClusterStatus": cluster, "startTime": start, "rayClusterName": metadata.name_of(obj)}
         verdict = pods.verdict(self.completion, self.pods_of(obj), parts)

@@ -117,7 +117,8 @@ class SparkApplication(JobKind):
 
     def status_of(self, obj: Json, parts: Sequence[Json], now: datetime) -> Json:
         if self.is_suspended(obj):
-            return {"applicationState": {"state": "SUSPENDED"}, "executorState": {}}
+            word = "SUSPENDING" if pods.any_left(parts) else "SUSPENDED"
+            return {"applicationState": {"state": word}, "executorState": {}}
         name = metadata.name_of(obj)
         verdict = pods.verdict(self.completion, self.pods_of(obj), parts)
         words = {"Pending": "SUBMITTED", "Running": "RUNNING", "Succeeded": "COMPLETED", "Failed": "FAILED"}

@@ -130,9 +130,10 @@ class TrainingJob(JobKind):
     def status_of(self, obj: Json, parts: Sequence[Json], now: datetime) -> Json:
         present = fields.list_at(obj, ("status", "conditions"))
         if self.is_suspended(obj):
+            # Until its pods are gone they count as active, so that their quota is not given away too early.
             return {
                 "conditions": self.with_state(present, "Suspended", f"{self.kind.kind} is suspended.", now),
-                "replicaStatuses": {},
+                "replicaStatuses": self.replica_statuses(obj, parts) if pods.any_left(parts) else {},
                 "startTime": None,
             }
         start = fields.text_at(obj, ("status", "startTime")) or conditions.timestamp(now)
