@@ -118,9 +118,5 @@ def name_is_label(text: str, is_prefix: bool) -> list[str]:
     return label(masked(text) if is_prefix else text)
 
 
-def name_is_dns_1035(text: str, is_prefix: bool) -> list[str]:
-    return dns_1035_label(masked(text) if is_prefix else text)
-
-
 def name_is_path_segment(text: str, is_prefix: bool) -> list[str]:
     return path_segment(text)

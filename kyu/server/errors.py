@@ -188,10 +188,6 @@ def rejected_patch() -> ApiError:
     return ApiError(422, "Invalid", "the server rejected our request due to an error in our request", {})
 
 
-def too_many_requests(message: str, *, retry_after_seconds: int) -> ApiError:
-    return ApiError(429, "TooManyRequests", message, {"retryAfterSeconds": retry_after_seconds})
-
-
 def internal(message: str) -> ApiError:
     """500 without a reason, as Kubernetes answers where a request fails below its own checks."""
     return ApiError(500, "", message)
