@@ -199,7 +199,7 @@ class Client:
         try:
             self.connection.request(verb, path, data, {"Content-Type": content_type, **self.headers})
             response = self.connection.getresponse()
-        except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
+        except (http.client.RemoteDisconnected, ConnectionError, ssl.SSLEOFError):
             self.close()
             if fresh:
                 raise
