@@ -284,3 +284,16 @@ async def test_a_full_store_answers_with_a_status_that_invites_to_come_again(tmp
             assert len((await client.list(CONFIG_MAP, "default"))[0]) == 1
         await client.create(CONFIG_MAP, big)
         assert api.store.count("configmaps") == 2
+
+
+@pytest.mark.parametrize("body", [{"metadata": "{}"}, {"spec": "x"}, {"spec": {"replicas": "many"}}, {"spec": []}])
+async def test_a_scale_of_the_wrong_form_is_400(tmp_path: Path, body: Json) -> None:
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+    path = "/apis/apps/v1/namespaces/default/deployments"
+    async with serving(tmp_path) as (api, _):
+        assert (await ask(api, "POST", path, requests.encode({"metadata": {"name": "d"}, "spec": spec}))).status == 201
+        answer = await ask(
+            api, "PATCH", f"{path}/d/scale", requests.encode(body), content_type="application/merge-patch+json"
+        )
+        assert answer.status == 400

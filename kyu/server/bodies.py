@@ -46,6 +46,16 @@ def decode(request: Request, kind: Kind, *, is_custom: bool = False) -> tuple[Js
     return value, duplicates(request.body, value) if content_type == JSON else []
 
 
+def section(body: Json, name: str) -> Json:
+    """An object inside a body, empty if it is absent."""
+    value = body.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise errors.bad_request(f"json: cannot unmarshal {_name(value)} into {name} of type object")
+    return value
+
+
 def parse_json(body: bytes) -> Any:
     try:
         return _decode(body)

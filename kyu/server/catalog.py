@@ -16,7 +16,6 @@ from kyu.server import builtin, builtin_metadata, crd, managed, reviews, schema_
 from kyu.server.builtin import BuiltinKind
 from kyu.server.options import Propagation
 from kyu.server.registry import Resource, Subresource
-from kyu.server.schema import Schema
 
 # Subresources that write a part of the object, other than the status.
 FINALIZE = "finalize"
@@ -52,12 +51,13 @@ def _subresource(kind: Kind, row: builtin.Subresource) -> Subresource:
 
 
 def _review(kind: Kind) -> Resource:
+    row = BuiltinKind(kind)
     return Resource(
         kind=kind,
         singular=kind.kind.lower(),
         list_kind="",
-        schema=Schema({}),
-        rules=BuiltInRules(BuiltinKind(kind)),
+        schema=row.schema,
+        rules=BuiltInRules(row),
         verbs=("create",),
         stored_version=kind.version,
     )

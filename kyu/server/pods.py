@@ -51,14 +51,14 @@ class Pods:
     async def bind(self, request: Request, target: Target) -> Response:
         options = write_options(request, "CreateOptions")
         body, _ = bodies.decode(request, BINDING)
-        node = _node(body.get("target") or {})
+        node = _node(bodies.section(body, "target"))
         record, pod = self._objects.latest(target.resource, *target.key)
-        given = body.get("metadata") or {}
+        given = bodies.section(body, "metadata")
         if given.get("uid") and given["uid"] != record.uid:
             text = f"Precondition failed: UID in precondition: {given['uid']}, UID in object meta: {record.uid}"
             raise errors.conflict(target.resource.kind, target.name, text)
         _check_bindable(target, pod)
-        bound = self._bound(pod, node, given.get("annotations") or {}, given.get("labels") or {})
+        bound = self._bound(pod, node, bodies.section(given, "annotations"), bodies.section(given, "labels"))
         if not options.dry_run:
             _, done = self._objects.put(target.resource, bound)
             await done
@@ -87,7 +87,7 @@ class Pods:
     async def evict(self, request: Request, target: Target) -> Response:
         body, _ = bodies.decode(request, EVICTION)
         inner = replace(request, body=b"", query={})
-        options = delete_options(inner, body.get("deleteOptions") or {})
+        options = delete_options(inner, bodies.section(body, "deleteOptions"))
         if "dryRun" in request.query:
             options = replace(options, dry_run=True)
         deleted = self._deletion.delete_object(target.resource, *target.key, options, request.user)

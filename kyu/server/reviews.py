@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kyu.api.meta import Json, Kind
-from kyu.server import errors, rbac
+from kyu.server import bodies, errors, rbac
 from kyu.server.exchange import User
 
 AUTHORIZATION = "authorization.k8s.io"
@@ -61,10 +61,10 @@ def _resource_rule(rule: rbac.Rule) -> Json:
 
 
 def _verdict(authorizer: rbac.Authorizer, user: User, spec: Json) -> Json:
-    resource, other = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
-    if (resource is None) == (other is None):
+    resource, other = bodies.section(spec, "resourceAttributes"), bodies.section(spec, "nonResourceAttributes")
+    if bool(resource) == bool(other):
         raise errors.bad_request("exactly one of spec.resourceAttributes and spec.nonResourceAttributes must be set")
-    if resource is not None:
+    if resource:
         attributes = rbac.Attributes(
             verb=resource.get("verb", ""),
             group=resource.get("group", ""),
@@ -74,7 +74,6 @@ def _verdict(authorizer: rbac.Authorizer, user: User, spec: Json) -> Json:
             name=resource.get("name", ""),
         )
     else:
-        assert other is not None
         attributes = rbac.Attributes(verb=other.get("verb", ""), path=other.get("path", ""))
     return {"allowed": authorizer.is_allowed(user, attributes)}
 
@@ -97,8 +96,8 @@ KINDS = (
 
 
 def answer(authorizer: rbac.Authorizer, kind: Kind, user: User, body: Json) -> Json:
-    status = REVIEWS[kind.plural](authorizer, user, body.get("spec") or {})
-    metadata = {**(body.get("metadata") or {}), "creationTimestamp": None}
+    status = REVIEWS[kind.plural](authorizer, user, bodies.section(body, "spec"))
+    metadata = {**bodies.section(body, "metadata"), "creationTimestamp": None}
     shown: Json = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
     if "spec" in body:
         shown["spec"] = body["spec"]

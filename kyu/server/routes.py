@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 
 from kyu.api.meta import Kind
-from kyu.server import bodies, discovery, errors, impersonation, options, rbac, reviews, unserved
+from kyu.server import bodies, discovery, errors, impersonation, intake, options, rbac, reviews, unserved
 from kyu.server.exchange import Request, Response, error_response, json_response, text_response
 from kyu.server.registry import Registry, Resource
 from kyu.server.store import Unwritable
@@ -247,7 +247,9 @@ def review(authorizer: rbac.Authorizer) -> Verb:
 
     async def create(request: Request, target: Target) -> Response:
         kind = target.resource.kind
-        body, _ = bodies.decode(request, kind)
-        return json_response(201, reviews.answer(authorizer, kind, request.user, body))
+        body, duplicates = bodies.decode(request, kind)
+        asked, warnings = intake.from_body(target.resource, body, duplicates, "Warn")
+        answer = reviews.answer(authorizer, kind, request.user, asked)
+        return json_response(201, answer, warnings=warnings)
 
     return create

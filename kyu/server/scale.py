@@ -51,7 +51,7 @@ class Scale:
 
     async def _write(self, request: Request, target: Target, scale: Json, options: WriteOptions) -> Response:
         resource = target.resource
-        replicas = (scale.get("spec") or {}).get("replicas", 0)
+        replicas = bodies.section(scale, "spec").get("replicas", 0)
         if not isinstance(replicas, int) or isinstance(replicas, bool):
             raise errors.bad_request("spec.replicas must be an integer")
         path = _paths(resource).spec_replicas
@@ -64,7 +64,7 @@ class Scale:
         for name in parents:
             inner = inner.setdefault(name, {})
         inner[last] = replicas
-        if version := (scale.get("metadata") or {}).get("resourceVersion"):
+        if version := bodies.section(scale, "metadata").get("resourceVersion"):
             change["metadata"] = {"resourceVersion": version}
         main = replace(target, subresource="")
         written = self._writes.patch_object(main, change, writes.MERGE, options, request.user)
