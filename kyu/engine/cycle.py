@@ -41,7 +41,9 @@ def schedule(state: State, now: datetime, *, cycles: Literal[1] | None = None) -
         return run_cycle(state, by_name(state.queues.values()), moment, list(state.second_passes.values()))
     result = Cycle()
     while state.waiting.awake and not result.blocked:
-        roots, state.waiting.awake = state.waiting.awake, set()
+        # What was a root when it was woken may have got a parent since.
+        roots = {state.hierarchy.find_root(node) for node in state.waiting.awake}
+        state.waiting.awake = set()
         for arena in arenas(state, roots):
             _Pass(state, by_name(q for root in arena for q in queues_of(root) if q.active), moment, result).run()
             state.waiting.awake.difference_update(arena)

@@ -463,7 +463,7 @@ class State:
         while self._wakes:
             wakes, self._wakes = self._wakes, {}
             for node, grown in wakes.items():
-                root = node.root if self.hierarchy.is_sound(node) else node
+                root = self.hierarchy.find_root(node)
                 self.waiting.awake.add(root)
                 for queue in queues_of(root):
                     queue.line.wake()

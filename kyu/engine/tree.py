@@ -310,10 +310,11 @@ class Hierarchy:
         """Something about the node's tree has changed: which of its queues are active, for example."""
         self._changed[f"{'queue' if isinstance(node, Queue) else 'cohort'} {node.name}"] = node
 
-    def is_sound(self, node: TreeNode) -> bool:
-        """Whether the node's chain of parents ends."""
+    @staticmethod
+    def find_root(node: TreeNode) -> TreeNode:
+        """The root of the node's tree; the node itself if its parents form a cycle."""
         parent = node if isinstance(node, CohortNode) else node.parent
-        return parent is None or not parent.cyclic
+        return node if parent is not None and parent.cyclic else node.root
 
     def refresh(self) -> set[TreeNode]:
         """Recompute the trees of all that was marked; the roots of those trees."""

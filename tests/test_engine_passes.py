@@ -1,0 +1,177 @@
+"""Passes decide what cycles would: the engine and the textbook scheduler, side by side on random stories."""
+
+from __future__ import annotations
+
+import os
+from random import Random
+from typing import Any
+
+import pytest
+
+from kyu.api.kueue import Workload
+from kyu.api.meta import Object
+from kyu.bench import rival
+from kyu.engine import cycle, explain
+from kyu.engine.decisions import Admit, Cycle, Evict, Preempt
+from kyu.engine.options import Options
+from kyu.engine.reasons import render
+from kyu.engine.state import State
+from tests.builders import at, cluster_queue, cohort, flavor, local_queue, state_of, workload
+
+STORIES = range(int(os.environ.get("KYU_FUZZ", "100")))
+
+
+class Story:
+    """Queues with random quotas and policies, and random arrivals, endings and evictions."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.resources = self.random.choice([["cpu"], ["cpu"], ["cpu", "gpu"]])
+        self.flavors = [f"f{i}" for i in range(self.random.choice([1, 1, 2, 3]))]
+        self.queues = [f"q{i}" for i in range(self.random.randint(1, 4))]
+        self.submitted = 0
+
+    def options(self) -> Options:
+        chance = self.random.random
+        return Options(
+            fair_sharing=chance() < 0.25,
+            scheduling_equivalence_hashing=chance() > 0.1,
+            prioritize_preemptor_workloads=chance() < 0.1,
+            flavor_fungibility_preserve_scan_progress=chance() > 0.1,
+            priority_sorting_within_cohort=chance() > 0.1,
+        )
+
+    def objects(self) -> list[Object]:
+        pick, chance = self.random.choice, self.random.random
+        inner = [f"inner-{i}" for i in range(pick([0, 0, 2]))]
+        found: list[Object] = [flavor(name) for name in self.flavors]
+        for name in inner:
+            own = {f: {r: pick([0, 2, 4]) for r in self.resources} for f in self.flavors} if chance() < 0.3 else None
+            found.append(cohort(name, own, parent="outer"))
+        for name in self.queues:
+            quotas = {
+                f: {
+                    r: (pick([0, 2, 4, 6, 8]), pick([None, None, 2, 4]), pick([None, None, 0, 2]))
+                    for r in self.resources
+                }
+                for f in self.flavors
+            }
+            found += [
+                cluster_queue(name, quotas, cohort=pick(inner or ["outer"]), **self.policies()),
+                local_queue(name),
+            ]
+        return found
+
+    def policies(self) -> dict[str, Any]:
+        pick, chance = self.random.choice, self.random.random
+        preemption: dict[str, Any] = {
+            "withinClusterQueue": pick(["Never", "LowerPriority", "LowerOrNewerEqualPriority"]),
+            "reclaimWithinCohort": pick(["Never", "LowerPriority", "Any"]),
+        }
+        if preemption["reclaimWithinCohort"] != "Never" and chance() < 0.25:
+            preemption["borrowWithinCohort"] = {"policy": "LowerPriority", "maxPriorityThreshold": pick([0, 1, 5])}
+        policies: dict[str, Any] = {"preemption": preemption} if chance() < 0.85 else {}
+        if chance() < 0.2:
+            policies["queueingStrategy"] = "StrictFIFO"
+        if chance() < 0.4:
+            words = ["MayStopSearch", "TryNextFlavor"]
+            policies["flavorFungibility"] = {"whenCanBorrow": pick(words), "whenCanPreempt": pick(words)}
+        return policies
+
+    def submission(self, step: int) -> Workload:
+        pick = self.random.choice
+        self.submitted += 1
+        return workload(
+            f"w{self.submitted:03d}",
+            queue=pick(self.queues),
+            priority=pick([0, 0, 1, 2]),
+            created=step * 10 + self.random.randint(0, 3),
+            count=pick([1, 1, 1, 2]),
+            min_count=1 if self.random.random() < 0.15 else None,
+            **{r: pick([1, 1, 2, 3, 4, 5]) for r in self.resources if r == "cpu" or self.random.random() < 0.9},
+        )
+
+
+def decided(found: Cycle) -> list[object]:
+    facts: list[object] = []
+    for decision in found.decisions:
+        match decision:
+            case Admit():
+                facts.append((decision.key, [(p.count, sorted(p.flavors.items())) for p in decision.pod_sets]))
+            case Preempt():
+                facts.append((decision.victim, decision.preemptor, decision.reason))
+            case Evict():
+                facts.append((decision.key, decision.reason))
+            case _:
+                pass
+    return facts
+
+
+def lines(state: State) -> dict[str, Any]:
+    return {
+        name: ([a.key.name for a in q.line.left()], [a.key.name for a in q.line.inadmissible()])
+        for name, q in state.queues.items()
+    }
+
+
+@pytest.mark.parametrize("seed", STORIES)
+def test_passes_decide_what_cycles_would(seed: int) -> None:
+    story = Story(seed)
+    options, objects = story.options(), story.objects()
+    fast, slow = state_of(*objects, options=options), state_of(*objects, options=options)
+    for step in range(7):
+        for submission in [story.submission(step) for _ in range(story.random.randint(0, 7))]:
+            fast.put(submission)
+            slow.put(submission)
+        leaving = [key for key in sorted(fast.holdings) if story.random.random() < 0.3]
+        leaving += [key for key in sorted(fast.waiting.asks) if story.random.random() < 0.03]
+        for key in leaving:
+            fast.delete(Workload.KIND, key)
+            slow.delete(Workload.KIND, key)
+        for second in range(4):
+            now = at(step * 10 + second)
+            assert decided(cycle.schedule(fast, now)) == decided(rival.schedule(slow, now))
+            assert lines(fast) == lines(slow)
+            stopped = [k for k, h in sorted(fast.holdings.items()) if h.evicted and story.random.random() < 0.7]
+            for key in stopped:
+                fast.release(key)
+                slow.release(key)
+            check(fast, slow)
+
+
+def check(fast: State, slow: State) -> None:
+    fast.check()
+    slow.check()
+    for queue in fast.queues.values():
+        for cell in queue.cells.values():
+            assert cell.usage <= cell.potential, f"{queue} uses more than it ever may"
+    for name, queue in fast.queues.items():
+        assert [c.usage for c in queue.cells.values()] == [c.usage for c in slow.queues[name].cells.values()]
+    for ask in fast.waiting.asks.values():
+        word, message = render(explain.why_waiting(fast, ask))
+        assert word, f"{ask} waits without a reason"
+        assert message or word
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_second_pass_without_a_change_decides_nothing(seed: int) -> None:
+    story = Story(seed)
+    state = state_of(*story.objects(), options=story.options())
+    for _ in range(12):
+        state.put(story.submission(0))
+    cycle.schedule(state, at(20))
+    usage = {name: state.stats(name) for name in state.queues}
+    for root in [queue.root for queue in state.queues.values()]:
+        state.waiting.awake.add(root)
+    assert decided(cycle.schedule(state, at(21))) == []
+    assert {name: state.stats(name) for name in state.queues} == usage
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_order_of_arrival_of_objects_does_not_matter(seed: int) -> None:
+    story = Story(seed)
+    options = story.options()
+    objects = [*story.objects(), *(story.submission(0) for _ in range(8))]
+    straight = decided(cycle.schedule(state_of(*objects, options=options), at(20)))
+    backwards = decided(cycle.schedule(state_of(*reversed(objects), options=options), at(20)))
+    assert straight == backwards

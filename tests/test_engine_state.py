@@ -1,0 +1,206 @@
+"""The live state: putting twice changes nothing, what was assumed can be forgotten, counts are kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from kyu.api.kueue import LocalQueue, Workload
+from kyu.api.meta import Key
+from kyu.engine import cycle, explain
+from kyu.engine.decisions import Wait
+from kyu.engine.options import AdmissionFairSharing, Options
+from kyu.engine.quota import FlavorResource
+from kyu.engine.reasons import BackingOff, NamespaceMismatch, NoFit, QueueMissing, Suspended, Untried, render
+from kyu.engine.state import State, Usage
+from tests.builders import at, cluster_queue, condition, flavor, holding, local_queue, namespace, state_of, workload
+
+CPU = FlavorResource("default", "cpu")
+MAIN = (flavor("default"), cluster_queue("main", {"default": {"cpu": 4}}), local_queue("main"))
+
+
+def admitted(state: State, seconds: float = 0) -> list[str]:
+    return [admit.key.name for admit in cycle.schedule(state, at(seconds)).admitted()]
+
+
+def key(name: str) -> Key:
+    return Key("default", name)
+
+
+def test_putting_the_same_again_changes_nothing() -> None:
+    running = holding(workload("a", cpu=2), "main", {"cpu": "default"})
+    state = state_of(*MAIN, running, workload("b", cpu=1))
+    for obj in (*MAIN, running, workload("b", cpu=1)):
+        state.put(obj)
+    state.check()
+    assert state.stats("main").usage == {CPU: Usage(2000, 2000)}
+    assert state.stats("main").pending == 1
+
+
+def test_a_forgotten_admission_is_queued_again() -> None:
+    state = state_of(*MAIN, workload("a", cpu=3))
+    assert admitted(state) == ["a"]
+    state.forget(key("a"))
+    state.check()
+    assert state.stats("main").usage[CPU].reserved == 0
+    assert admitted(state, 1) == ["a"]
+
+
+def test_an_object_from_before_the_admission_does_not_undo_it() -> None:
+    state = state_of(*MAIN, workload("a", cpu=3))
+    assert admitted(state) == ["a"]
+    state.put(workload("a", cpu=3))
+    assert state.stats("main").reserving == 1
+    state.put(holding(workload("a", cpu=3), "main", {"cpu": "default"}))
+    assert state.stats("main").admitted == 1
+    state.check()
+
+
+def test_a_forgotten_eviction_can_be_decided_again() -> None:
+    queue = cluster_queue("main", {"default": {"cpu": 4}}, preemption={"withinClusterQueue": "LowerPriority"})
+    low = holding(workload("low", cpu=4), "main", {"cpu": "default"})
+    state = state_of(flavor("default"), queue, local_queue("main"), low, workload("high", cpu=4, priority=1))
+    assert [p.victim.name for p in cycle.schedule(state, at(1)).preempted()] == ["low"]
+    state.put(low)
+    assert list(cycle.schedule(state, at(2)).preempted()) == []
+    state.forget(key("low"))
+    assert [p.victim.name for p in cycle.schedule(state, at(3)).preempted()] == ["low"]
+
+
+def test_counts_by_queue_and_local_queue() -> None:
+    state = state_of(*MAIN, holding(workload("a", cpu=2), "main", {"cpu": "default"}), workload("b", cpu=4))
+    for stats in (state.stats("main"), state.local_queue_stats(key("main"))):
+        assert (stats.pending, stats.reserving, stats.admitted) == (1, 1, 1)
+        assert stats.usage[CPU].admitted == 2000
+    state.delete(Workload.KIND, key("a"))
+    assert state.stats("main").usage[CPU] == Usage(0, 0)
+    state.check()
+
+
+def test_finished_pods_return_their_part_of_the_quota() -> None:
+    status = {"reclaimablePods": [{"name": "main", "count": 3}]}
+    running = holding(workload("a", cpu=1, count=4), "main", {"cpu": "default"})
+    body = {"conditions": [condition("QuotaReserved", 0)], **status}
+    state = state_of(*MAIN, running, workload("b", cpu=3))
+    assert admitted(state) == []
+    import msgspec
+
+    reclaimed = msgspec.structs.replace(
+        running,
+        status=msgspec.structs.replace(
+            running.status, reclaimable_pods=workload("x", status=body).status.reclaimable_pods
+        ),
+    )
+    state.put(reclaimed)
+    assert admitted(state, 1) == ["b"]
+
+
+def test_a_workload_waits_for_its_queue_to_exist() -> None:
+    state = state_of(workload("a", cpu=1))
+    assert explain.why_waiting(state, state.waiting.asks[key("a")]) == QueueMissing("LocalQueue", "main")
+    for obj in MAIN:
+        state.put(obj)
+    assert admitted(state) == ["a"]
+
+
+def test_a_stopped_local_queue_lets_nobody_through() -> None:
+    state = state_of(*MAIN, workload("a", cpu=1))
+    state.put(local_queue("main", stopPolicy="Hold"))
+    assert admitted(state) == []
+    state.put(local_queue("main"))
+    assert admitted(state, 1) == ["a"]
+    state.delete(LocalQueue.KIND, key("main"))
+    state.check()
+
+
+@pytest.mark.parametrize("missing", ["flavor", "stopped"])
+def test_an_inactive_queue_admits_nothing(missing: str) -> None:
+    spec = {"stopPolicy": "Hold"} if missing == "stopped" else {}
+    objects = [cluster_queue("main", {"default": {"cpu": 4}}, **spec), local_queue("main"), workload("a", cpu=1)]
+    state = state_of(*objects, *([flavor("default")] if missing == "stopped" else []))
+    assert admitted(state) == []
+    assert state.why_inactive("main") == ("Stopped" if missing == "stopped" else "FlavorNotFound")
+    assert explain.why_waiting(state, state.waiting.asks[key("a")]) == Suspended("main")
+    state.put(flavor("default"))
+    state.put(MAIN[1])
+    assert admitted(state, 1) == ["a"]
+
+
+def test_backoff_ends_by_itself_but_requeued_false_does_not() -> None:
+    later = {"requeueState": {"count": 1, "requeueAt": at(60).isoformat()}}
+    blocked = {"conditions": [condition("Requeued", 0, "False")]}
+    state = state_of(*MAIN, workload("later", cpu=1, status=later), workload("blocked", cpu=1, status=blocked))
+    assert admitted(state) == []
+    assert isinstance(explain.why_waiting(state, state.waiting.asks[key("later")]), BackingOff)
+    assert admitted(state, 60) == ["later"]
+    state.put(workload("blocked", cpu=1, status={"conditions": [condition("Requeued", 90)]}))
+    assert admitted(state, 90) == ["blocked"]
+
+
+def test_a_namespace_that_comes_to_match_wakes_its_workloads() -> None:
+    queue = cluster_queue("main", {"default": {"cpu": 4}}, namespaceSelector={"matchLabels": {"team": "a"}})
+    state = state_of(flavor("default"), queue, local_queue("main"), workload("a", cpu=1))
+    waits = [d for d in cycle.schedule(state, at(0)).decisions if isinstance(d, Wait)]
+    assert isinstance(waits[0].reason, NamespaceMismatch)
+    state.put(namespace("default", team="a"))
+    assert admitted(state, 1) == ["a"]
+
+
+def test_explanation_names_what_each_flavor_lacks() -> None:
+    state = state_of(*MAIN, holding(workload("a", cpu=3), "main", {"cpu": "default"}), workload("b", cpu=2))
+    found = explain.why(state, key("b"), at(0))
+    assert found is not None
+    assert found.position == 0
+    assert isinstance(found.reason, NoFit)
+    assert render(found.reason)[0] == "WaitingForQuota"
+    state.check()
+    assert explain.why(state, key("a"), at(0)) is None
+    fits = explain.why(state_of(*MAIN, workload("c", cpu=1)), key("c"), at(0))
+    assert fits is not None
+    assert isinstance(fits.reason, Untried)
+
+
+def test_past_usage_comes_before_priority_and_fades() -> None:
+    rules = AdmissionFairSharing(half_life_seconds=60, sampling_seconds=10)
+    queue = cluster_queue(
+        "main",
+        {"default": {"cpu": 2}},
+        admissionScope={"admissionMode": "UsageBasedAdmissionFairSharing"},
+    )
+    state = state_of(
+        flavor("default"),
+        queue,
+        local_queue("busy", "main"),
+        local_queue("idle", "main"),
+        options=Options(admission_fair_sharing=rules),
+    )
+    state.put(workload("b-1", queue="busy", cpu=2))
+    assert admitted(state) == ["b-1"]
+    state.put(holding(workload("b-1", queue="busy", cpu=2), "main", {"cpu": "default"}))
+    state.put(workload("b-2", queue="busy", cpu=2, priority=9))
+    state.put(workload("i-1", queue="idle", cpu=2))
+    assert admitted(state, 30) == []
+    state.delete(Workload.KIND, key("b-1"))
+    assert admitted(state, 40) == ["i-1"]
+    record = state.waiting.local_queues[key("busy")]
+    used = record.past_usage(rules)
+    record.sample(at(100).timestamp(), rules)
+    assert 0 < record.past_usage(rules) < used
+
+
+def test_all_admission_is_blocked_until_pods_are_ready() -> None:
+    state = state_of(
+        *MAIN, workload("a", cpu=1), workload("b", cpu=1, created=1), options=Options(block_admission=True)
+    )
+    assert admitted(state) == ["a"]
+    ready = holding(workload("a", cpu=1), "main", {"cpu": "default"})
+    state.put(ready)
+    assert admitted(state, 1) == []
+    import msgspec
+
+    conditions = (
+        *ready.status.conditions,
+        *workload("x", status={"conditions": [condition("PodsReady", 1)]}).status.conditions,
+    )
+    state.put(msgspec.structs.replace(ready, status=msgspec.structs.replace(ready.status, conditions=conditions)))
+    state.put(workload("c", cpu=1, created=2))
+    assert admitted(state, 2) == ["b"]
