@@ -15,9 +15,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from kyu import log
-from kyu.api import config_file, documents
+from kyu.api import config_file, documents, rules
 from kyu.api.config import Configuration
 from kyu.api.core import Node
+from kyu.api.kueue import ClusterQueue
 from kyu.api.meta import Json, Key
 from kyu.controllers import live, stand_ins
 from kyu.controllers.plane import Plane
@@ -137,16 +138,19 @@ class Doorkeeper:
 
     def admit(self, attempt: Attempt) -> None:
         kind = attempt.resource.kind
-        if table.find_kind(kind) is None:
-            return
         typed = {"apiVersion": kind.api_version, "kind": kind.kind}
         old = None if attempt.old is None else {**typed, **attempt.old}
-        verdict = webhooks.admit(self._plane.view, {**typed, **attempt.new}, old)
-        if verdict.errors:
-            raise errors.invalid(kind, attempt.new["metadata"].get("name", ""), list(verdict.errors))
-        changed = {name: value for name, value in verdict.obj.items() if name not in ("apiVersion", "kind")}
+        if kind.group == ClusterQueue.KIND.group and old is None:
+            changed = rules.prepare_create({**typed, **attempt.new}, self._plane.view.configuration.gates)
+        elif table.find_kind(kind) is not None:
+            verdict = webhooks.admit(self._plane.view, {**typed, **attempt.new}, old)
+            if verdict.errors:
+                raise errors.invalid(kind, attempt.new["metadata"].get("name", ""), list(verdict.errors))
+            changed = verdict.obj
+        else:
+            return
         attempt.new.clear()
-        attempt.new.update(changed)
+        attempt.new.update({name: value for name, value in changed.items() if name not in typed})
 
 
 def first_objects() -> list[Json]:

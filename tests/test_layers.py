@@ -24,7 +24,8 @@ MAY_IMPORT = {
     "server": {"api", "kinds"},
     "runtime": {"kube", "api"},
     "bench": {"api", "kinds", "engine", "workflows", "plans", "kube", "bus", "controllers", "server", "runtime", "app"},
-    "app": {"api", "kinds", "engine", "workflows", "plans", "kube", "bus", "controllers", "server", "runtime"},
+    "embedded": {"api", "kinds", "engine", "plans", "kube", "bus", "controllers", "server", "runtime"},
+    "app": {"api", "kinds", "engine", "plans", "kube", "bus", "controllers", "server", "runtime", "embedded", "lock"},
 }
 PURE = {"api", "kinds", "engine", "workflows", "plans"}
 IMPURE_MODULES = {

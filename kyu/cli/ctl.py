@@ -16,7 +16,6 @@ from collections.abc import Callable
 from kyu.api.kueue import ClusterQueue, LocalQueue, ResourceFlavor, Workload
 from kyu.api.meta import Json, Key, Kind
 from kyu.cli import cancel, connection, jobs, output
-from kyu.cli.connection import Server
 from kyu.cli.main import BadInput
 
 ALIASES = {
