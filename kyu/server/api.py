@@ -55,8 +55,7 @@ class Api:
         self._routes = self._make_routes(clock, logs)
 
     async def handle(self, request: Request) -> Response:
-        with self.metrics.request(request):
-            return await self._routes(request)
+        return await self.metrics.measured(self._routes, request)
 
     async def serve(
         self, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], body: bytes

@@ -7,13 +7,11 @@ Called by: server/api.py for each request, server/pages.py to show it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
 
 from kyu.server import options
-from kyu.server.exchange import Request
+from kyu.server.exchange import Handler, Request, Response
 from kyu.server.store import Store
 from kyu.server.watch import Hub
 
@@ -33,26 +31,26 @@ class Metrics:
             registry=self.registry,
         )
         self._seconds = {verb: seconds.labels(verb) for verb in (*set(VERBS.values()), "watch", "other")}
-        self._in_flight = Gauge(
+        self._in_flight = 0
+        waiting = Gauge(
             "apiserver_current_inflight_requests", "Requests that wait for their answer.", registry=self.registry
         )
+        waiting.set_function(lambda: float(self._in_flight))
         watchers = Gauge("apiserver_longrunning_requests", "Open watches.", registry=self.registry)
         watchers.set_function(hub.count)
         version = Gauge("kyu_store_version", "The version of the last change.", registry=self.registry)
         version.set_function(lambda: float(store.version))
         self._objects = Gauge("apiserver_resource_objects", "Stored objects.", ["resource"], registry=self.registry)
-        self._changes = Counter("kyu_store_changes", "Changes that were stored.", registry=self.registry)
-        store.listen(lambda change: self._changes.inc())
 
-    @contextmanager
-    def request(self, request: Request) -> Iterator[None]:
+    async def measured(self, handler: Handler, request: Request) -> Response:
+        """The answer of the handler, and a note of how long it took."""
         verb = "watch" if options.is_watch(request.query) else VERBS.get(request.method, "other")
-        self._in_flight.inc()
+        self._in_flight += 1
         start = time.perf_counter()
         try:
-            yield
+            return await handler(request)
         finally:
-            self._in_flight.dec()
+            self._in_flight -= 1
             self._seconds[verb].observe(time.perf_counter() - start)
 
     def render(self) -> bytes:
