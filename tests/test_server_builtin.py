@@ -106,6 +106,7 @@ def test_quantities_and_times_take_their_canonical_form() -> None:
         ("ConfigMap", {"data": ["k"]}),
         ("ConfigMap", {"metadata": "x"}),
         ("Secret", {"data": {"k": "!!!"}}),
+        ("Secret", {"data": {"k": "ü"}}),
         ("Pod", {"spec": {"priority": 2**40}}),
         ("Pod", {"spec": {"hostNetwork": "yes"}}),
         ("Pod", {"spec": {"overhead": {"cpu": "many"}}}),

@@ -144,3 +144,12 @@ def test_an_item_without_its_key_is_an_error() -> None:
     with pytest.raises(ApiError) as caught:
         patched_pod(pod({"name": "a"}), pod({"image": "x"}))
     assert caught.value.code == 500
+
+
+@pytest.mark.parametrize(
+    "directive", ["$retainKeys", "$setElementOrder/finalizers", "$deleteFromPrimitiveList/finalizers"]
+)
+def test_a_directive_that_wants_a_list_says_so(directive: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        strategic_patch(deployment_schema(), {"metadata": {"finalizers": ["x/a"]}}, {"metadata": {directive: 5}})
+    assert caught.value.code == 400

@@ -12,7 +12,6 @@ Called by: server/resources.py for built-in kinds, and for the metadata of custo
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -25,6 +24,8 @@ from kyu.server.schema_node import Schema
 # Left out when empty: "o" values, "z" times. Always there: "s" struct, "n" null, "e" "", "i" 0, "b" false, ...
 OMITTED: Final = frozenset("oz")
 EMPTY: Final[dict[str, Any]] = {"n": None, "e": "", "i": 0, "b": False, "q": "0", "d": "0s"}
+# The types of Kubernetes that hold a schema or something else.
+ALTERNATIVE: Final = "JSONSchemaPropsOr"
 JSON_NAMES: Final = {dict: "object", list: "array", str: "string", bool: "bool", int: "number", float: "number"}
 INT32: Final = range(-(2**31), 2**31)
 INT64: Final = range(-(2**63), 2**63)
@@ -134,6 +135,8 @@ def empty(schema: Schema, place: _Place) -> Any:
     """What null becomes where it cannot be left out: in a list and as the value of a map."""
     if schema.properties:
         return _decode_struct(schema, {}, place)
+    if schema.name.endswith(".Quantity"):
+        return "0"
     return {"string": "", "integer": 0, "number": 0, "boolean": False}.get(schema.type)
 
 
@@ -159,8 +162,20 @@ def _decode_scalar(schema: Schema, value: Any, place: _Place) -> Any:
         case _:
             if schema.name.endswith(".Quantity"):
                 return _decode_quantity(value)
+            if ALTERNATIVE in schema.name:
+                return _decode_alternative(schema, value, place)
             if schema.is_int_or_string and (isinstance(value, bool) or not isinstance(value, int | str)):
                 raise place.mismatch(value, "int32")
+    return value
+
+
+def _decode_alternative(schema: Schema, value: Any, place: _Place) -> Any:
+    """A schema inside a CustomResourceDefinition, or what may stand there instead: a list of them, or yes and no."""
+    prefix, _, alternative = schema.name.partition(ALTERNATIVE)
+    if isinstance(value, dict):
+        return _decode_struct(schema.definitions.node(f"{prefix}{ALTERNATIVE.removesuffix('Or')}"), value, place)
+    if not isinstance(value, bool if alternative == "Bool" else list):
+        raise place.mismatch(value, f"v1.{schema.name.rpartition('.')[2]}")
     return value
 
 
@@ -179,7 +194,7 @@ def _decode_text(schema: Schema, value: str) -> str:
         plain = value.replace("\n", "").replace("\r", "")
         try:
             base64.b64decode(plain, validate=True)
-        except binascii.Error:
+        except ValueError:
             good = re.match(r"(?:[A-Za-z0-9+/]{4})*[A-Za-z0-9+/]*={0,2}", plain)
             raise TypeMismatch(f"illegal base64 data at input byte {good.end() if good else 0}") from None
     elif schema.format == "date-time":

@@ -42,6 +42,8 @@ def _merge_map(schema: Schema, original: Json, patch: Json) -> Json:
         raise errors.internal(f"unknown patch type: {directive} in map: {_shown(patch)}")
     result = _retained(original, patch)
     for key, change in patch.items():
+        if key.startswith((DELETE_PRIMITIVE, ORDER)) and not isinstance(change, list):
+            raise errors.bad_request(f"invalid patch format: {key} must be a list")
         if key.startswith(DELETE_PRIMITIVE):
             field = key.removeprefix(DELETE_PRIMITIVE)
             if isinstance(result.get(field), list):
@@ -62,6 +64,8 @@ def _retained(original: Json, patch: Json) -> Json:
     retain = patch.get(RETAIN)
     if retain is None:
         return {key: clone(value) for key, value in original.items()}
+    if not isinstance(retain, list):
+        raise errors.bad_request("invalid patch format: $retainKeys must be a list")
     if unlisted := [key for key in patch if key not in retain and not key.startswith("$")]:
         raise errors.bad_request(f"$retainKeys does not contain all keys of the patch: {', '.join(unlisted)}")
     return {key: clone(value) for key, value in original.items() if key in retain}
@@ -85,7 +89,8 @@ def _merge_field(schema: Schema, result: Json, key: str, change: Any, order: lis
 def _merge_list(schema: Schema, original: list[Any], patch: list[Any], order: list[Any] | None) -> list[Any]:
     merge_key = schema.patch_merge_key
     if not merge_key:
-        merged = original + [item for item in dict.fromkeys(patch) if item not in original]
+        added = [item for index, item in enumerate(patch) if item not in original and item not in patch[:index]]
+        merged = original + added
         return _ordered(merged, original, patch if order is None else order, "")
     plain = [item for item in patch if isinstance(item, dict) and DIRECTIVE not in item]
     special = [item for item in patch if isinstance(item, dict) and DIRECTIVE in item]
