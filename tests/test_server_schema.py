@@ -259,6 +259,7 @@ def test_a_definition_that_cannot_be_served_is_refused(change: Json, field: str)
     [
         ({}, ".type"),
         ({"type": "array"}, ".items"),
+        ({"type": "array", "items": [{"type": "string"}]}, ".items"),
         ({"type": "string", "pattern": "("}, ".pattern"),
         ({"type": "string", "x-kubernetes-validations": [{"rule": "self +"}]}, ".x-kubernetes-validations[0].rule"),
         (

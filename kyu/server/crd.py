@@ -238,6 +238,8 @@ def validate_schema(raw: Json, path: str, *, is_root: bool = False) -> list[Fiel
     if raw.get("type") == "array" and not raw.get("items"):
         found.append(fields.required(f"{path}.items", "must be specified"))
     found += [fields.forbidden(f"{path}.{name}", f"{name} is not supported") for name in UNSUPPORTED if raw.get(name)]
+    if isinstance(raw.get("items"), list):
+        found.append(fields.forbidden(f"{path}.items", "items must be a schema object and not an array"))
     if raw.get("properties") and raw.get("additionalProperties"):
         detail = "additionalProperties and properties are mutual exclusive"
         found.append(fields.forbidden(f"{path}.additionalProperties", detail))
@@ -275,7 +277,8 @@ def _validate_list_type(raw: Json, path: str) -> list[FieldError]:
     if kind == "map" and not keys:
         detail = 'must not be empty if x-kubernetes-list-type is "map"'
         return [fields.required(f"{path}.x-kubernetes-list-map-keys", detail)]
-    known: Any = (raw.get("items") or {}).get("properties") or {}
+    items: Any = raw.get("items")
+    known = items.get("properties") or {} if isinstance(items, dict) else {}
     return [
         fields.invalid(f"{path}.x-kubernetes-list-map-keys", key, "entries must all be names of item properties")
         for key in keys
