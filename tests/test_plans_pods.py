@@ -323,6 +323,30 @@ def test_a_suspended_job_has_no_pods_and_starts_anew() -> None:
     assert [e for e, _ in world.events if e in ("Suspended", "Resumed")] == ["Suspended", "Resumed"] * 2
 
 
+def test_pods_that_go_are_not_ready_in_the_same_write() -> None:
+    world = World()
+    job = add_job(world)
+    run(world)
+    world.start_pods()
+    assert run(world)["ready"] == 1
+    job["spec"]["suspend"] = True
+    first = pods_job.plan(world, Key("team", "j"), world.now)[0]
+    assert isinstance(first, Patch)
+    assert (first.patch["status"]["active"], first.patch["status"]["ready"]) == (None, 0)
+
+
+def test_a_job_that_ends_while_it_is_suspended_has_started() -> None:
+    world = World()
+    job = add_job(world)
+    run(world)
+    job["spec"]["suspend"] = True
+    del job["status"]["startTime"]
+    world.end(world.pods()[0])
+    status = run(world)
+    assert conditions(status)["Complete"] == "True"
+    assert status["startTime"] <= status["completionTime"]
+
+
 def test_fewer_pods_when_parallelism_shrinks_and_none_of_them_failed() -> None:
     world = World()
     job = add_job(world, parallelism=3, completions=5)

@@ -273,9 +273,11 @@ def actions(round_: Round, outcome: Success | Failure | None) -> list[Action]:
 
 def status_patch(round_: Round, outcome: Success | Failure | None) -> Json:
     job, tally = round_.job, round_.tally
-    active = len(tally.active) - len(round_.deleted) + len(round_.created)
+    doomed = {uid(pod) for pod in round_.deleted}
+    staying = [pod for pod in tally.active if uid(pod) not in doomed]
     present = fields.json_at(job, ("status",))
-    status: Json = {**present, **tallies.status_of(tally, active)}
+    counters = tallies.status_of(tally, len(staying) + len(round_.created), sum(map(pods.is_ready, staying)))
+    status: Json = {**present, **counters}
     listed = fields.list_at(job, ("status", "conditions"))
     listed = with_suspended(round_, listed, status) if outcome is None else listed
     if outcome is not None:
@@ -321,6 +323,8 @@ def with_outcome(
         listed = conditions.with_condition(listed, decided, "True", **words, now=now)
     if not is_over:
         return listed
+    # A Job that is stopped loses its start; its last pod may succeed all the same.
+    status["startTime"] = status.get("startTime") or conditions.timestamp(now)
     if isinstance(outcome, Success):
         status["completionTime"] = conditions.timestamp(now)
         round_.tell("Completed", "Job completed")

@@ -138,11 +138,11 @@ def is_wanted(result: Tally, index: int | None) -> bool:
     return index is not None and index < (result.completions or 0) and index not in result.completed_indexes
 
 
-def status_of(result: Tally, active: int) -> Json:
-    """The counters as they go to the status; ``active`` knows of pods that are made or deleted in this round."""
+def status_of(result: Tally, active: int, ready: int) -> Json:
+    """The counters as they go to the status; ``active`` and ``ready`` know of pods made or deleted in this round."""
     status: Json = {
         "active": active or None,
-        "ready": sum(pods.is_ready(pod) for pod in result.active),
+        "ready": ready,
         "terminating": len(result.terminating),
         "succeeded": (len(result.completed_indexes) if result.indexed else result.counted_succeeded) or None,
         "failed": result.counted_failed or None,
