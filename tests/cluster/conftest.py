@@ -1,5 +1,5 @@
 """
-Fixtures: running control planes, shared by the tests of a file or of all, with their logs when a test fails.
+Fixtures: running control planes, shared by the tests of a file, with their logs when a test fails.
 
 A test that needs a part which is not built is skipped and says which.
 """
@@ -22,7 +22,7 @@ def plane() -> Iterator[ControlPlane]:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def kueue_plane() -> Iterator[ControlPlane]:
     """
     Kubernetes with two nodes of 64 CPUs, and upstream Kueue as released: webhooks, roles, visibility.
