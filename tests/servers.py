@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
+import tempfile
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +15,7 @@ from kyu.kube.client import Client
 from kyu.kube.direct import Direct
 from kyu.server import bootstrap
 from kyu.server.api import Api
+from kyu.server.database import back_up
 from kyu.server.exchange import Request, Response, User, parse_query
 
 CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps")
@@ -26,13 +29,19 @@ DEFINITION = Kind(
 )
 ADMIN = User("admin", ("system:masters",))
 
+# The store as it is after the first start: made once, copied for each test.
+_FOLDER = tempfile.TemporaryDirectory(prefix="kyu-tests-")
+_TEMPLATE = Path(_FOLDER.name, "kyu.db")
+
 
 @contextlib.asynccontextmanager
 async def serving(folder: Path, *, controllers: bool = False) -> AsyncIterator[tuple[Api, Client]]:
     """The API, and a client with all rights; with ``controllers`` also garbage collection and namespace cleaning."""
+    _copy_template(folder / "kyu.db")
     api = Api(folder / "kyu.db", lambda: datetime.now(UTC))
     try:
         await bootstrap.ensure(api)
+        _keep_template(folder / "kyu.db")
         parts = [api.definitions.run]
         if controllers:
             parts += [api.collector.run, api.cleaner.run]
@@ -40,6 +49,16 @@ async def serving(folder: Path, *, controllers: bool = False) -> AsyncIterator[t
             yield api, Client(Direct(api.serve), "tests")
     finally:
         await api.close()
+
+
+def _copy_template(database: Path) -> None:
+    if _TEMPLATE.exists() and not database.exists():
+        shutil.copyfile(_TEMPLATE, database)
+
+
+def _keep_template(database: Path) -> None:
+    if not _TEMPLATE.exists():
+        back_up(database, _TEMPLATE)
 
 
 async def ask(api: Api, method: str, target: str, body: bytes = b"", *, user: User = ADMIN, **headers: str) -> Response:

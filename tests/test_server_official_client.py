@@ -48,10 +48,13 @@ def test_a_watch_sees_what_happens_after_the_list(api: Any) -> None:
     version = core.list_namespaced_config_map(NAMESPACE).metadata.resource_version
     core.create_namespaced_config_map(NAMESPACE, {"metadata": {"name": "w"}})
     core.delete_namespaced_config_map("w", NAMESPACE)
-    stream = watch.Watch().stream(
-        core.list_namespaced_config_map, NAMESPACE, resource_version=version, timeout_seconds=10
-    )
-    seen = [(event["type"], event["object"].metadata.name) for event, _ in zip(stream, range(2), strict=False)]
+    watching = watch.Watch()
+    stream = watching.stream(core.list_namespaced_config_map, NAMESPACE, resource_version=version, timeout_seconds=10)
+    seen = []
+    for event in stream:
+        seen.append((event["type"], event["object"].metadata.name))
+        if len(seen) == 2:
+            watching.stop()
     assert seen == [("ADDED", "w"), ("DELETED", "w")]
 
 

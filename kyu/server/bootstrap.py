@@ -9,12 +9,14 @@ Called by: app.py at each start.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 
 from kyu.api import crds
 from kyu.api.meta import Json, Key
 from kyu.server import auth, errors, rbac, tokens
 from kyu.server.api import INTERNAL, Api
+from kyu.server.exchange import encode
 from kyu.server.options import WriteOptions
 from kyu.server.routes import Target
 
@@ -22,6 +24,8 @@ NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease", tokens
 MANAGER = "kyu"
 # Small jobs that ask for next to nothing still take a process each.
 PODS_PER_PROCESSOR = 50
+# Which text of a definition was applied last.
+FINGERPRINT = "kyu.dev/definition"
 READ = ["get", "list", "watch"]
 WRITE = ["create", "delete", "deletecollection", "patch", "update"]
 KUEUE = "kueue.x-k8s.io"
@@ -113,8 +117,14 @@ def _create(api: Api, api_version: str, kind: str, body: Json) -> None:
 def _put_definition(api: Api, definition: Json) -> None:
     resource = api.registry.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
     assert resource is not None
-    target = Target(resource, None, definition["metadata"]["name"])
-    api.writes.apply_object(target, definition, WriteOptions(MANAGER, force=True), INTERNAL)
+    name = definition["metadata"]["name"]
+    fingerprint = hashlib.sha256(encode(definition)).hexdigest()
+    stored = api.store.latest(resource.storage, "", name)
+    if stored is not None and fingerprint.encode() in stored.value:
+        # Merging a definition of a megabyte to find that nothing has changed would be most of a start.
+        return
+    marked = {**definition, "metadata": {"name": name, "annotations": {FINGERPRINT: fingerprint}}}
+    api.writes.apply_object(Target(resource, None, name), marked, WriteOptions(MANAGER, force=True), INTERNAL)
 
 
 # Roles.
