@@ -31,7 +31,7 @@ from kyu.kube.client import Client
 from kyu.kube.direct import Direct
 from kyu.lock import Lock
 from kyu.runtime import podplan
-from kyu.server import auth, bootstrap, tls, tokens
+from kyu.server import auth, bootstrap, job_definitions, tls, tokens
 from kyu.server.api import Api
 from kyu.server.database import DatabaseError
 from kyu.server.http import Server
@@ -120,6 +120,8 @@ async def embedded(settings: Settings) -> AsyncIterator[Embedded]:
             raise CannotStart(str(error)) from error
         try:
             await bootstrap.ensure(api)
+            if plane is not None:
+                await job_definitions.ensure(api)
             if is_fresh:
                 await bootstrap.create_all(api, first_objects())
             if is_fresh and not settings.bare:

@@ -19,7 +19,7 @@ DEFINITION_BY_KIND = {d["spec"]["names"]["kind"]: d for d in crds.definitions()}
 
 def test_every_kind_that_kubernetes_does_not_bring_has_a_definition() -> None:
     kinds = {kind.kind for job_kind in table.KINDS for kind in job_kind.kinds}
-    assert kinds - BUILT_IN == set(DEFINITION_BY_KIND) - {"TrainingRuntime", "ClusterTrainingRuntime"}
+    assert kinds - BUILT_IN == set(DEFINITION_BY_KIND) - {k.kind for k in crds.OTHER_KINDS}
 
 
 @pytest.mark.parametrize("kind", DEFINITION_BY_KIND)
@@ -31,8 +31,8 @@ def test_it_is_legal(kind: str) -> None:
 
 
 def crds_version(kind: str) -> str:
-    found = [k for job_kind in table.KINDS for k in job_kind.kinds[:1] if k.kind == kind]
-    return found[0].version if found else "v1alpha1"
+    stored = [*(job_kind.kinds[0] for job_kind in table.KINDS), *crds.OTHER_KINDS]
+    return next(k.version for k in stored if k.kind == kind)
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)

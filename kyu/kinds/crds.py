@@ -1,10 +1,10 @@
 """
-CustomResourceDefinitions of the job kinds, so that a server without their operators can hold such objects.
+CustomResourceDefinitions of the job kinds and of what they need, so that a server without operators can hold them.
 
 Compact and permissive: the fields that Kyu reads are typed, all others are kept as they come. Names, versions, columns
 and subresources are those of the operators' own definitions, which take their place when a user applies them.
 
-Used by: the embedded server. Kubernetes: apiextensions/v1.
+Used by: server/job_definitions.py. Kubernetes: apiextensions/v1.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ Type: TypeAlias = Literal["string", "integer", "boolean"]
 
 AGE = ("Age", "date", ".metadata.creationTimestamp")
 STATE = ("State", "string", ".status.conditions[-1:].type")
+# What a cluster autoscaler is asked with; embedded mode answers itself.
+PROVISIONING_REQUEST = Kind("autoscaling.x-k8s.io", "v1", "ProvisioningRequest", "provisioningrequests")
+# Kinds that are no jobs themselves.
+OTHER_KINDS = (RUNTIME, CLUSTER_RUNTIME, PROVISIONING_REQUEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +158,22 @@ RESOURCES: dict[str, Resource] = {
         },
         scale=(".spec.size", ".status.size", ".status.selector"),
     ),
+    "ProvisioningRequest": Resource(
+        typed={
+            "spec.provisioningClassName": "string",
+            "spec.parameters.*": "string",
+            "spec.podSets[].count": "integer",
+            "spec.podSets[].podTemplateRef.name": "string",
+        },
+        short_names=("provreq", "provreqs"),
+    ),
 }
 
 
 def definitions() -> list[Json]:
     """All definitions. Kinds of Kubernetes itself (Job, Pod, Deployment, …) need none."""
     found = [kinds for job_kind in table.KINDS if (kinds := job_kind.kinds)[0].kind in RESOURCES]
-    return [definition(kinds, suspend_paths(kinds[0])) for kinds in [*found, (RUNTIME,), (CLUSTER_RUNTIME,)]]
+    return [definition(kinds, suspend_paths(kinds[0])) for kinds in (*found, *((kind,) for kind in OTHER_KINDS))]
 
 
 def suspend_paths(kind: Kind) -> dict[str, Type]:

@@ -27,12 +27,13 @@ from kyu.api.kueue import (
     Workload,
 )
 from kyu.api.meta import Json, Key, Kind, Ref, is_true
+from kyu.kinds import crds
 from kyu.kinds.templates import Conflict, PodSetInfo, merged
 from kyu.plans import injection
 from kyu.plans.status import StatusEdit, timestamp
 from kyu.plans.unit import owner_reference
 
-REQUEST = Kind("autoscaling.x-k8s.io", "v1", "ProvisioningRequest", "provisioningrequests")
+REQUEST = crds.PROVISIONING_REQUEST
 POD_TEMPLATE = Kind("", "v1", "PodTemplate", "podtemplates")
 PARAMETER_PREFIX = "provreq.kueue.x-k8s.io/"
 CONSUMED_REQUEST = "autoscaling.x-k8s.io/consume-provisioning-request"
