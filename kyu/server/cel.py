@@ -15,10 +15,9 @@ import re
 from base64 import b64decode
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Final
-
-from cel_expr_python import cel
-from cel_expr_python.ext import ext_bindings, ext_math, ext_optional, ext_strings
 
 from kyu.api import errors as fields
 from kyu.api import quantity
@@ -27,6 +26,11 @@ from kyu.api.meta import Json
 from kyu.server.errors import Unshown
 from kyu.server.schema_checks import items_by_key, key_of
 from kyu.server.schema_node import MISSING, Schema
+
+# Where there is no build of the library for a platform, definitions are served and their rules are not run.
+IS_AVAILABLE: Final = find_spec("cel_expr_python") is not None
+cel: Any = import_module("cel_expr_python.cel") if IS_AVAILABLE else None
+EXTENSIONS: Final = ("ExtStrings", "ExtMath", "ExtOptional", "ExtBindings")
 
 # Words of the language that a field cannot be called in a rule; they are written __namespace__ there.
 RESERVED: Final = frozenset({
@@ -61,8 +65,14 @@ class Rule:
 @cache
 def environment() -> Any:
     variables = {"self": cel.Type.DYN, "oldSelf": cel.Type.DYN, OLD_VALUES: cel.Type.List(cel.Type.DYN)}
-    extensions = [ext_strings.ExtStrings(), ext_math.ExtMath(), ext_optional.ExtOptional(), ext_bindings.ExtBindings()]
+    extensions = [_extension(name) for name in EXTENSIONS]
     return cel.NewEnv(variables=variables, extensions=[*extensions, _library()])
+
+
+def _extension(name: str) -> Any:
+    """``ExtStrings`` is the one thing in the module ``ext_strings``."""
+    module = import_module(f"cel_expr_python.ext.ext_{name.removeprefix('Ext').lower()}")
+    return getattr(module, name)()
 
 
 def _library() -> Any:
@@ -131,7 +141,7 @@ def rules_of(schema: Schema) -> tuple[Rule, ...]:
 
 def check_rules(schema: Schema, value: Any, old: Any, path: str, found: list[FieldError]) -> None:
     """Run all rules at and below a value. ``old`` is MISSING on creation, and where there is no old value."""
-    if not schema.has_rules or value is None:
+    if not IS_AVAILABLE or not schema.has_rules or value is None:
         return
     if old is not MISSING and value == old:
         return

@@ -290,7 +290,8 @@ def _validate_rule(rule: Json, path: str) -> list[FieldError]:
     if not (rule.get("rule") or "").strip():
         return [fields.required(f"{path}.rule", "rule is not specified")]
     try:
-        cel.compile_rule(rule)
+        if cel.IS_AVAILABLE:
+            cel.compile_rule(rule)
     except cel.RuleError as error:
         return [fields.invalid(f"{path}.rule", rule["rule"], f"compilation failed: {error}")]
     return []
