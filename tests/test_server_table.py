@@ -144,3 +144,16 @@ async def test_stable_versions_come_before_others(tmp_path: Path) -> None:
         registry: Registry = api.registry
         assert registry.versions("kueue.x-k8s.io")[:2] == ["v1beta2", "v1beta1"]
         assert registry.versions("kueue.x-k8s.io")[-1] == "v1alpha1"
+
+
+@pytest.mark.parametrize("accept", ["application/json", TABLE, TABLE.replace("Table", "PartialObjectMetadataList")])
+async def test_a_long_list_is_whole_in_every_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, accept: str) -> None:
+    monkeypatch.setattr("kyu.server.forms.RECORDS_PER_PART", 2)
+    async with serving(tmp_path) as (api, client):
+        for i in range(7):
+            await client.create(CONFIG_MAP, config_map(f"m-{i}"))
+        answer = await ask(api, "GET", "/api/v1/namespaces/default/configmaps", accept=accept)
+        assert isinstance(answer.body, bytes)
+        body = msgspec.json.decode(answer.body)
+        items = body["items"] if "items" in body else [row["object"] for row in body["rows"]]
+        assert [item["metadata"]["name"] for item in items] == [f"m-{i}" for i in range(7)]

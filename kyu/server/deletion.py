@@ -88,7 +88,7 @@ class Deletion:
         if waits:
             await asyncio.gather(*waits)
         head = {"resourceVersion": str(self._objects.store.version)}
-        return Response(200, b"".join(form.many(found, head)))
+        return Response(200, await reads.joined(form.many(found, head)))
 
     def delete_object(
         self, resource: Resource, namespace: str, name: str, options: DeleteOptions, user: User

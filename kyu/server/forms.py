@@ -9,7 +9,7 @@ Called by: server/reads.py, server/watch.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -25,6 +25,7 @@ decode: Callable[[bytes], Json] = msgspec.json.Decoder(dict[str, Any]).decode
 JSON = "application/json"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 ACCEPTED = (JSON, "application/yaml", PROTOBUF)
+RECORDS_PER_PART = 500
 META_VERSIONS = ("v1", "v1beta1")
 
 
@@ -35,7 +36,8 @@ class Form(Protocol):
 
     def one(self, record: Record) -> bytes: ...
 
-    def many(self, records: Sequence[Record], metadata: Json) -> Iterable[bytes]: ...
+    def many(self, records: Sequence[Record], metadata: Json) -> Iterator[bytes]:
+        """A list, in parts of bounded size: between two of them others get their turn."""
 
     def in_event(self, record: Record, *, is_first: bool) -> bytes: ...
 
@@ -93,20 +95,15 @@ class Whole:
     def one(self, record: Record) -> bytes:
         return self._resource.prefix + served_value(self._resource, record)[1:]
 
-    def many(self, records: Sequence[Record], metadata: Json) -> Iterable[bytes]:
+    def many(self, records: Sequence[Record], metadata: Json) -> Iterator[bytes]:
         """Items of built-in kinds have no kind of their own; those of custom kinds do."""
         resource = self._resource
         if resource.is_custom:
             metadata = {"continue": "", **metadata}
         api_version = resource.kind.api_version
         head = {"kind": resource.list_kind, "apiVersion": api_version, "metadata": metadata}
-        yield encode(head)[:-1] + b',"items":['
-        start = b"," + resource.prefix if resource.is_custom else b",{"
-        items = [start + served_value(resource, record)[1:] for record in records]
-        if items:
-            items[0] = items[0][1:]
-        yield b"".join(items)
-        yield b"]}\n"
+        start = resource.prefix if resource.is_custom else b"{"
+        return _in_parts(head, "items", records, lambda record: start + served_value(resource, record)[1:])
 
     def in_event(self, record: Record, *, is_first: bool) -> bytes:
         return self.one(record)
@@ -121,10 +118,9 @@ class Metadata:
     def one(self, record: Record) -> bytes:
         return encode(partial(decode(record.value), self._api_version))
 
-    def many(self, records: Sequence[Record], metadata: Json) -> Iterable[bytes]:
-        items = [partial(decode(record.value), self._api_version) for record in records]
+    def many(self, records: Sequence[Record], metadata: Json) -> Iterator[bytes]:
         head = {"kind": "PartialObjectMetadataList", "apiVersion": self._api_version, "metadata": metadata}
-        yield encode({**head, "items": items}) + b"\n"
+        return _in_parts(head, "items", records, self.one)
 
     def in_event(self, record: Record, *, is_first: bool) -> bytes:
         return self.one(record)
@@ -144,8 +140,11 @@ class Table:
     def one(self, record: Record) -> bytes:
         return encode(self._table([record], {"resourceVersion": str(record.version)}, with_columns=True))
 
-    def many(self, records: Sequence[Record], metadata: Json) -> Iterable[bytes]:
-        yield encode(self._table(records, metadata, with_columns=True)) + b"\n"
+    def many(self, records: Sequence[Record], metadata: Json) -> Iterator[bytes]:
+        head = self._table([], metadata, with_columns=True)
+        del head["rows"]
+        now = table.now()
+        return _in_parts(head, "rows", records, lambda record: encode(self._row(record, now)))
 
     def in_event(self, record: Record, *, is_first: bool) -> bytes:
         return encode(self._table([record], {"resourceVersion": str(record.version)}, with_columns=is_first))
@@ -173,6 +172,15 @@ class Table:
                 return {**row, "object": partial(obj, self._api_version)}
             case _:
                 return {**row, "object": None}
+
+
+def _in_parts(head: Json, name: str, records: Sequence[Record], render: Callable[[Record], bytes]) -> Iterator[bytes]:
+    """The head with one more field, the list of what is made of the records."""
+    yield b'%b,"%b":[' % (encode(head)[:-1], name.encode())
+    for start in range(0, len(records), RECORDS_PER_PART):
+        part = b",".join(render(record) for record in records[start : start + RECORDS_PER_PART])
+        yield b"," + part if start else part
+    yield b"]}\n"
 
 
 def partial(obj: Json, api_version: str) -> Json:
