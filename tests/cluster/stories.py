@@ -88,12 +88,58 @@ def what_is_in_no_queue_is_left_alone(admin: Client) -> None:
     wait_for_workload(admin, namespace, "too-big", "QuotaReserved", "False")
 
 
+def a_deleted_job_makes_room(admin: Client) -> None:
+    namespace = "delete"
+    set_up(admin, namespace, queue(namespace, "a", cohort=""))
+    admin.create(job(namespace, "first", "a", cpu="3"))
+    wait_for_workload(admin, namespace, "first", "Admitted")
+    for name, cpu in (("second", "2"), ("third", "1")):
+        admin.create(job(namespace, name, "a", cpu=cpu))
+    # The small one overtakes: the strategy is BestEffortFIFO.
+    wait_for_workload(admin, namespace, "third", "Admitted")
+    wait_for_workload(admin, namespace, "second", "QuotaReserved", "False")
+    admin.delete("batch/v1", "Job", "first", namespace)
+    wait_for_workload(admin, namespace, "second", "Admitted")
+
+
+def a_deactivated_workload_stops_and_may_come_back(admin: Client) -> None:
+    namespace = "deactivate"
+    set_up(admin, namespace, queue(namespace, "a", cohort=""))
+    admin.create(job(namespace, "work", "a", cpu="4"))
+    wait_for_workload(admin, namespace, "work", "PodsReady")
+    name = admin.list(KUEUE, "Workload", namespace)[0]["metadata"]["name"]
+    admin.patch(KUEUE, "Workload", name, {"spec": {"active": False}}, namespace)
+    admin.until(lambda found: found["spec"]["suspend"], "batch/v1", "Job", "work", namespace)
+    wait_for_workload(admin, namespace, "work", "QuotaReserved", "False")
+    admin.create(job(namespace, "next", "a", cpu="4", run_for="0s"))
+    wait_for_workload(admin, namespace, "next", "Finished")
+    admin.patch(KUEUE, "Workload", name, {"spec": {"active": True}}, namespace)
+    wait_for_workload(admin, namespace, "work", "Admitted")
+
+
+def the_second_flavor_is_taken_when_the_first_is_full(admin: Client) -> None:
+    namespace = "flavors"
+    other: Manifest = {"apiVersion": KUEUE, "kind": "ResourceFlavor", "metadata": {"name": "other"}, "spec": {}}
+    cluster_queue, local_queue = queue(namespace, "a", cohort="")
+    group = cluster_queue["spec"]["resourceGroups"][0]
+    group["flavors"].append({"name": "other", "resources": [{"name": "cpu", "nominalQuota": "2"}]})
+    set_up(admin, namespace, [other, cluster_queue, local_queue])
+    for name, cpu in (("first", "3"), ("second", "2"), ("third", "1")):
+        admin.create(job(namespace, name, "a", cpu=cpu))
+        wait_for_workload(admin, namespace, name, "Admitted")
+    admin.create(job(namespace, "fourth", "a", cpu="1"))
+    wait_for_workload(admin, namespace, "fourth", "QuotaReserved", "False")
+
+
 STORIES: dict[str, Story] = {
     "wait": borrowed_quota_makes_the_owner_wait,
     "reclaim": an_owner_takes_back_what_was_borrowed,
     "priority": a_more_important_job_goes_first,
     "drain": a_queue_is_drained_and_opened_again,
     "alone": what_is_in_no_queue_is_left_alone,
+    "delete": a_deleted_job_makes_room,
+    "deactivate": a_deactivated_workload_stops_and_may_come_back,
+    "flavors": the_second_flavor_is_taken_when_the_first_is_full,
 }
 
 

@@ -9,8 +9,9 @@ import pytest
 import yaml
 
 from kyu.kinds import crds, metadata, table
-from kyu.workflows import plugin, roles
+from kyu.workflows import plugin
 from kyu.workflows.queueconfig import QueueConfig
+from kyu.workflows.submission import Submission
 from kyu.workflows.task import Task
 from tests.cluster.client import Client, Manifest, has
 from tests.cluster.conftest import require
@@ -58,7 +59,7 @@ def render(scheduler: str, manifest: Manifest, array_size: int = 1) -> Manifest:
 
 def pods_of(manifest: Manifest) -> list[Manifest]:
     """The pods that the operator of a rendered object would make."""
-    found = roles.roles_of(manifest)
+    found = Submission(Task("acme", "e"), manifest).roles
     assert isinstance(found, list)
     name = manifest["metadata"]["name"]
     return [
