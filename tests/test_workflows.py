@@ -12,7 +12,7 @@ from kubernetes import client as kubernetes
 
 from kyu.api.meta import Json
 from kyu.kinds import fields, metadata
-from kyu.workflows import plugin, queueconfig, roles, rules, support, yunikorn
+from kyu.workflows import plugin, queueconfig, rules, support, yunikorn
 from kyu.workflows.kueue import KueuePlugin
 from kyu.workflows.queueconfig import Gang, JobSettings, QueueConfig, QueueConfigError
 from kyu.workflows.submission import Submission
@@ -182,7 +182,7 @@ def test_every_row_of_the_table_is_what_the_plugins_do() -> None:
                     {f"spec.jobTemplate.metadata.labels[{metadata.QUEUE_NAME}]"},
                 ), row.kind
             case support.GROUP:
-                found = roles.roles_of(obj)
+                found = Submission(TASK, obj).roles
                 assert isinstance(found, list)
                 assert len(places) == 3 * len(found), row.kind
             case _:

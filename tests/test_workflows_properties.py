@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kyu.api.meta import Json
-from kyu.workflows import plugin, roles, rules
+from kyu.workflows import plugin, rules
 from kyu.workflows.queueconfig import Gang, JobSettings, QueueConfig
 from kyu.workflows.settings import Refusal
+from kyu.workflows.submission import Submission
 from kyu.workflows.task import Task, safe_name
 
 JOBS = (JobSettings("ray", Gang(60, "Hard"), True), JobSettings("default", Gang(None, "Soft")))
@@ -142,12 +144,33 @@ def contains(new: Any, old: Any) -> bool:
 @given(st.sampled_from(PLUGINS), tasks, objects())
 def test_results_are_valid_for_the_scheduler(scheduler: plugin.SchedulerPlugin, task: Task, obj: Json) -> None:
     result = rendered(scheduler, task, obj).object
-    pods = roles.roles_of(result)
+    pods = Submission(task, result).roles
     assert not isinstance(pods, Refusal)
     places = [("metadata", "labels"), *(role.labels for role in pods), *(role.annotations for role in pods)]
     assert rules.refusals(scheduler.name, result, places) == []
     if scheduler.name == "yunikorn":
         assert all(role.template["spec"]["schedulerName"] == "yunikorn" for role in pods)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(PLUGINS), objects(), st.data())
+def test_an_object_of_any_shape_is_rendered_or_refused(
+    scheduler: plugin.SchedulerPlugin, obj: Json, data: st.DataObject
+) -> None:
+    places = [path for path in paths(obj) if path and path[0] not in ("apiVersion", "kind")]
+    *way, last = data.draw(st.sampled_from(places))
+    node: Any = obj
+    for step in way:
+        node = node[step]
+    node[last] = data.draw(st.sampled_from([None, "x", "-1", 1, 1.5, True, [], {}, [None], ["x"], [{}], {"x": 1}]))
+    assert isinstance(plugin.render(scheduler, Task("acme", "e"), obj), plugin.Rendered | plugin.Refused)
+
+
+def paths(value: Any, prefix: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield prefix
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, item in items:
+        yield from paths(item, (*prefix, step))
 
 
 @settings(max_examples=300, deadline=None)

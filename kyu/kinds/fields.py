@@ -59,13 +59,20 @@ def text_at(obj: Json, path: Path) -> str:
     return value if isinstance(value, str) else ""
 
 
+class Misshapen(ValueError):
+    """Something stands in the way of a path: a text or a list where a mapping should be."""
+
+    def __init__(self, path: Path, value: object) -> None:
+        super().__init__(f"{show(path)} is {value!r}, where a mapping or a list should be")
+
+
 def with_value(obj: Json, path: Path, value: object) -> Json:
     """A copy of the object with the value at the path; only what lies on the path is copied."""
     if not path:
         assert isinstance(value, dict), "an object is replaced by an object"
         return value
     root = dict(obj)
-    own({(): root}, path[:-1])[path[-1]] = value
+    put({(): root}, path, value)
     return root
 
 
@@ -74,9 +81,15 @@ def with_values(obj: Json, values: Mapping[Path, Json]) -> Json:
     root = dict(obj)
     owned: dict[Path, Any] = {(): root}
     for path in sorted(values, key=len):
-        node = own(owned, path[:-1])
-        owned[path] = node[path[-1]] = dict(values[path])
+        put(owned, path, dict(values[path]))
     return root
+
+
+def put(owned: dict[Path, Any], path: Path, value: object) -> None:
+    node, step = own(owned, path[:-1]), path[-1]
+    if type(node) is not dict and not (isinstance(step, int) and step < len(node)):
+        raise Misshapen(path[:-1], node)
+    owned[path] = node[step] = value
 
 
 def own(owned: dict[Path, Any], path: Path) -> Any:
@@ -84,8 +97,19 @@ def own(owned: dict[Path, Any], path: Path) -> Any:
     if path in owned:
         return owned[path]
     parent, step = own(owned, path[:-1]), path[-1]
-    inner = parent.get(step) if type(parent) is dict else parent[step]
-    copied: Any = list(inner) if type(inner) is list else dict(inner) if type(inner) is dict else {}
+    if type(parent) is dict:
+        inner = parent.get(step)
+    elif isinstance(step, int) and step < len(parent):
+        inner = parent[step]
+    else:
+        raise Misshapen(path[:-1], parent)
+    copied: Any
+    if inner is None or type(inner) is dict:
+        copied = dict(inner or ())
+    elif type(inner) is list:
+        copied = list(inner)
+    else:
+        raise Misshapen(path, inner)
     owned[path] = parent[step] = copied
     return copied
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 
 from kyu.api.meta import Json, Kind
+from kyu.kinds import fields
 
 PREFIX = "kueue.x-k8s.io/"
 
@@ -64,15 +65,15 @@ MAX_LABEL_VALUE = 63
 
 
 def labels_of(obj: Json) -> dict[str, str]:
-    return (obj.get("metadata") or {}).get("labels") or {}
+    return fields.json_at(obj, ("metadata", "labels"))
 
 
 def annotations_of(obj: Json) -> dict[str, str]:
-    return (obj.get("metadata") or {}).get("annotations") or {}
+    return fields.json_at(obj, ("metadata", "annotations"))
 
 
 def name_of(obj: Json) -> str:
-    return str((obj.get("metadata") or {}).get("name") or "")
+    return fields.text_at(obj, ("metadata", "name"))
 
 
 def queue_name(obj: Json) -> str:

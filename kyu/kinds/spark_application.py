@@ -200,8 +200,9 @@ def with_requests(container: Json, obj: Json, role: Json) -> Json:
         limits["cpu"] = str(role["coreLimit"])
     requests["memory"] = f"{memory_mebibytes(obj, role)}Mi"
     gpu = fields.json_at(role, ("gpu",))
-    if gpu.get("name") and gpu.get("quantity"):
-        requests[gpu["name"]] = limits[gpu["name"]] = str(gpu["quantity"])
+    name = fields.text_at(gpu, ("name",))
+    if name and gpu.get("quantity"):
+        requests[name] = limits[name] = str(gpu["quantity"])
     resources = {"requests": requests, **({"limits": limits} if limits else {})}
     image = role.get("image") or fields.text_at(obj, ("spec", "image"))
     extra = {"image": image} if image and not container.get("image") else {}

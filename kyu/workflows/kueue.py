@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kyu.api.meta import Json
 from kyu.kinds import fields, metadata, table
 from kyu.kinds.kind import Context, JobKind
 from kyu.workflows import roles
@@ -44,7 +43,7 @@ class KueuePlugin:
         return []
 
     def create_labels(self, job: Submission) -> list[Setting] | Refusal:
-        found = self.known_kind(job.object)
+        found = self.known_kind(job)
         if isinstance(found, Refusal):
             return found
         queue, why = self.queue(job), "the LocalQueue of this organisation and type of job"
@@ -59,7 +58,7 @@ class KueuePlugin:
         return [Setting(role.labels, metadata.QUEUE_NAME, queue, f"{why}, on each pod") for role in pods]
 
     def create_group_labels(self, job: Submission) -> list[Setting] | Refusal:
-        found = self.known_kind(job.object)
+        found = self.known_kind(job)
         if isinstance(found, Refusal):
             return found
         if found is None:
@@ -80,7 +79,7 @@ class KueuePlugin:
 
     def notes(self, job: Submission) -> list[str]:
         notes = []
-        kind = table.find(job.object)
+        kind = job.job_kind
         if kind is not None and kind.framework in OFF_BY_DEFAULT:
             notes.append(f"Kueue needs {kind.framework} in integrations.frameworks, which is off by default")
         settings = self.config.settings(job.type)
@@ -97,9 +96,9 @@ class KueuePlugin:
             return name
         return safe_name(name)
 
-    def known_kind(self, obj: Json) -> JobKind | Refusal | None:
+    def known_kind(self, job: Submission) -> JobKind | Refusal | None:
         """The kind of the object if Kueue queues it itself."""
-        kind = table.find(obj)
+        kind = job.job_kind
         if kind is None or not kind.framework or kind.framework in self.frameworks:
             return kind
         return Refusal(

@@ -24,6 +24,7 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 
 from kyu.api.meta import Json
+from kyu.kinds import fields, shape
 from kyu.workflows import kueue, rules, yunikorn
 from kyu.workflows.queueconfig import QueueConfig
 from kyu.workflows.settings import Applied, OnConflict, Refusal, Setting, merge
@@ -107,6 +108,16 @@ def load(config: QueueConfig) -> SchedulerPlugin:
 def render(plugin: SchedulerPlugin, task: Task, obj: object, on_conflict: OnConflict = "error") -> Rendered | Refused:
     """A new object with all that the scheduler needs; the given one is not changed."""
     job = Submission(task, to_json(obj))
+    problem = shape.why_not_object(job.object, job.slots)
+    if not problem:
+        try:
+            return render_known(plugin, job, on_conflict)
+        except fields.Misshapen as error:
+            problem = str(error)
+    return Refused((Refusal(f"the {job.kind} has not the shape of one: {problem}", "correct the object"),))
+
+
+def render_known(plugin: SchedulerPlugin, job: Submission, on_conflict: OnConflict) -> Rendered | Refused:
     answers = (plugin.set_scheduler_name(job), plugin.create_labels(job), plugin.create_group_labels(job))
     refusals = [answer for answer in answers if isinstance(answer, Refusal)]
     if refusals:

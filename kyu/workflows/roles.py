@@ -10,12 +10,13 @@ Used by: the plugins.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from kyu.api.meta import Json
-from kyu.kinds import fields, ray, spark_application, table
+from kyu.kinds import fields, ray, shape, spark_application, table
+from kyu.kinds.kind import Slot
 from kyu.workflows.settings import Refusal
 
 DASK_GROUP = "kubernetes.dask.org/v1"
@@ -34,7 +35,7 @@ class Role(msgspec.Struct, frozen=True):
     starts_with_the_others: bool = True
 
 
-def roles_of(obj: Json) -> list[Role] | Refusal:
+def roles_of(obj: Json, slots: Sequence[Slot]) -> list[Role] | Refusal:
     kind = str(obj.get("kind"))
     if obj.get("apiVersion") == DASK_GROUP and kind in DASK_ROLES:
         return DASK_ROLES[kind](obj)
@@ -45,17 +46,19 @@ def roles_of(obj: Json) -> list[Role] | Refusal:
         known = "the kinds that `kyu plugin list` shows"
         return Refusal(f"where {obj.get('apiVersion')} {kind} keeps its pods is not known", f"submit one of {known}")
     if isinstance(job_kind, ray.RayKind):
-        return ray_roles(job_kind, obj)
+        return ray_roles(job_kind, obj, slots)
     if kind == "SparkApplication":
         return spark_roles(obj)
     if kind == "MiniCluster":
-        slot = job_kind.slots(obj)[0]
+        slot = slots[0]
         pod: fields.Path = ("spec", "pod")
         template = job_kind.template(obj, slot)
+        if problem := shape.why_not_template(template):
+            return Refusal(
+                f"the containers of the MiniCluster have not the shape of ones: {problem}", "correct the object"
+            )
         return [Role("flux", slot.count, template, (*pod, "labels"), (*pod, "annotations"), pod)]
-    return [
-        at_template(slot.name, slot.count, job_kind.template(obj, slot), slot.template) for slot in job_kind.slots(obj)
-    ]
+    return [at_template(slot.name, slot.count, job_kind.template(obj, slot), slot.template) for slot in slots]
 
 
 def at_template(name: str, count: int, template: Json, path: fields.Path, *, with_others: bool = True) -> Role:
@@ -63,7 +66,7 @@ def at_template(name: str, count: int, template: Json, path: fields.Path, *, wit
     return Role(name, count, template, (*meta, "labels"), (*meta, "annotations"), (*path, "spec"), with_others)
 
 
-def ray_roles(kind: ray.RayKind, obj: Json) -> list[Role] | Refusal:
+def ray_roles(kind: ray.RayKind, obj: Json, slots: Sequence[Slot]) -> list[Role] | Refusal:
     if fields.json_at(obj, ("spec", "clusterSelector")):
         return Refusal(
             "a RayJob with clusterSelector has no pods of its own, so labels on it would be ignored",
@@ -71,7 +74,7 @@ def ray_roles(kind: ray.RayKind, obj: Json) -> list[Role] | Refusal:
         )
     autoscales = kind.has_autoscaler(obj)
     roles = []
-    for slot in kind.slots(obj):
+    for slot in slots:
         name, count = slot.name, slot.count
         if slot.name == ray.HEAD:
             name = "headgroup"

@@ -9,13 +9,14 @@ Used by: plugin.py makes it, the plugins read it.
 from __future__ import annotations
 
 from kyu.api.meta import Json
+from kyu.kinds import table
 from kyu.workflows import roles as job_roles
 from kyu.workflows.settings import Refusal
 from kyu.workflows.task import DEFAULT_TYPE, TYPE_OF_KIND, Task, application_id
 
 
 class Submission:
-    __slots__ = ("_roles", "application_id", "kind", "object", "task", "type")
+    __slots__ = ("_roles", "application_id", "job_kind", "kind", "object", "slots", "task", "type")
 
     def __init__(self, task: Task, obj: Json) -> None:
         self.task = task
@@ -24,11 +25,14 @@ class Submission:
         # The type of the job, as the engine says it or by the kind of the object.
         self.type = task.type or TYPE_OF_KIND.get(self.kind, DEFAULT_TYPE)
         self.application_id = application_id(task, self.type)
+        # What Kyu knows of the kind, and where its pod templates are; nothing of a kind that it does not queue.
+        self.job_kind = table.find(obj)
+        self.slots = self.job_kind.slots(obj) if self.job_kind is not None else []
         self._roles: list[job_roles.Role] | Refusal | None = None
 
     @property
     def roles(self) -> list[job_roles.Role] | Refusal:
         """Its pods, or why they are not known."""
         if self._roles is None:
-            self._roles = job_roles.roles_of(self.object)
+            self._roles = job_roles.roles_of(self.object, self.slots)
         return self._roles
