@@ -170,6 +170,34 @@ def test_what_was_wrong_before_and_is_unchanged_passes() -> None:
     assert len(faults(oven(degrees=11, label="ok"), old)) == 1
 
 
+@pytest.mark.parametrize(
+    ("rule", "reads"),
+    [
+        ("self.a.b == 1 && has(self.c)", (("a", "b"), ("c",))),
+        ("self.list.all(x, x > oldSelf.list.size())", (("list",),)),
+        ("self.list[0].x == 1", (("list",),)),
+        ("self == oldSelf", ((),)),
+        ("self.size() > 1", ((),)),
+        ("self.?a.orValue(1) == 1", ((),)),
+        ("self.x__dash__y == 1", ((),)),
+    ],
+)
+def test_what_a_rule_looks_at(rule: str, reads: tuple[tuple[str, ...], ...]) -> None:
+    assert cel.reads_of(rule) == reads
+
+
+def test_a_rule_about_changes_is_asked_only_if_what_it_looks_at_changed() -> None:
+    grows = [{"rule": f"self.{name} > oldSelf.{name}", "message": name} for name in "ab"]
+    numbers = {"a": {"type": "integer"}, "b": {"type": "integer"}}
+    schema = Schema({
+        "type": "object",
+        "properties": {"spec": {"type": "object", "properties": numbers, "x-kubernetes-validations": grows}},
+    })  # fmt: skip
+    old = {"spec": {"a": 5, "b": 5}}
+    assert [error.detail for error in validate(schema, {"spec": {"a": 5, "b": 4}}, old)] == ["b"]
+    assert validate(schema, {"spec": {"a": 6, "b": 6}}, old) == []
+
+
 def test_a_number_is_a_double_and_a_reserved_name_is_escaped_for_rules() -> None:
     rules = [{"rule": "self.__namespace__ == 'a' && self.x__dash__y == 2.0"}]
     numbers = {"namespace": {"type": "string"}, "x-y": {"type": "number"}}

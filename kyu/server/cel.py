@@ -2,8 +2,8 @@
 The rules of a schema that are written in CEL: ``x-kubernetes-validations``.
 
 A rule stands at a place of the schema and sees the value there as ``self`` and, if it asks for it, the old value as
-``oldSelf``; then it runs on updates only. Rules are compiled when the first object arrives. They are not asked again
-about a value that did not change.
+``oldSelf``; then it runs on updates only, and only if something that it looks at has changed. Rules are compiled when
+the first object arrives, and not asked again about a value that is the same as before.
 
 Called by: schema.py; crd.py compiles all rules of a new definition to refuse what cannot be run.
 The only file that imports the CEL library. Kubernetes: apiextensions-apiserver/pkg/apiserver/schema/cel
@@ -60,6 +60,8 @@ class Rule:
     needs_old: bool
     # It names a field that rules see in another form than JSON has it.
     needs_types: bool
+    # The fields of the new value that it looks at; an empty path is all of it.
+    reads: tuple[tuple[str, ...], ...]
 
 
 @cache
@@ -126,8 +128,28 @@ def compile_rule(raw: Json, special: frozenset[str] = frozenset()) -> Rule:
     needs_old = bool(re.search(r"\boldSelf\b", source)) and not is_old_optional
     return Rule(
         source, program, raw.get("message", ""), message_program, raw.get("reason", ""), raw.get("fieldPath", ""),
-        needs_old, not special.isdisjoint(re.findall(r"\w+", f"{source} {expression}")),
+        needs_old, not special.isdisjoint(re.findall(r"\w+", f"{source} {expression}")), reads_of(source),
     )  # fmt: skip
+
+
+def reads_of(source: str) -> tuple[tuple[str, ...], ...]:
+    """``self.a.b`` and ``has(self.c)`` read two fields; a lone ``self`` reads everything."""
+    found = set()
+    for path, call in re.findall(r"\bself((?:\.[A-Za-z_]\w*)*)(\s*\(?)", source):
+        names = path.split(".")[1:]
+        found.add(tuple(names[:-1] if "(" in call and names else names))
+    return tuple(sorted(found)) if not any("__" in name for path in found for name in path) else ((),)
+
+
+def is_touched(rule: Rule, value: Any, old: Any) -> bool:
+    """Whether anything has changed that a rule about changes looks at."""
+    return any(_at(value, path) != _at(old, path) for path in rule.reads)
+
+
+def _at(value: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
 def rules_of(schema: Schema) -> tuple[Rule, ...]:
@@ -164,7 +186,7 @@ def _run(schema: Schema, value: Any, old: Any, path: str, found: list[FieldError
     plain = _activation(value, [old] if has_old else [])
     typed = None
     for rule in rules_of(schema):
-        if rule.needs_old and not has_old:
+        if rule.needs_old and not (has_old and is_touched(rule, value, old)):
             continue
         activation = plain
         if rule.needs_types:
