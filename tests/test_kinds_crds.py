@@ -51,6 +51,13 @@ def test_objects_are_accepted_and_kept_whole(path: Path) -> None:
 
 def test_what_kyu_reads_is_typed() -> None:
     served = crd.versions_of(DEFINITION_BY_KIND["PyTorchJob"])[0]
-    wrong = {"spec": {"runPolicy": {"suspend": "yes"}, "pytorchReplicaSpecs": {"Worker": {"replicas": "two"}}}}
+    worker = {"replicas": "two", "template": {"metadata": {"labels": []}, "spec": {"containers": {}}}}
+    wrong = {"spec": {"runPolicy": {"suspend": "yes"}, "pytorchReplicaSpecs": {"Worker": worker}}}
     found = {error.field for error in schema.validate(served.schema, wrong)}
-    assert found == {"spec.runPolicy.suspend", "spec.pytorchReplicaSpecs.Worker.replicas"}
+    at = "spec.pytorchReplicaSpecs.Worker"
+    assert found == {
+        "spec.runPolicy.suspend",
+        f"{at}.replicas",
+        f"{at}.template.metadata.labels",
+        f"{at}.template.spec.containers",
+    }

@@ -43,11 +43,22 @@ class Resource:
     has_status: bool = True
 
 
+def pod_template(path: str) -> dict[str, Type]:
+    """What the kinds rely on in a pod template: that its maps and lists are such."""
+    maps = ("metadata.labels.*", "metadata.annotations.*", "spec.nodeSelector.*")
+    lists = ("containers[].name", "initContainers[].name", "tolerations[].key", "schedulingGates[].name")
+    return {f"{path}.{part}": "string" for part in (*maps, *(f"spec.{part}" for part in lists))}
+
+
 def training(replicas: str, *, scalable: bool = False) -> Resource:
     worker = f".spec.{replicas}.Worker.replicas"
     status = ".status.replicaStatuses.Worker"
     return Resource(
-        typed={f"spec.{replicas}.*.replicas": "integer", "spec.runPolicy.backoffLimit": "integer"},
+        typed={
+            f"spec.{replicas}.*.replicas": "integer",
+            "spec.runPolicy.backoffLimit": "integer",
+            **pod_template(f"spec.{replicas}.*.template"),
+        },
         columns=(STATE, AGE),
         scale=(worker, f"{status}.active", f"{status}.selector") if scalable else None,
     )
@@ -65,13 +76,23 @@ def ray(cluster: str, *columns: tuple[str, str, str], wide: tuple[tuple[str, str
             f"{cluster}.workerGroupSpecs[].{k}": "integer"
             for k in ("replicas", "minReplicas", "maxReplicas", "numOfHosts")
         },
+        **pod_template(f"{cluster}.headGroupSpec.template"),
+        **pod_template(f"{cluster}.workerGroupSpecs[].template"),
     }
     return Resource(typed=typed, columns=columns, wide_columns=wide, categories=("all",))
 
 
+RUNTIME_RESOURCE = Resource(
+    typed=pod_template("spec.template.spec.replicatedJobs[].template.spec.template"), has_status=False
+)
+
 RESOURCES: dict[str, Resource] = {
     "JobSet": Resource(
-        typed={"spec.replicatedJobs[].name": "string", "spec.replicatedJobs[].replicas": "integer"},
+        typed={
+            "spec.replicatedJobs[].name": "string",
+            "spec.replicatedJobs[].replicas": "integer",
+            **pod_template("spec.replicatedJobs[].template.spec.template"),
+        },
         columns=(
             ("TerminalState", "string", ".status.terminalState"),
             ("Restarts", "string", ".status.restarts"),
@@ -87,8 +108,8 @@ RESOURCES: dict[str, Resource] = {
     "PaddleJob": training("paddleReplicaSpecs", scalable=True),
     "JAXJob": training("jaxReplicaSpecs", scalable=True),
     "TrainJob": Resource(typed={"spec.runtimeRef.name": "string"}, columns=(STATE, AGE)),
-    "TrainingRuntime": Resource(has_status=False),
-    "ClusterTrainingRuntime": Resource(has_status=False),
+    "TrainingRuntime": RUNTIME_RESOURCE,
+    "ClusterTrainingRuntime": RUNTIME_RESOURCE,
     "RayCluster": ray(
         "spec",
         ("desired workers", "integer", ".status.desiredWorkerReplicas"),
@@ -115,7 +136,13 @@ RESOURCES: dict[str, Resource] = {
         ("num serve endpoints", "string", ".status.numServeEndpoints"),
     ),
     "SparkApplication": Resource(
-        typed={"spec.mode": "string", "spec.executor.instances": "integer"},
+        typed={
+            "spec.mode": "string",
+            "spec.executor.instances": "integer",
+            **{f"spec.{r}.{k}.*": "string" for r in ("driver", "executor") for k in ("labels", "annotations")},
+            **pod_template("spec.driver.template"),
+            **pod_template("spec.executor.template"),
+        },
         columns=(
             ("Suspend", "boolean", ".spec.suspend"),
             ("Status", "string", ".status.applicationState.state"),
@@ -139,7 +166,12 @@ RESOURCES: dict[str, Resource] = {
         short_names=("aw",),
     ),
     "LeaderWorkerSet": Resource(
-        typed={"spec.replicas": "integer", "spec.leaderWorkerTemplate.size": "integer"},
+        typed={
+            "spec.replicas": "integer",
+            "spec.leaderWorkerTemplate.size": "integer",
+            **pod_template("spec.leaderWorkerTemplate.leaderTemplate"),
+            **pod_template("spec.leaderWorkerTemplate.workerTemplate"),
+        },
         columns=(
             ("Ready", "integer", ".status.readyReplicas"),
             ("Desired", "integer", ".spec.replicas"),
