@@ -21,12 +21,14 @@ HERE = Path(__file__).parent
 
 
 def main(arguments: list[str]) -> int:
-    options = parser().parse_args(arguments)
+    options, others = parser().parse_known_args(arguments)
+    if others and options.command != "test":
+        parser().error(f"unrecognized arguments: {' '.join(others)}")
     match options.command:
         case "build":
             return run_build()
         case "test":
-            return run_tests(options.pytest)
+            return run_tests(others)
         case "up":
             return run_up(options)
         case _:
@@ -37,8 +39,7 @@ def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(prog="python -m tests.cluster", description="A real control plane for the tests.")
     commands = result.add_subparsers(dest="command", required=True)
     commands.add_parser("build", help="build what is not built yet")
-    test = commands.add_parser("test", help="build if needed, then run the tests of this folder")
-    test.add_argument("pytest", nargs=argparse.REMAINDER, help="arguments for pytest")
+    commands.add_parser("test", help="build if needed, then run the tests of this folder; other arguments are pytest's")
     up = commands.add_parser("up", help="start a control plane and keep it until Ctrl-C")
     up.add_argument("--nodes", type=int, default=3, help="how many KWOK nodes (default 3)")
     up.add_argument("--cpu", default="8", help="CPUs of a node (default 8)")
@@ -73,7 +74,9 @@ def run_tests(pytest_arguments: list[str]) -> int:
             say(str(error))
             return 1
     # The project's own options leave this folder out, so they are set aside.
-    options = ["-o", "addopts=-q --strict-markers -rs --durations=5", *(pytest_arguments or [str(HERE)])]
+    options = ["-o", "addopts=-q --strict-markers -rs --durations=5", *pytest_arguments]
+    if not any(Path(argument.partition("::")[0]).exists() for argument in pytest_arguments):
+        options.append(str(HERE))
     return subprocess.run([sys.executable, "-m", "pytest", *options], cwd=HERE.parent.parent).returncode
 
 
