@@ -78,8 +78,10 @@ async def test_equal_events_are_one_with_a_count(tmp_path: Path) -> None:
         clock = Clock()
         write = Writer(client, Cache(), clock)
         await write([event, event])
+        await write.flush()
         clock.now += timedelta(minutes=1)
         await write([event, Event(MAP, "Normal", "Admitted", "runs", "uid")])
+        await write.flush()
         events, _ = await client.list(EVENT, "default")
         counts = {each["reason"]: each["count"] for each in events}
         assert counts == {"Pending": 3, "Admitted": 1}
@@ -88,6 +90,7 @@ async def test_equal_events_are_one_with_a_count(tmp_path: Path) -> None:
         assert pending["involvedObject"]["uid"] == "uid"
         clock.now += SAME_EVENT
         await write([event])
+        await write.flush()
         assert len((await client.list(EVENT, "default"))[0]) == 3
 
 

@@ -59,8 +59,10 @@ ENGINE_TYPES: tuple[type[Object], ...] = (
 TYPE_BY_KIND: dict[Kind, type[Object]] = {type_.KIND: type_ for type_ in ENGINE_TYPES}
 # Reasons to wait are written after this time, if they still hold then.
 SETTLE_SECONDS = 0.3
-# Queue statuses are written at most this often.
-STATUS_SECONDS = 0.2
+# The status of a queue is written this long after a change, and then not again for a while: it may change with every
+# workload that comes or goes.
+STATUS_SECONDS = 0.1
+STATUS_PAUSE_SECONDS = 1.0
 WRITERS = 64
 
 
@@ -84,6 +86,7 @@ class Scheduler:
         # Workloads whose status says nothing yet; most are admitted before anybody could read it.
         self._untold: dict[Key, None] = {}
         self._changed_queues: set[tuple[type[Object], Key]] = set()
+        self._told_queues: dict[tuple[type[Object], Key], float] = {}
         self._is_running = False
 
     # Objects in.
@@ -222,11 +225,14 @@ class Scheduler:
             self._changed_queues.add((ClusterQueue, Key("", str(name))))
 
     async def _tell_queues(self) -> None:
+        clock = asyncio.get_running_loop().time
         while True:
             await asyncio.sleep(STATUS_SECONDS)
-            changed, self._changed_queues = self._changed_queues, set()
-            for type_, key in changed:
-                self._queue_changed(type_, key)
+            due = clock() - STATUS_PAUSE_SECONDS
+            for queue in [q for q in self._changed_queues if self._told_queues.get(q, 0.0) <= due]:
+                self._changed_queues.discard(queue)
+                self._told_queues[queue] = clock()
+                self._queue_changed(*queue)
 
     def cluster_queue_numbers(self, key: Key) -> Numbers:
         if key.name not in self._state.queues:

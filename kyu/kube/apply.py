@@ -2,16 +2,18 @@
 Carries out what plans ask for: the only place that writes to a cluster.
 
 Actions run in their order. What is already as wanted (created before, gone before) is success. The answer of each write
-goes into the cache, so that the next plan sees it at once. Events are gathered: the same event about the same object
-raises the count of the first instead of making another one.
+goes into the cache, so that the next plan sees it at once. Events are written beside, one after the other, and never
+hold up what they tell about: the same event about the same object raises the count of the first instead of making
+another one, and where more happen than can be written, some are left out and counted.
 
 Called by: controllers/loop.py, controllers/scheduler.py.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import assert_never
@@ -27,6 +29,9 @@ EVENT = Kind("", "v1", "Event", "events")
 # Equal events within this time are one with a count.
 SAME_EVENT = timedelta(minutes=10)
 REMEMBERED_EVENTS = 4096
+# Events that may wait to be written; the conditions of the objects tell the same.
+WAITING_EVENTS = 1000
+EVENTS_AT_ONCE = 32
 
 
 class Writer:
@@ -36,6 +41,9 @@ class Writer:
         self._clock = clock
         self._component = component
         self._events: OrderedDict[Event, tuple[str, int, datetime]] = OrderedDict()
+        self._waiting: deque[Event] = deque()
+        self._telling: asyncio.Task[None] | None = None
+        self.events_left_out = 0
 
     async def __call__(self, actions: Iterable[Action]) -> None:
         for action in actions:
@@ -57,7 +65,7 @@ class Writer:
             case Bind():
                 await self._bind(action)
             case Event():
-                await self._tell(action)
+                self._tell(action)
             case WakeAt():
                 pass
             case _:
@@ -100,17 +108,35 @@ class Writer:
 
     # Events.
 
-    async def _tell(self, event: Event) -> None:
+    def _tell(self, event: Event) -> None:
+        if len(self._waiting) >= WAITING_EVENTS:
+            self.events_left_out += 1
+            return
+        self._waiting.append(event)
+        if self._telling is None or self._telling.done():
+            self._telling = asyncio.create_task(self._tell_all())
+
+    async def flush(self) -> None:
+        """Wait until all events that were told are written."""
+        if self._telling is not None:
+            await self._telling
+
+    async def _tell_all(self) -> None:
+        while self._waiting:
+            some = Counter(self._waiting.popleft() for _ in range(min(EVENTS_AT_ONCE, len(self._waiting))))
+            await asyncio.gather(*(self._tell_one(event, times) for event, times in some.items()))
+
+    async def _tell_one(self, event: Event, times: int) -> None:
         """Never fails: an event that cannot be written must not undo what it tells about."""
         now = self._clock()
         known = self._events.pop(event, None)
         try:
             if known is not None and now - known[2] < SAME_EVENT:
-                name, count = known[0], known[1] + 1
+                name, count = known[0], known[1] + times
                 await self._count(event, name, count, now)
             else:
-                name, count = _event_name(event, now), 1
-                await self._client.create(EVENT, self._event_body(event, name, now))
+                name, count = _event_name(event, now), times
+                await self._client.create(EVENT, {**self._event_body(event, name, now), "count": count})
             self._events[event] = (name, count, now)
         except errors.ApiError as error:
             log.warning("event not written", reason=event.reason, object=event.regarding, error=error)
