@@ -81,7 +81,9 @@ LARGE_SCALE = Load(
 )
 
 
-def cluster_queue(name: str, cohort: str, nominal: int, borrowing: int | None, flavors: int = 1) -> ClusterQueue:
+def cluster_queue(
+    name: str, cohort: str, nominal: int, borrowing: int | None, flavors: int = 1, reclaim: str = "Any"
+) -> ClusterQueue:
     quota = {"name": "cpu", "nominalQuota": nominal, **({} if borrowing is None else {"borrowingLimit": borrowing})}
     names = ["rf", *(f"rf-{i}" for i in range(1, flavors))]
     spec = {
@@ -90,7 +92,7 @@ def cluster_queue(name: str, cohort: str, nominal: int, borrowing: int | None, f
         "resourceGroups": [
             {"coveredResources": ["cpu"], "flavors": [{"name": flavor, "resources": [quota]} for flavor in names]}
         ],
-        "preemption": {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"},
+        "preemption": {"reclaimWithinCohort": reclaim, "withinClusterQueue": "LowerPriority"},
     }
     return codec.decode_as(ClusterQueue, _json("ClusterQueue", {"name": name}, spec))
 
@@ -129,6 +131,13 @@ def named(workload: Workload, name: str, milliseconds: int) -> Workload:
         workload.metadata, name=name, uid=f"{workload.metadata.namespace}/{name}", creation_timestamp=created
     )
     return msgspec.structs.replace(workload, metadata=metadata)
+
+
+def sent_to(workload: Workload, queue: str, name: str, milliseconds: int) -> Workload:
+    """A copy for another queue, in the namespace of that queue."""
+    spec = msgspec.structs.replace(workload.spec, queue_name=queue)
+    metadata = msgspec.structs.replace(workload.metadata, namespace=queue)
+    return named(msgspec.structs.replace(workload, spec=spec, metadata=metadata), name, milliseconds)
 
 
 def set_up(load: Load) -> State:

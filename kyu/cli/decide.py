@@ -103,19 +103,22 @@ def read_manifests(name: str) -> list[Manifest]:
 
 def decode_all(manifests: list[Manifest], configuration: Configuration, *, validate: bool) -> list[Any]:
     """The objects that the engine knows; what it has no use for is skipped, what is wrong is collected and refused."""
-    from kyu.api import codec
+    from kyu.api import codec, rules
 
     objects, faults = [], []
     for manifest in manifests:
-        if codec.find_type(manifest.api_version, manifest.kind) is None:
+        if manifest.kind not in ENGINE_KINDS or codec.find_type(manifest.api_version, manifest.kind) is None:
             continue
         try:
             obj = manifest.decode()
+            if validate:
+                complete = rules.defaults(manifest.object)
+                errors = rules.validate(complete, gates=configuration.gates)
+                faults += [str(manifest.fault(error.message, error.field)) for error in errors]
+                obj = codec.decode(complete) if not errors else obj
+            objects.append(obj)
         except codec.DecodeError as error:
             faults.append(str(error))
-            continue
-        if type(obj).__name__ in ENGINE_KINDS:
-            objects.append(obj)
     if faults:
         raise BadInput("\n".join(faults))
     return objects
@@ -134,14 +137,18 @@ def rehearse(state: State, now: datetime, cycles: int | None) -> dict[str, Any]:
     from kyu.engine.cycle import schedule
 
     steps: list[dict[str, Any]] = []
+    seen: set[frozenset[object]] = set()
     for _ in range(cycles or MAX_CYCLES):
         cycle = schedule(state, now, cycles=None if cycles is None else 1)
         steps.append(describe_cycle(state, cycle))
         leaving = [p.victim for p in cycle.preempted()] + [e.key for e in cycle.evicted()]
         for key in leaving:
             state.release(key)
-        if cycles is None and not leaving:
+        # Queues may take the same quota back from each other for ever: once round is enough.
+        holders: frozenset[object] = frozenset(state.holdings)
+        if cycles is None and (not leaving or holders in seen):
             break
+        seen.add(holders)
     queues = {name: describe_queue(state, name) for name in sorted(state.queues)}
     cohorts = {name: describe_cohort(state, name) for name in sorted(state.hierarchy.cohorts)}
     return {"cycles": steps, "clusterQueues": queues, "cohorts": cohorts}

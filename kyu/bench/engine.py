@@ -1,0 +1,236 @@
+"""
+What a decision costs: how it grows with everything that is there, and next to the textbook scheduler.
+
+Growth: a tree in contention, with preemption on and a thousand shapes; one workload after another finishes and another
+arrives, and the cost of a finish and the admission that it allows is compared between a small and a large state. Rival:
+the first part of a load, played by the engine and by the textbook scheduler, legs in turn; their decisions are compared
+before their times are.
+
+Called by: cli/bench.py. Calls: loads.py, rival.py.
+"""
+
+from __future__ import annotations
+
+import gc
+import resource
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from random import Random
+
+from kyu.api import codec
+from kyu.api.kueue import Cohort, Workload
+from kyu.bench import loads, rival
+from kyu.bench.loads import Load
+from kyu.engine import cycle
+from kyu.engine.options import Options
+from kyu.engine.state import State
+
+KUEUE_BASELINE_CPU_SECONDS = 96.0
+"""CPU of Kueue's own process for the whole baseline, measured beside an API server without request limits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One measured figure, and the ratio that it is for."""
+
+    name: str
+    value: str
+    ratio: float | None = None
+    must: str = ""
+    goal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much there is of everything."""
+
+    queues: int
+    pending: int
+    admitted: int
+    depth: int = 1
+    flavors: int = 1
+
+
+SMALL = Scale(30, 1_000, 100)
+LARGE = Scale(10_000, 1_000_000, 100_000)
+QUICK = Scale(1_000, 100_000, 10_000)
+QUEUES_PER_COHORT = 6
+MOST_ROUNDS = 3
+# Queues of mixed sizes that may reclaim whatever others borrow take the same quota from each other for ever: so workloads
+# preempt by priority in their own queue, and borrow from others.
+RECLAIM = "Never"
+
+
+def run(*, quick: bool) -> Iterator[Row]:
+    """All figures, one by one as they are measured."""
+    yield from growth(QUICK if quick else LARGE)
+    yield from against_rival(loads.BASELINE, legs=3 if quick else 5)
+    yield from against_rival(loads.LARGE_SCALE, legs=3 if quick else 5)
+    if not quick:
+        yield from whole_baseline()
+
+
+# Growth
+
+
+def growth(large: Scale) -> Iterator[Row]:
+    small_cost, _ = cost_per_decision(SMALL)
+    yield Row(describe(SMALL), f"{small_cost * 1e6:.0f} us per decision")
+    for name, other, must, goal in (
+        ("depth 8", Scale(30, 1_000, 100, depth=8), "3", "2.5"),
+        ("16 flavors", Scale(30, 1_000, 100, flavors=16), "4", "3"),
+        (describe(large), large, "2", "1.5"),
+    ):
+        cost, bytes_each = cost_per_decision(other)
+        yield Row(name, f"{cost * 1e6:.0f} us per decision", cost / small_cost, f"<= {must}", f"<= {goal}")
+        if other is large:
+            yield Row("memory per pending workload", f"{bytes_each:.0f} bytes", bytes_each / 1000, "<= 1.5", "<= 1")
+
+
+def describe(scale: Scale) -> str:
+    return f"{scale.queues:,} queues, {scale.pending:,} pending, {scale.admitted:,} admitted"
+
+
+def cost_per_decision(scale: Scale, decisions: int = 400) -> tuple[float, float]:
+    """CPU seconds for a finish and the admission that it allows, and bytes for each pending workload."""
+    random = Random(1)
+    state = populated(scale)
+    before = memory_bytes()
+    arriving = Arrivals(scale, random)
+    for _ in range(scale.pending + scale.admitted):
+        state.put(arriving.next())
+    clock = loads.START
+    settle(state, clock)
+    used = (memory_bytes() - before) / max(1, scale.pending + scale.admitted)
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        costs = [one_decision(state, arriving, random, clock + timedelta(seconds=n)) for n in range(decisions)]
+    finally:
+        gc.enable()
+        gc.unfreeze()
+    return statistics.mean(sorted(costs)[: decisions * 9 // 10]), used
+
+
+def one_decision(state: State, arriving: Arrivals, random: Random, now: datetime) -> float:
+    """A running workload ends, another arrives; all that follows from that."""
+    queue = state.queues[arriving.queues[random.randrange(len(arriving.queues))]]
+    if not queue.holdings:
+        return 0.0
+    _, ending = queue.holdings[random.randrange(len(queue.holdings))]
+    fresh = arriving.next()
+    started = time.process_time()
+    state.delete(Workload.KIND, ending.key)
+    state.put(fresh)
+    settle(state, now)
+    return time.process_time() - started
+
+
+def settle(state: State, now: datetime) -> None:
+    """Decide, and let the preempted go. Queues that reclaim from each other can do that for ever: not here."""
+    for _ in range(MOST_ROUNDS):
+        found = cycle.schedule(state, now)
+        leaving = [preempt.victim for preempt in found.preempted()]
+        for key in leaving:
+            state.release(key)
+        if not leaving:
+            return
+
+
+def populated(scale: Scale) -> State:
+    """Queues in cohorts, each cohort under a chain of others, and nothing in them."""
+    state = State(Options())
+    for flavor in loads.flavors(scale.flavors):
+        state.put(flavor)
+    per_flavor = max(1, 20 // scale.flavors)
+    for number in range(scale.queues):
+        group, name = number // QUEUES_PER_COHORT, f"queue-{number}"
+        if number % QUEUES_PER_COHORT == 0:
+            for level in range(1, scale.depth):
+                state.put(cohort(f"cohort-{group}-{level - 1}", f"cohort-{group}-{level}"))
+        state.put(loads.namespace(name))
+        state.put(loads.cluster_queue(name, f"cohort-{group}-0", per_flavor, None, scale.flavors, RECLAIM))
+        state.put(loads.local_queue(name))
+    return state
+
+
+def cohort(name: str, parent: str) -> Cohort:
+    body = {"apiVersion": loads.API, "kind": "Cohort", "metadata": {"name": name}, "spec": {"parentName": parent}}
+    return codec.decode_as(Cohort, body)
+
+
+class Arrivals:
+    """Workloads of a thousand sizes and three priorities, to queues in turn."""
+
+    def __init__(self, scale: Scale, random: Random) -> None:
+        self.queues = [f"queue-{number}" for number in range(scale.queues)]
+        self._mean_milli = 20_000 * scale.queues // max(1, scale.admitted)
+        self._random = random
+        self._count = 0
+        self._models: dict[tuple[int, int], Workload] = {}
+
+    def next(self) -> Workload:
+        queue = self.queues[self._count % len(self.queues)]
+        step = max(1, self._mean_milli // 1000)
+        size = self._mean_milli // 2 + step * self._random.randrange(1000)
+        priority = self._random.choice((50, 100, 200))
+        self._count += 1
+        model = self._models.get((size, priority))
+        if model is None:
+            model = self._models[size, priority] = loads.template("queue", priority, size)
+        return loads.sent_to(model, queue, f"w-{self._count:07d}", self._count)
+
+
+def memory_bytes() -> int:
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * resource.getpagesize()
+
+
+# Rival
+
+
+def against_rival(load: Load, legs: int) -> Iterator[Row]:
+    """The same part of a load on both sides, in turn; the part is as long as the rival can play in three seconds."""
+    events = longest_leg(load, seconds=3.0)
+    ours, theirs = play(load, cycle.schedule, events), play(load, rival.schedule, events)
+    if sorted(map(str, ours.decisions)) != sorted(map(str, theirs.decisions)):
+        yield Row(f"{load.name}: decisions differ", "no comparison")
+        return
+    ratios, own = [], []
+    for _ in range(legs):
+        mine = play(load, cycle.schedule, events).cpu_seconds
+        other = play(load, rival.schedule, events).cpu_seconds
+        ratios.append(other / mine)
+        own.append(mine)
+    spread = f"{min(ratios):.1f}-{max(ratios):.1f}"
+    text = f"{statistics.median(own):.2f} s for {ours.admissions:,} admissions, rival {spread} times that"
+    yield Row(f"{load.name}, first {events:,} events", text, statistics.median(ratios), ">= 10", ">= 50")
+
+
+def longest_leg(load: Load, seconds: float) -> int:
+    events = 50
+    while True:
+        spent = play(load, rival.schedule, events).cpu_seconds
+        if spent > seconds / 2 or events > 20_000:
+            return events
+        events *= 2
+
+
+def play(load: Load, schedule: loads.Scheduler, events: int | None) -> loads.Run:
+    gc.collect()
+    gc.freeze()
+    try:
+        return loads.run(load, schedule, events=events, record=True)
+    finally:
+        gc.unfreeze()
+
+
+def whole_baseline() -> Iterator[Row]:
+    done = play(loads.BASELINE, cycle.schedule, None)
+    share = KUEUE_BASELINE_CPU_SECONDS / done.cpu_seconds
+    text = f"{done.cpu_seconds:.1f} s CPU for {done.admissions:,} admissions, {done.makespan:.1f} s of virtual time"
+    yield Row("whole baseline, Kueue's 96 s as a multiple", text, share, ">= 20", ">= 100")

@@ -1,0 +1,48 @@
+"""
+Measure Kyu against a rival, with ratios and a plot.
+
+    kyu bench engine            what a decision costs, how that grows, and next to the textbook scheduler
+    kyu bench embedded          the whole stack in real time: a burst, and Kueue's baseline load
+    kyu bench engine --quick    the same on a smaller scale, in about a minute
+
+Both sides are measured in the same run, in CPU time of this process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from kyu.cli.main import BadInput
+
+# What can be measured: a module with run(*, quick) that yields rows.
+SUBJECTS = {"engine": "kyu.bench.engine", "embedded": "kyu.bench.embedded"}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("subject", choices=sorted(SUBJECTS), help="what to measure")
+    parser.add_argument("--quick", action="store_true", help="a smaller scale, for a first look")
+    parser.add_argument("--no-plot", action="store_true", help="the table only")
+
+
+def run(args: argparse.Namespace) -> int:
+    measure: Callable[..., Iterator[Any]] = importlib.import_module(SUBJECTS[args.subject]).run
+    rows = []
+    for row in measure(quick=args.quick):
+        rows.append(row)
+        ratio = "" if row.ratio is None else f"{row.ratio:8.2f}"
+        print(f"{row.name:52} {ratio:>8}  {row.must:>7}  {row.goal:>7}  {row.value}", flush=True)
+    if not args.no_plot:
+        print(plot(rows))
+    return 0
+
+
+def plot(rows: list[Any]) -> str:
+    try:
+        from kyu.bench import plot as plots
+    except ModuleNotFoundError:
+        raise BadInput("the plot needs plotext: install kyu[bench], or pass --no-plot") from None
+    measured = [row for row in rows if row.ratio is not None]
+    return plots.bars("ratios", [row.name for row in measured], [round(row.ratio, 2) for row in measured])

@@ -1,0 +1,149 @@
+"""kyu decide: manifests in, decisions out; bad input is refused with file, document and field."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kyu.cli import main as cli
+
+QUEUES = """
+apiVersion: v1
+kind: Namespace
+metadata: {name: default}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {name: default}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: main}
+spec:
+  namespaceSelector: {}
+  preemption: {withinClusterQueue: LowerPriority}
+  resourceGroups:
+  - coveredResources: [cpu]
+    flavors: [{name: default, resources: [{name: cpu, nominalQuota: 4}]}]
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: main, namespace: default}
+spec: {clusterQueue: main}
+"""
+
+
+def workload(name: str, cpu: int, priority: int = 0, minute: int = 0) -> str:
+    return f"""
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: Workload
+metadata: {{name: {name}, namespace: default, creationTimestamp: "2026-01-01T00:{minute:02d}:00Z"}}
+spec:
+  queueName: main
+  priority: {priority}
+  podSets:
+  - name: main
+    count: 1
+    template: {{spec: {{containers: [{{name: c, image: i, resources: {{requests: {{cpu: {cpu}}}}}}}]}}}}
+"""
+
+
+def decide(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, *words: str) -> Any:
+    file = tmp_path / "objects.yaml"
+    file.write_text(text)
+    code = cli.main(["decide", "-f", str(file), "--now", "2026-01-01T01:00:00Z", "-o", "json", *words])
+    assert code == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_who_fits_is_admitted_and_who_does_not_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = decide(tmp_path, capsys, QUEUES + workload("a", 3) + workload("b", 2, minute=1))
+    (cycle,) = found["cycles"]
+    assert cycle["admitted"]["default/a"]["podSets"] == [
+        {"name": "main", "count": 1, "flavors": {"cpu": "default"}, "usage": {"cpu": "3"}}
+    ]
+    assert cycle["pending"]["default/b"]["reason"] == "WaitingForQuota"
+    assert cycle["inadmissible"] == {"main": ["default/b"]}
+    amounts = {"nominal": "4", "used": "3", "borrowed": "0", "available": "1"}
+    assert found["clusterQueues"]["main"]["flavors"] == {"default": {"cpu": amounts}}
+
+
+def test_one_cycle_looks_at_one_head(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = QUEUES + workload("a", 1) + workload("b", 1, minute=1)
+    (cycle,) = decide(tmp_path, capsys, text, "--cycles", "1")["cycles"]
+    assert list(cycle["admitted"]) == ["default/a"]
+    assert cycle["left"] == {"main": ["default/b"]}
+    assert decide(tmp_path, capsys, text, "--cycles", "2")["cycles"][1]["admitted"].keys() == {"default/b"}
+
+
+def test_preempted_workloads_release_their_quota_and_queue_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = QUEUES + workload("low", 4)
+    steps = decide(tmp_path, capsys, text + workload("high", 4, priority=1, minute=1), "--cycles", "1")["cycles"]
+    assert list(steps[0]["admitted"]) == ["default/high"]
+    status = """
+status:
+  conditions:
+  - {type: QuotaReserved, status: "True", reason: QuotaReserved, message: quota, lastTransitionTime: "2026-01-01T00:00:00Z"}
+  admission:
+    clusterQueue: main
+    podSetAssignments: [{name: main, count: 1, flavors: {cpu: default}, resourceUsage: {cpu: 4}}]
+"""
+    steps = decide(tmp_path, capsys, text + status + workload("high", 4, priority=1, minute=1))["cycles"]
+    assert steps[0]["preempted"] == [
+        {"workload": "default/low", "reason": "InClusterQueue", "preemptor": "default/high"}
+    ]
+    assert list(steps[1]["admitted"]) == ["default/high"]
+    assert list(steps[-1]["pending"]) == ["default/low"]
+
+
+def test_the_table_names_every_workload(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "objects.yaml"
+    file.write_text(QUEUES + workload("a", 3) + workload("b", 9))
+    assert cli.main(["decide", "-f", str(tmp_path), "--no-validate"]) == 0
+    out = capsys.readouterr().out
+    assert "default/a" in out
+    assert "ExceedsMaxQuota" in out
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("kind: ClusterQueue", "apiVersion"),
+        (QUEUES.replace("nominalQuota: 4", "nominalQuota: [4]"), "document 3"),
+        ("{", "document 1"),
+    ],
+)
+def test_bad_input_is_refused_with_its_place(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, expected: str
+) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text(text)
+    assert cli.main(["decide", "-f", str(file)]) == 2
+    error = capsys.readouterr().err
+    assert "bad.yaml" in error
+    assert expected in error
+
+
+@pytest.mark.parametrize("words", [["--cycles", "0"], ["--now", "yesterday"], ["-f", "no-such-file.yaml"]])
+def test_bad_arguments_are_refused(words: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "objects.yaml"
+    file.write_text(QUEUES)
+    assert cli.main(["decide", "-f", str(file), *words]) == 2
+
+
+def test_rules_of_admission_are_checked_unless_told_otherwise(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "objects.yaml"
+    file.write_text(QUEUES.replace("nominalQuota: 4", "nominalQuota: 4, borrowingLimit: 2"))
+    assert cli.main(["decide", "-f", str(file)]) == 2
+    error = capsys.readouterr().err
+    assert "objects.yaml: document 3" in error
+    assert "spec.resourceGroups" in error
+    assert cli.main(["decide", "-f", str(file), "--no-validate"]) == 0
