@@ -40,6 +40,10 @@ SLICE_SIZE = PREFIX + "podset-slice-size"
 SLICE_CONSTRAINTS = PREFIX + "podset-slice-required-topology-constraints"
 POD_SET_GROUP_NAME = PREFIX + "podset-group-name"
 
+# What users of Kyu write: jobs to wait for, by name, and the gate that holds the job meanwhile.
+AFTER = "kyu.dev/after"
+AFTER_GATE = "kyu.dev/after"
+
 # What Kueue writes.
 MANAGED = PREFIX + "managed"
 ROLE_HASH = PREFIX + "role-hash"

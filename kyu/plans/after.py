@@ -16,14 +16,10 @@ from kyu.api.meta import Json, Key, Ref
 from kyu.kinds import metadata, table
 from kyu.kinds.job import JOB
 
-# The jobs to wait for, by name, and the gate that holds the job meanwhile.
-AFTER = "kyu.dev/after"
-GATE = "kyu.dev/after"
-
 
 def plan(view: View, key: Key, now: datetime) -> list[Action]:
     job = view.find_json(JOB, key)
-    if job is None or GATE not in gates(job):
+    if job is None or metadata.AFTER_GATE not in gates(job):
         return []
     kind = table.find_kind(JOB)
     assert kind is not None
@@ -36,13 +32,13 @@ def plan(view: View, key: Key, now: datetime) -> list[Action]:
             return []
         if not done.success:
             return [event(job, key, f"waits for job {name}, which failed: {done.message}")]
-    rest = [gate for gate in gates(job) if gate != GATE]
+    rest = [gate for gate in gates(job) if gate != metadata.AFTER_GATE]
     annotations = {metadata.ADMISSION_GATED_BY: ",".join(rest) or None}
     return [Patch(Ref(JOB, key), {"metadata": {"annotations": annotations}})]
 
 
 def names(job: Json) -> list[str]:
-    listed = metadata.annotations_of(job).get(AFTER, "")
+    listed = metadata.annotations_of(job).get(metadata.AFTER, "")
     return [name.strip() for name in listed.split(",") if name.strip()]
 
 
