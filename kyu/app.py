@@ -184,7 +184,6 @@ def prepare_folder(data: Path) -> None:
         data.chmod(0o700)
     except OSError as error:
         raise CannotStart(f"cannot use {data}: {error}") from error
-    os.umask(0o077)
 
 
 def listen(settings: Settings) -> socket.socket:
@@ -201,7 +200,7 @@ def listen(settings: Settings) -> socket.socket:
     except OSError as error:
         listener.close()
         raise CannotStart(f"cannot listen on {settings.host}:{port}: {error.strerror or error}") from error
-    remembered.write_text(f"{listener.getsockname()[1]}\n")
+    _write_private(remembered, f"{listener.getsockname()[1]}\n")
     return listener
 
 

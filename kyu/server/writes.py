@@ -104,12 +104,14 @@ class Writes:
 
     # The same without HTTP.
 
-    def create_object(self, resource: Resource, obj: Json, options: WriteOptions, user: User) -> Written:
+    def create_object(
+        self, resource: Resource, obj: Json, options: WriteOptions, user: User, *, is_apply: bool = False
+    ) -> Written:
         """The object is read and in its place; with an apply, it has its managedFields already."""
         version = obj["metadata"].pop("resourceVersion", "")
         rules, now = resource.rules, self._clock()
         rules.default(obj)
-        if "managedFields" not in obj["metadata"] or not options.force:
+        if not is_apply:
             obj = self._track(resource, None, obj, options, "", now)
         self._admission(Attempt(resource, user, "", obj, None, options.dry_run))
         metadata.prepare_create(obj, now)
@@ -171,7 +173,7 @@ class Writes:
         )
         obj, warnings = intake.from_apply_result(resource, applied)
         if record is None or old is None:
-            written = self.create_object(resource, obj, replace(options, force=True), user)
+            written = self.create_object(resource, obj, options, user, is_apply=True)
         else:
             obj["metadata"]["resourceVersion"] = version
             written = self._finish(resource, record, old, obj, options, user, subresource, is_apply=True)
