@@ -89,7 +89,11 @@ def test_preempted_workloads_release_their_quota_and_queue_again(
     status = """
 status:
   conditions:
-  - {type: QuotaReserved, status: "True", reason: QuotaReserved, message: quota, lastTransitionTime: "2026-01-01T00:00:00Z"}
+  - type: QuotaReserved
+    status: "True"
+    reason: QuotaReserved
+    message: quota
+    lastTransitionTime: "2026-01-01T00:00:00Z"
   admission:
     clusterQueue: main
     podSetAssignments: [{name: main, count: 1, flavors: {cpu: default}, resourceUsage: {cpu: 4}}]

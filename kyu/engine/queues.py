@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
 from kyu.api.meta import Key
+from kyu.engine import quota
 from kyu.engine.quota import Cell, FlavorResource
-from kyu.engine.reasons import BackingOff, Bypassed, NoFit, Reason, Untried
+from kyu.engine.reasons import BackingOff, Bypassed, InsufficientQuota, NoFit, PodSetReasons, Reason, Untried
 from kyu.engine.workload import Ask
 
 # The order in a queue: higher priority, then earlier, then by UID.
@@ -67,6 +68,18 @@ class Peers:
 
     def waiting(self) -> Iterator[Ask]:
         return (ask for _, _, ticket, ask in self.members if ask.ticket == ticket)
+
+
+def _reason_of(peers: Peers) -> NoFit | None:
+    """What peers wait for, in words."""
+    first = peers.first()
+    if not peers.watches or first is None:
+        return None
+    short = tuple(
+        InsufficientQuota(cell.key.flavor, cell.key.resource, amount, max(0, quota.available(cell)))
+        for cell, amount in peers.watches
+    )
+    return NoFit("WaitingForQuota", (PodSetReasons(first.shape.pod_sets[0].name, short),))
 
 
 class WatchIndex:
@@ -357,6 +370,9 @@ class Line:
         else:
             self.unknown.discard(peers)
             self.watched.add(peers, watches)
+            if isinstance(peers.reason, NoFit) and len(watches) == sum(len(p.reasons) for p in peers.reason.pod_sets):
+                # The watches say the same in a tenth of the space.
+                peers.reason = None
 
     def forget_watches(self) -> None:
         """Quotas or flavors have changed: nothing that was known about anybody holds."""
@@ -426,11 +442,12 @@ class Line:
         if ask is self.sticky or ask.key in self.held:
             return self.reasons.get(ask.key) or BackingOff(ask.special.requeue_at)
         peers = self.peers_by_class.get(identity)
-        if peers is None or peers.reason is None:
+        reason = None if peers is None else peers.reason or _reason_of(peers)
+        if peers is None or reason is None:
             return Untried()
-        if isinstance(peers.reason, NoFit) and peers.first() is not ask:
-            return Bypassed(peers.reason)
-        return peers.reason if peers.first() is ask else Untried()
+        if isinstance(reason, NoFit) and peers.first() is not ask:
+            return Bypassed(reason)
+        return reason if peers.first() is ask else Untried()
 
     def left(self) -> list[Ask]:
         """Who is still to have a turn, in order."""
