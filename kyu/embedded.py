@@ -56,7 +56,7 @@ class ControlPlane:
 
     async def run(self, api: Api) -> None:
         client = Client(Direct(api.serve), "kyu")
-        plane = Plane(client, self._configuration, self._clock, stand_ins.controllers())
+        plane = Plane(client, self._configuration, self._clock, stand_ins.controllers(), api.metrics.registry)
         write = Writer(client, plane.cache, self._clock, component="kyu-node")
         agent = Agent(client, plane.cache, write, lambda name: name == self._name)
         resources = node.resources(self._facts)

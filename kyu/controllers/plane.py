@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import partial
 
+from prometheus_client import CollectorRegistry
+
 from kyu.api.config import Configuration
 from kyu.api.kueue import ClusterQueue, Cohort, LocalQueue
 from kyu.api.meta import Json, Key, Kind, Object
@@ -46,12 +48,13 @@ class Plane:
         configuration: Configuration,
         clock: Callable[[], datetime],
         extra: Iterable[Controller] = (),
+        registry: CollectorRegistry | None = None,
     ) -> None:
         self.cache = Cache()
         self._client = client
         self.view = LiveView(self.cache, configuration, self._settings_changed)
         write = Writer(client, self.cache, clock, component="kueue-admission")
-        self.scheduler = Scheduler(self.view, write, clock, self._queue_changed)
+        self.scheduler = Scheduler(self.view, write, clock, self._queue_changed, registry or CollectorRegistry())
         rows = (*table.controllers(), *self._queue_rows(), *extra)
         self._loop = Loop(self.view, write, rows, clock)
         self._served: set[Kind] = set()

@@ -12,12 +12,16 @@ Kueue: pkg/scheduler/scheduler.go
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from datetime import datetime
 from functools import partial
 from typing import Any
 
+from prometheus_client import CollectorRegistry
+
 from kyu import log
+from kyu.api import codec
 from kyu.api.actions import Action
 from kyu.api.core import LimitRange, Namespace, Node, Pod, RuntimeClass
 from kyu.api.kueue import (
@@ -33,6 +37,7 @@ from kyu.api.kueue import (
 from kyu.api.meta import Json, Key, Kind, Object
 from kyu.controllers.live import LiveView
 from kyu.controllers.loop import Writer
+from kyu.controllers.metrics import Metrics
 from kyu.engine import cycle, explain
 from kyu.engine.decisions import Admit, Cycle, Evict, Preempt, Wait
 from kyu.engine.options import from_configuration
@@ -73,6 +78,7 @@ class Scheduler:
         write: Writer,
         clock: Callable[[], datetime],
         queue_changed: Callable[[type[Object], Key], None],
+        registry: CollectorRegistry,
     ) -> None:
         self._view = view
         self._write = write
@@ -85,6 +91,7 @@ class Scheduler:
         self._reasons: dict[Key, Wait] = {}
         # Workloads whose status says nothing yet; most are admitted before anybody could read it.
         self._untold: dict[Key, None] = {}
+        self._metrics = Metrics(registry, lambda: self._state)
         self._changed_queues: set[tuple[type[Object], Key]] = set()
         self._told_queues: dict[tuple[type[Object], Key], float] = {}
         self._is_running = False
@@ -103,9 +110,18 @@ class Scheduler:
             self._state.delete(kind, key_of(old))
         else:
             self._put(type_, key_of(new))
-            if type_ is Workload and is_untold(new):
-                self._untold[key_of(new)] = None
+            if type_ is Workload:
+                self._note_workload(old, new)
         self._wakeup.set()
+
+    def _note_workload(self, old: Json | None, new: Json) -> None:
+        if is_untold(new):
+            self._untold[key_of(new)] = None
+        if old is not None and old.get("status") != new.get("status"):
+            before = codec.decode_as(Workload, old)
+            after = self._view.get(Workload, key_of(new))
+            assert after is not None
+            self._metrics.note_workload(before, after, self._clock())
 
     def _put(self, type_: type[Object], key: Key) -> None:
         try:
@@ -141,7 +157,9 @@ class Scheduler:
             # Let everything that is already there come in first: one pass for a burst.
             await asyncio.sleep(0)
             self._wakeup.clear()
+            started = time.perf_counter()
             decided = cycle.schedule(self._state, self._clock())
+            self._metrics.note_cycle(decided, time.perf_counter() - started)
             self._carry_out(decided)
             await asyncio.sleep(0)
 

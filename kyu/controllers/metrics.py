@@ -1,0 +1,166 @@
+"""
+Kueue's metrics, under Kueue's names: what cycles decided, how long workloads waited, what queues hold.
+
+Counters and histograms move as decisions are written and workloads change; gauges are read off the engine when somebody
+asks, so a queue that nobody looks at costs nothing.
+
+Called by: scheduler.py. Kueue: pkg/metrics
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from kyu.api.kueue import Workload
+from kyu.api.meta import Condition, find_condition
+from kyu.engine.decisions import Cycle, Preempt
+from kyu.engine.state import State
+from kyu.plans.status import parse_time
+
+ROLE = "standalone"
+WAIT_BUCKETS = (1.0, 2.5, *(5.0 * 2**n for n in range(12)))
+
+
+class Metrics:
+    """One set for the process; ``state`` gives the engine's state as it is when asked."""
+
+    def __init__(self, registry: CollectorRegistry, state: Callable[[], State]) -> None:
+        queue_labels = ["cluster_queue", "priority_class", "replica_role"]
+
+        def counter(name: str, text: str, labels: list[str]) -> Counter:
+            return Counter(name, text, labels, registry=registry)
+
+        def histogram(name: str, text: str, labels: list[str]) -> Histogram:
+            return Histogram(name, text, labels, registry=registry, buckets=WAIT_BUCKETS)
+
+        self._attempts = counter(
+            "kueue_admission_attempts_total", "Scheduling passes, by their result.", ["result", "replica_role"]
+        )
+        self._attempt_seconds = Histogram(
+            "kueue_admission_attempt_duration_seconds",
+            "How long a scheduling pass took.",
+            ["result", "replica_role"],
+            registry=registry,
+        )
+        self._reserved = counter("kueue_quota_reserved_workloads_total", "Workloads that got quota.", queue_labels)
+        self._admitted = counter("kueue_admitted_workloads_total", "Workloads that were admitted.", queue_labels)
+        self._finished = counter("kueue_finished_workloads_total", "Workloads that finished.", queue_labels)
+        self._evicted = counter(
+            "kueue_evicted_workloads_total",
+            "Evictions, by their reason.",
+            ["cluster_queue", "reason", "underlying_cause", "priority_class", "replica_role"],
+        )
+        self._preempted = counter(
+            "kueue_preempted_workloads_total",
+            "Workloads that were preempted, by the queue that did it.",
+            ["preempting_cluster_queue", "reason", "replica_role"],
+        )
+        self._wait = histogram("kueue_admission_wait_time_seconds", "From queued to admitted.", queue_labels)
+        self._wait_reserved = histogram(
+            "kueue_quota_reserved_wait_time_seconds", "From queued to quota reserved.", queue_labels
+        )
+        registry.register(QueueGauges(state))
+
+    def note_cycle(self, decided: Cycle, seconds: float) -> None:
+        result = "success" if any(decided.admitted()) else "inadmissible"
+        self._attempts.labels(result, ROLE).inc()
+        self._attempt_seconds.labels(result, ROLE).observe(seconds)
+        for decision in decided.decisions:
+            if isinstance(decision, Preempt):
+                self._preempted.labels(decision.cluster_queue, decision.reason, ROLE).inc()
+
+    def note_workload(self, old: Workload | None, new: Workload, now: datetime) -> None:
+        """Count what became true with this change."""
+        admission = new.status.admission or (old.status.admission if old else None)
+        name = admission.cluster_queue if admission else ""
+        ref = new.spec.priority_class_ref
+        labels = (name, ref.name if ref else "", ROLE)
+        if became_true(old, new, "QuotaReserved"):
+            self._reserved.labels(*labels).inc()
+            self._wait_reserved.labels(*labels).observe(seconds_queued(new, now))
+        if became_true(old, new, "Admitted"):
+            self._admitted.labels(*labels).inc()
+            self._wait.labels(*labels).observe(seconds_queued(new, now))
+        if became_true(old, new, "Finished"):
+            self._finished.labels(*labels).inc()
+        if evicted := became_true(old, new, "Evicted"):
+            reason, _, cause = evicted.reason.partition("DueTo")
+            preempted = find_condition(new.status.conditions, "Preempted")
+            if reason == "Preempted" and preempted is not None:
+                cause = preempted.reason
+            self._evicted.labels(name, reason, cause, labels[1], ROLE).inc()
+
+
+def became_true(old: Workload | None, new: Workload, type_: str) -> Condition | None:
+    """The condition, if it is true now and was not before. What was true when we came is not counted again."""
+    after = find_condition(new.status.conditions, type_)
+    if old is None or after is None or after.status != "True":
+        return None
+    before = find_condition(old.status.conditions, type_)
+    return None if before is not None and before.status == "True" else after
+
+
+def seconds_queued(workload: Workload, now: datetime) -> float:
+    requeued = find_condition(workload.status.conditions, "Requeued")
+    since = parse_time(requeued.last_transition_time if requeued else workload.metadata.creation_timestamp)
+    return max(0.0, (now - since).total_seconds()) if since else 0.0
+
+
+class QueueGauges(Collector):
+    """What queues hold and what waits in them, read when it is asked for."""
+
+    def __init__(self, state: Callable[[], State]) -> None:
+        self._state = state
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        """Nothing is computed at registration."""
+        return ()
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        state = self._state()
+        queue = ["cluster_queue", "replica_role"]
+        usage = ["cohort", "cluster_queue", "flavor", "resource", "replica_role"]
+        pending = GaugeMetricFamily(
+            "kueue_pending_workloads", "Workloads that wait.", labels=["cluster_queue", "status", "replica_role"]
+        )
+        reserving = GaugeMetricFamily("kueue_reserving_active_workloads", "Workloads that hold quota.", labels=queue)
+        admitted = GaugeMetricFamily("kueue_admitted_active_workloads", "Workloads that are admitted.", labels=queue)
+        status = GaugeMetricFamily(
+            "kueue_cluster_queue_status",
+            "1 for the status that holds.",
+            labels=["cluster_queue", "status", "replica_role"],
+        )
+        reserved = GaugeMetricFamily("kueue_cluster_queue_resource_reservation", "Quota that is held.", labels=usage)
+        used = GaugeMetricFamily("kueue_cluster_queue_resource_usage", "Quota of admitted workloads.", labels=usage)
+        share = GaugeMetricFamily(
+            "kueue_cluster_queue_weighted_share",
+            "Share above nominal quota.",
+            labels=["cluster_queue", "cohort", "replica_role"],
+        )
+        for name, node in sorted(state.queues.items()):
+            stats = state.stats(name)
+            cohort = node.parent.name if node.parent else ""
+            parked = len(node.line.inadmissible())
+            pending.add_metric([name, "active", ROLE], stats.pending - parked)
+            pending.add_metric([name, "inadmissible", ROLE], parked)
+            reserving.add_metric([name, ROLE], stats.reserving)
+            admitted.add_metric([name, ROLE], stats.admitted)
+            word = "terminating" if node.terminating else "active" if node.active else "pending"
+            for each in ("pending", "active", "terminating"):
+                status.add_metric([name, each, ROLE], float(each == word))
+            for cell, amounts in stats.usage.items():
+                labels = [cohort, name, cell.flavor, cell.resource, ROLE]
+                reserved.add_metric(labels, in_units(cell.resource, amounts.reserved))
+                used.add_metric(labels, in_units(cell.resource, amounts.admitted))
+            share.add_metric([name, cohort, ROLE], stats.weighted_share)
+        yield from (pending, reserving, admitted, status, reserved, used, share)
+
+
+def in_units(resource: str, amount: int) -> float:
+    """Cores, bytes, counts."""
+    return amount / 1000 if resource == "cpu" else float(amount)
