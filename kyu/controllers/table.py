@@ -93,6 +93,7 @@ def job_row(kind: JobKind) -> Controller:
             Watch(kind.kind, itself),
             Watch(Workload.KIND, owner_of(kind.kind)),
             Watch(WorkloadPriorityClass.KIND, partial(jobs_of_class, kind)),
+            *(Watch(other, every(kind.kind)) for other in kind.refers_to),
         ),
     )
 

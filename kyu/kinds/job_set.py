@@ -156,6 +156,8 @@ def make_job(obj: Json, group: Json, index: int, global_index: int) -> Json:
     spec.setdefault("completions", fields.int_at(spec, ("parallelism",), 1))
     pod = fields.json_at(spec, ("template",))
     pod = fields.with_value(pod, ("metadata", "labels"), {**metadata.labels_of(pod), **labels})
+    if not fields.text_at(pod, ("spec", "restartPolicy")):
+        pod = fields.with_value(pod, ("spec", "restartPolicy"), "OnFailure")
     if fields.value_at(obj, ("spec", "network", "enableDNSHostnames")) is not False:
         subdomain = fields.text_at(obj, ("spec", "network", "subdomain")) or metadata.name_of(obj)
         pod = fields.with_value(pod, ("spec", "subdomain"), subdomain)

@@ -83,6 +83,8 @@ class JobKind(ABC):
     queued_as: Literal["itself", "its pods", "its jobs"] = "itself"
     # The value of managedBy that means the usual controller of the kind.
     own_manager: str = ""
+    # Other kinds whose objects ``resolve`` puts in.
+    refers_to: tuple[Kind, ...] = ()
 
     @property
     def kind(self) -> Kind:

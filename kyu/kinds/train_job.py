@@ -36,6 +36,7 @@ class TrainJob(JobKind):
     kinds = (TRAIN_JOB,)
     framework = GROUP + "/trainjob"
     own_manager = GROUP + "/trainjob-controller"
+    refers_to = (RUNTIME, CLUSTER_RUNTIME)
     job_set = JobSet()
 
     def resolve(self, obj: Json, find: Callable[[Ref], Json | None]) -> Json | Missing:
