@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -329,13 +328,3 @@ async def test_an_edited_definition_stays_as_it_was_edited(tmp_path: Path) -> No
         await client.patch(DEFINITION, name, {"spec": {"names": {"shortNames": ["js"]}}})
         await job_definitions.ensure(api)
         assert short_names(await client.get(DEFINITION, name)) == ["js"]
-
-
-async def test_ours_are_written_once(tmp_path: Path) -> None:
-    async with serving(tmp_path) as (api, client):
-        await job_definitions.ensure(api)
-        name = Key("", "jobsets.jobset.x-k8s.io")
-        while not has(before := await client.get(DEFINITION, name), "Established"):
-            await asyncio.sleep(0)
-        await job_definitions.ensure(api)
-        assert await client.get(DEFINITION, name) == before
