@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kyu.api.meta import Json
-from kyu.kinds import fields, metadata, pod_group, table, templates
+from kyu.kinds import fields, metadata, pod_group, requests, table, templates
 from kyu.kinds.kind import Context
 from kyu.kinds.pod_group import Incomplete
 from kyu.kinds.templates import Conflict, PodSet, PodSetInfo
@@ -379,3 +379,22 @@ BY_KIND: list[tuple[str, str, Json, Json | None, str]] = [
 def test_rules_of_one_kind(kind: str, api_version: str, spec: Json, old_spec: Json | None, part: str) -> None:
     found = kind_errors(kind, api_version, spec, old_spec)
     assert any(part in error for error in found), found
+
+
+def test_requests_of_a_pod() -> None:
+    def container(cpu: str, **more: Any) -> Json:
+        return {"name": "c", "resources": {"requests": {"cpu": cpu}}, **more}
+
+    together = {"containers": [container("1"), container("500m")]}
+    assert requested(together) == {"cpu": "1500m"}
+    assert requested({**together, "initContainers": [container("2"), container("1")]}) == {"cpu": "2"}
+    sidecar = container("1", restartPolicy="Always")
+    assert requested({**together, "initContainers": [sidecar, container("1")]}) == {"cpu": "2500m"}
+    assert requested({**together, "initContainers": [sidecar, container("2")]}) == {"cpu": "3"}
+    whole = {"resources": {"requests": {"cpu": "4", "example.com/x": "1"}}, "overhead": {"cpu": "250m"}}
+    assert requested({**together, **whole}) == {"cpu": "4250m"}
+    assert requested({"containers": [{"resources": {"limits": {"memory": "1Gi"}}}]}) == {"memory": "1Gi"}
+
+
+def requested(spec: Json) -> dict[str, str]:
+    return {name: str(quantity) for name, quantity in requests.pod_requests({"spec": spec}).items()}

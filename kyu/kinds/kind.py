@@ -3,7 +3,8 @@ The contract of a job kind. START HERE, then read ``job.py`` (the plainest kind)
 
 A kind answers questions about one object and proposes changes to it; it keeps nothing, and all it takes and gives is
 JSON. Most kinds only say where their pod templates lie (``slots``) and how to read their status: queueing, starting,
-stopping, defaulting and the rules of admission follow from that. A change is a JSON merge patch.
+stopping, defaulting and the rules of admission follow from that. A change is a JSON merge patch. Objects are expected
+to have the shape that the schema of their kind asks for; a server has checked that (else see ``shape.py``).
 
 Called by: plans (queueing, pods), server and webhooks (defaults, validate), workflows (pod sets).
 Kueue: pkg/controller/jobframework/interface.go

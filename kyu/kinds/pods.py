@@ -21,8 +21,6 @@ from kyu.kinds import fields, metadata
 # How a pod of a job is reached by the others, from its host name and its subdomain.
 Address: TypeAlias = Callable[[str, str], str]
 
-MAX_NAME = 63
-
 
 def dns_address(hostname: str, subdomain: str) -> str:
     """In a cluster a pod with a subdomain has a name of its own."""

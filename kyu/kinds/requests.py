@@ -5,7 +5,7 @@ Containers run together, so they add up; init containers run before them one by 
 (init containers that stay) add to all that comes after them. Requests of the pod as a whole take the place of the sum,
 overhead is added at the end. A limit without a request is a request.
 
-Used by: workflows. Kubernetes: component-helpers resource.PodRequests.
+Used by: workflows. Kubernetes: resource.PodRequests.
 """
 
 from __future__ import annotations

@@ -48,14 +48,9 @@ KINDS: tuple[JobKind, ...] = (
 )
 
 _BY_API = {(kind.api_version, kind.kind): job_kind for job_kind in KINDS for kind in job_kind.kinds}
-_BY_FRAMEWORK = {job_kind.framework: job_kind for job_kind in KINDS if job_kind.framework}
-FRAMEWORKS = tuple(_BY_FRAMEWORK)
+# All names that integrations.frameworks of Kueue's configuration may hold.
+FRAMEWORKS = tuple(job_kind.framework for job_kind in KINDS if job_kind.framework)
 
 
 def find_kind(kind: Kind) -> JobKind | None:
     return _BY_API.get((kind.api_version, kind.kind))
-
-
-def find_framework(framework: str) -> JobKind | None:
-    """The kind that integrations.frameworks of Kueue's configuration means by this name."""
-    return _BY_FRAMEWORK.get(framework)
