@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
 import aiohttp
 from yarl import URL
@@ -49,7 +50,7 @@ class Http:
     async def _send(self, call: Call) -> Answer:
         try:
             async with self._session.request(
-                call.method, self._url(call), data=_data(call.body), headers=await self._headers(call)
+                call.method, self._url(call), data=_data(call.body), headers=await self._headers(call), **self._tls()
             ) as response:
                 return Answer(response.status, await response.read(), _lowered(response.headers))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -59,7 +60,7 @@ class Http:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS)
         try:
             async with self._session.request(
-                call.method, self._url(call), headers=await self._headers(call), timeout=timeout
+                call.method, self._url(call), headers=await self._headers(call), timeout=timeout, **self._tls()
             ) as response:
                 if response.status >= 400:
                     raise errors.from_answer(response.status, await response.read(), _lowered(response.headers))
@@ -76,6 +77,11 @@ class Http:
 
     async def _headers(self, call: Call) -> dict[str, str]:
         return {**call.headers, **await self._credentials.headers()}
+
+    def _tls(self) -> dict[str, Any]:
+        """The name that the server's certificate must have, where it is not that of the address."""
+        name = self._credentials.server_name
+        return {"server_hostname": name} if name else {}
 
     def _unreachable(self, error: Exception) -> errors.Unreachable:
         return errors.Unreachable(f"{self._credentials.server}: {str(error) or type(error).__name__}")

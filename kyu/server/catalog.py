@@ -17,9 +17,6 @@ from kyu.server.builtin import BuiltinKind
 from kyu.server.options import Propagation
 from kyu.server.registry import Resource, Subresource
 
-# Subresources that write a part of the object, other than the status.
-FINALIZE = "finalize"
-
 
 def built_in() -> list[Resource]:
     return [_resource(row) for row in builtin.KINDS] + [_review(kind) for kind in reviews.KINDS]

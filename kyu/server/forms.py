@@ -23,8 +23,6 @@ from kyu.server.store import Record
 decode: Callable[[bytes], Json] = msgspec.json.Decoder(dict[str, Any]).decode
 
 JSON = "application/json"
-PROTOBUF = "application/vnd.kubernetes.protobuf"
-ACCEPTED = (JSON, "application/yaml", PROTOBUF)
 RECORDS_PER_PART = 500
 META_VERSIONS = ("v1", "v1beta1")
 
@@ -61,14 +59,7 @@ def choose(resource: Resource, accept: str, include: str = "") -> Form:
             return Table(resource, api_version, include or "Metadata")
         if wanted in ("PartialObjectMetadata", "PartialObjectMetadataList"):
             return Metadata(resource, api_version)
-    if is_protobuf_only(accept):
-        # A client that can read only protobuf gets the reason in words, not bytes it cannot read.
-        raise errors.not_acceptable((JSON,))
-    raise errors.not_acceptable(ACCEPTED[:1] if resource.is_custom else (JSON,))
-
-
-def is_protobuf_only(accept: str) -> bool:
-    return all(clause.strip().startswith(PROTOBUF) for clause in accept.split(","))
+    raise errors.not_acceptable((JSON,))
 
 
 def served_value(resource: Resource, record: Record) -> bytes:

@@ -61,7 +61,7 @@ def generated_name(prefix: str) -> str:
 
 
 def prepare_update(new: Json, old: Json) -> None:
-    """Keep what only the server writes. A mark of deletion that a client sets itself is left for the rules to refuse."""
+    """Keep what only the server writes. A mark of deletion that a client sets itself is for the rules to refuse."""
     after, before = new["metadata"], old["metadata"]
     for field in KEPT:
         if field in before:

@@ -88,10 +88,6 @@ class Resource:
         return f'{{"kind":"{self.kind.kind}","apiVersion":"{self.kind.api_version}",'.encode()
 
     @property
-    def has_status(self) -> bool:
-        return "status" in self.subresources
-
-    @property
     def needs_conversion(self) -> bool:
         return self.convert is not None and self.stored_version != self.kind.version
 
@@ -150,9 +146,6 @@ class Registry:
 
     def resources(self, group: str, version: str) -> list[Resource]:
         return list(self._by_group.get(group, {}).get(version, {}).values())
-
-    def all_stored(self) -> list[Resource]:
-        return list(self._by_storage.values())
 
 
 def _preference(version: str) -> tuple[int, int, int, str]:

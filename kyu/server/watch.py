@@ -2,8 +2,8 @@
 Watches: each client gets every change of what it looks at, once and in order, as lines of JSON.
 
 The hub hears each change when it is on disk and hands it to the watchers of the resource. A watcher keeps what its
-client has not taken yet; the bytes of an event are made when they are sent, once for all watchers that want the same form.
-A client that is too slow is cut off: it comes back with the version it has seen.
+client has not taken yet; the bytes of an event are made when they are sent, once for all watchers that want the same
+form. A client that is too slow is cut off: it comes back with the version it has seen.
 
 Called by: server/reads.py. Kubernetes: apiserver/pkg/storage/cacher.
 """

@@ -41,7 +41,6 @@ class Attempt:
     subresource: str
     new: Json
     old: Json | None
-    dry_run: bool = False
 
 
 # Changes the new object, or raises. Called after defaults and before validation.
@@ -113,7 +112,7 @@ class Writes:
         rules.default(obj)
         if not is_apply:
             obj = self._track(resource, None, obj, options, "", now)
-        self._admission(Attempt(resource, user, "", obj, None, options.dry_run))
+        self._admission(Attempt(resource, user, "", obj, None))
         metadata.prepare_create(obj, now)
         rules.prepare_create(obj)
         if found := rules.validate_create(obj):
@@ -203,7 +202,7 @@ class Writes:
         rules.prepare_update(new, old, subresource)
         if not is_apply:
             new = self._track(resource, old, new, options, subresource, now)
-        self._admission(Attempt(resource, user, subresource, new, old, options.dry_run))
+        self._admission(Attempt(resource, user, subresource, new, old))
         if found := rules.validate_update(new, old, subresource):
             raise errors.invalid(resource.kind, record.name, found)
         new["metadata"]["resourceVersion"] = str(record.version)
