@@ -1,0 +1,94 @@
+"""
+From what pools announce to quota: the ResourceFlavors and ClusterQueues of a MasterQueue. START READING HERE.
+
+Flavors come before the queues that list them and go after. Whatever is as wanted already is not written, so a pool
+that says the same every second costs nothing. A pool that falls silent first loses its quota (nothing new is admitted
+there), and its flavor goes when no workload uses it any more.
+
+Called by: row `master-queue` of controllers/table.py. Calls: pools_members.py (who), pools_objects.py (what to write),
+pools_status.py (what to say).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from kyu.api.actions import Action, Delete, View, WakeAt
+from kyu.api.core import Namespace
+from kyu.api.kueue import LocalQueue, ResourceFlavor, Workload
+from kyu.api.meta import Key, Ref, is_true
+from kyu.api.pools import MasterQueue
+from kyu.plans import pools_objects, pools_status
+from kyu.plans.eviction import evict
+from kyu.plans.pools_members import Member, find_members, workloads_on
+from kyu.plans.pools_objects import Wanted
+from kyu.plans.status import StatusEdit
+
+
+def plan(view: View, key: Key, now: datetime) -> list[Action]:
+    queue, raw = view.get(MasterQueue, key), view.find_json(MasterQueue.KIND, key)
+    if queue is None or raw is None or queue.metadata.deletion_timestamp:
+        # What it owns is collected with it; finalizers see to the order.
+        return []
+    members = find_members(view, queue, now)
+    wanted = [
+        *pools_objects.flavors(queue, members),
+        pools_objects.master_queue(queue, members),
+        *pools_objects.borrowers(view, queue, members),
+        *local_queues(view, queue),
+    ]
+    foreign = [one for one in wanted if pools_objects.is_foreign(view, queue, one)]
+    conflicts = [f"{one.kind.kind} {one.key} belongs to others" for one in foreign]
+    actions: list[Action] = []
+    for one in wanted:
+        if one not in foreign:
+            actions += pools_objects.write(view, one)
+    actions += leftovers(view, queue, wanted)
+    actions += evictions(view, members, now)
+    patch = pools_status.plan_status(view, queue, raw, members, conflicts, now)
+    if patch is not None:
+        actions += [patch, *pools_status.changes(queue, members)]
+    wakes = [member.next_at for member in members if member.next_at is not None]
+    return [*actions, WakeAt(min(wakes))] if wakes else actions
+
+
+def local_queues(view: View, queue: MasterQueue) -> list[Wanted]:
+    """Only where the namespace exists."""
+    return [
+        one
+        for one in pools_objects.local_queues(queue)
+        if view.find_json(Namespace.KIND, Key("", one.key.namespace)) is not None
+    ]
+
+
+def leftovers(view: View, queue: MasterQueue, wanted: Sequence[Wanted]) -> list[Action]:
+    """Flavors of pools that are gone, and doors that are not wanted any more."""
+    keep = {(one.kind.kind, one.key) for one in wanted}
+    return [
+        Delete(Ref(kind, key), meta["uid"])
+        for kind in (LocalQueue.KIND, ResourceFlavor.KIND)
+        for meta in (obj["metadata"] for obj in view.owned_by(kind, queue.metadata.uid))
+        if (kind.kind, key := Key(meta.get("namespace", ""), meta["name"])) not in keep
+        and "deletionTimestamp" not in meta
+    ]
+
+
+def evictions(view: View, members: Sequence[Member], now: datetime) -> list[Action]:
+    """Where the policy says so: work on a pool that has been stale for another timeout queues again."""
+    actions: list[Action] = []
+    for member in members:
+        nats = member.group.nats_flavor
+        if nats is None or nats.lost_pool_policy != "Evict" or member.state != "Stale":
+            continue
+        if now < member.since + timedelta(seconds=nats.pool_timeout):
+            continue
+        for workload in workloads_on(view, member.resource_flavor):
+            raw = view.find_json(Workload.KIND, workload.key)
+            if raw is None or is_true(workload.status.conditions, "Evicted"):
+                continue
+            edit = StatusEdit(raw, now)
+            evict(edit, "NodeFailures", f"The pool {member.pool} does not answer")
+            if (patch := edit.patch(Workload.KIND)) is not None:
+                actions.append(patch)
+    return actions

@@ -1,0 +1,315 @@
+"""
+Which pools a MasterQueue has, in which state, and how much of each counts.
+
+A pool is known by its last message, or after a restart by the status of the MasterQueue. It is live until it was
+silent for its timeout, counted only while we were connected ourselves: a broken connection says nothing about pools.
+A silent pool is stale: it keeps its flavor with no quota until nothing uses it, and is lost after that.
+
+Called by: plans/pools.py. Calls: nothing that looks at more than reports, sources, workloads and the status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+from kyu.api import quantity
+from kyu.api.actions import View
+from kyu.api.kueue import ClusterQueue, ResourceFlavor, Workload
+from kyu.api.meta import Key
+from kyu.api.names import why_not_dns_subdomain
+from kyu.api.pools import (
+    MasterQueue,
+    MasterQueueFlavor,
+    NatsFlavor,
+    PoolReport,
+    PoolSource,
+    PoolState,
+    PoolStatus,
+)
+from kyu.kinds import fields
+from kyu.plans.status import parse_time
+
+STANDARD_RESOURCES = ("cpu", "memory", "pods", "nvidia.com/gpu")
+# What a local flavor has of a standard resource that its quota does not mention: as good as no limit.
+LOCAL_DEFAULTS = {"cpu": "1M", "memory": "1Ei", "pods": "100k", "nvidia.com/gpu": "10k"}
+# Kueue takes no more flavors in a group, nor more pairs of flavor and resource.
+MOST_FLAVORS = 64
+MOST_PAIRS = 512
+PERIODS_PER_TIMEOUT = 2.5
+REMEMBERED_AFTER_LOSS = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A pool, or a local flavor, as part of the quota."""
+
+    group: MasterQueueFlavor
+    pool: str
+    resource_flavor: str
+    state: PoolState
+    since: datetime
+    reason: str = ""
+    published: Mapping[str, str] = field(default_factory=dict)
+    effective: Mapping[str, str] = field(default_factory=dict)
+    labels: tuple[str, ...] = ()
+    taints: tuple[str, ...] = ()
+    # When the state changes if nothing is heard.
+    next_at: datetime | None = None
+    is_impatient: bool = False
+
+    @property
+    def is_local(self) -> bool:
+        return self.group.nats_flavor is None
+
+    @property
+    def has_flavor(self) -> bool:
+        """Whether it stands in the queues."""
+        return self.state in ("Live", "Stale")
+
+
+def find_members(view: View, queue: MasterQueue, now: datetime) -> list[Member]:
+    """All pools and local flavors, in the order in which they are tried: the spec's, then by name."""
+    found: list[Member] = []
+    for group in queue.spec.flavors:
+        if group.nats_flavor is None:
+            found += local_member(view, group, now)
+        else:
+            found += nats_members(view, queue, group, group.nats_flavor, now)
+    covered = covered_resources(queue, found)
+    sized = [replace(member, effective=effective_quota(member, covered)) for member in found]
+    return leave_out(view, queue, sized, len(covered), now)
+
+
+def local_member(view: View, group: MasterQueueFlavor, now: datetime) -> Iterable[Member]:
+    """A flavor that does not exist would make the whole queue inactive: it is left out until it does."""
+    exists = view.find_json(ResourceFlavor.KIND, Key("", group.name)) is not None
+    state: PoolState = "Live" if exists else "LeftOut"
+    yield Member(group, "", group.name, state, now, "" if exists else "LocalFlavorMissing")
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """One group of NATS pools, and how it is heard."""
+
+    view: View
+    queue: MasterQueue
+    group: MasterQueueFlavor
+    nats: NatsFlavor
+    source: PoolSource | None
+    now: datetime
+
+
+def nats_members(
+    view: View, queue: MasterQueue, group: MasterQueueFlavor, nats: NatsFlavor, now: datetime
+) -> list[Member]:
+    name = queue.metadata.name
+    source = view.get(PoolSource, Key(name, group.name))
+    listening = Listening(view, queue, group, nats, source, now)
+    reports = {report.pool: report for report in view.list(PoolReport, name) if report.flavor == group.name}
+    known = {pool.name: pool for pool in queue.status.pools if pool.flavor == group.name}
+    excluded = source.excluded if source else ()
+    pools = [
+        pool
+        for pool in sorted(reports.keys() | known.keys())
+        if pool not in excluded and (not nats.pools or pool in nats.pools)
+    ]
+    found = [find_member(listening, pool, reports.get(pool), known.get(pool)) for pool in pools]
+    members = [member for member in found if member is not None]
+    if nats.pools:
+        members.sort(key=lambda member: nats.pools.index(member.pool))
+    return members
+
+
+def find_member(listening: Listening, pool: str, report: PoolReport | None, before: PoolStatus | None) -> Member | None:
+    """None for a pool that was lost so long ago that nobody wants to know any more."""
+    now, nats, said = listening.now, listening.nats, report or before
+    assert said is not None
+    member = Member(
+        listening.group,
+        pool,
+        f"{listening.queue.metadata.name}-{listening.group.name}-{pool}",
+        "Live",
+        now,
+        published=report.quotas if report else before.published if before else {},
+        labels=said.labels,
+        taints=said.taints,
+        is_impatient=is_impatient(nats, report),
+    )
+    expires = expiry(nats, listening.source, report)
+    was_live = before is None or before.state in ("Live", "LeftOut")
+    is_heard = report is not None and now < moment(report.at) + timeout(nats, report)
+    if is_heard or (was_live and (expires is None or now < expires)):
+        return since(replace(member, next_at=expires), before, now)
+    if before is None:
+        # It was forgotten, and the report is what it said long ago.
+        return None
+    return silent(listening, since(replace(member, state="Stale", reason="PoolSilent"), before, now), before)
+
+
+def moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def expiry(nats: NatsFlavor, source: PoolSource | None, report: PoolReport | None) -> datetime | None:
+    """When the pool has been silent for too long; None while we could not hear it."""
+    if source is None or not source.connected:
+        return None
+    heard = max(report.at if report else 0.0, source.since)
+    return moment(heard) + timeout(nats, report)
+
+
+def timeout(nats: NatsFlavor, report: PoolReport | None) -> timedelta:
+    """A pool that was heard once has an unknown period: it gets the benefit of the doubt."""
+    if nats.pool_timeout_policy == "strict":
+        return timedelta(seconds=nats.pool_timeout)
+    period = report.period if report is not None and report.period is not None else nats.pool_timeout
+    return timedelta(seconds=max(nats.pool_timeout, PERIODS_PER_TIMEOUT * period))
+
+
+def is_impatient(nats: NatsFlavor, report: PoolReport | None) -> bool:
+    """The wanted timeout is too short for how often the pool speaks."""
+    if nats.pool_timeout_policy == "strict" or report is None or report.period is None:
+        return False
+    return PERIODS_PER_TIMEOUT * report.period > nats.pool_timeout
+
+
+def since(member: Member, before: PoolStatus | None, now: datetime) -> Member:
+    if before is not None and before.state == member.state:
+        return replace(member, since=parse_time(before.since) or now)
+    return member
+
+
+def silent(listening: Listening, member: Member, before: PoolStatus) -> Member | None:
+    """Stale while its flavor may still be in use, then Lost."""
+    now = listening.now
+    if before.state in ("Live", "Stale") and not is_drained(listening.view, listening.queue, member.resource_flavor):
+        evicted_at = member.since + timedelta(seconds=listening.nats.pool_timeout)
+        return replace(member, next_at=evicted_at if evicted_at > now else None)
+    lost = since(replace(member, state="Lost", since=now), before, now)
+    forgotten_at = lost.since + REMEMBERED_AFTER_LOSS
+    return None if now >= forgotten_at else replace(lost, next_at=forgotten_at)
+
+
+def is_drained(view: View, queue: MasterQueue, flavor: str) -> bool:
+    """No quota is left in the stored queues, so nothing new can come; and nothing that came uses it."""
+    for owned in view.owned_by(ClusterQueue.KIND, queue.metadata.uid):
+        for entry in flavor_entries(owned):
+            if entry["name"] == flavor and any(offers(resource) for resource in entry["resources"]):
+                return False
+    return not any(True for _ in workloads_on(view, flavor))
+
+
+def offers(resource: Mapping[str, object]) -> bool:
+    if not is_zero(resource.get("nominalQuota", 0)):
+        return True
+    return "borrowingLimit" in resource and not is_zero(resource["borrowingLimit"])
+
+
+def is_zero(value: object) -> bool:
+    return isinstance(value, str | int) and not quantity.parse(value)
+
+
+def flavor_entries(cluster_queue: dict[str, object]) -> Iterable[dict[str, list[dict[str, object]]]]:
+    for group in fields.list_at(cluster_queue, ("spec", "resourceGroups")):
+        yield from fields.list_at(group, ("flavors",))
+
+
+def workloads_on(view: View, flavor: str) -> Iterable[Workload]:
+    """Workloads that hold quota of the flavor. Asked for silent pools only: it looks at all workloads."""
+    for raw in view.list_json(Workload.KIND):
+        assignments = fields.list_at(raw, ("status", "admission", "podSetAssignments"))
+        if any(flavor in (one.get("flavors") or {}).values() for one in assignments):
+            workload = view.get(Workload, Key(raw["metadata"]["namespace"], raw["metadata"]["name"]))
+            if workload is not None and not any(
+                c.type == "Finished" and c.status == "True" for c in workload.status.conditions
+            ):
+                yield workload
+
+
+# Quota.
+
+
+def covered_resources(queue: MasterQueue, members: Sequence[Member]) -> tuple[str, ...]:
+    """The standard resources, then all others that someone mentions, by name."""
+    extra: set[str] = set()
+    for group in queue.spec.flavors:
+        extra |= group.nominal_quota.keys()
+    for member in members:
+        if member.has_flavor:
+            extra |= member.published.keys()
+    return (*STANDARD_RESOURCES, *sorted(extra - set(STANDARD_RESOURCES)))
+
+
+def effective_quota(member: Member, covered: Iterable[str]) -> dict[str, str]:
+    """What was published, but no more than the nominal quota of the group. Of a silent pool nothing counts."""
+    if member.is_local:
+        nominal = {**LOCAL_DEFAULTS, **member.group.nominal_quota}
+        return {name: canonical(nominal.get(name, 0)) for name in covered}
+    if member.state != "Live":
+        return dict.fromkeys(covered, "0")
+    return {name: smaller(member.published.get(name, "0"), member.group.nominal_quota.get(name)) for name in covered}
+
+
+def smaller(published: str, cap: quantity.QuantityValue | None) -> str:
+    if cap is None:
+        return canonical(published)
+    return str(min(quantity.parse(published), quantity.parse(cap)))
+
+
+def canonical(value: quantity.QuantityValue) -> str:
+    return str(quantity.parse(value))
+
+
+# Who cannot be a flavor.
+
+
+def leave_out(view: View, queue: MasterQueue, members: list[Member], resources: int, now: datetime) -> list[Member]:
+    """A pool counts once, under a name that is free, and only so many fit in a queue."""
+    room = min(MOST_FLAVORS, MOST_PAIRS // resources)
+    heard: set[tuple[str, str, str]] = set()
+    taken: set[str] = set()
+    kept: list[Member] = []
+    for member in members:
+        reason = ""
+        if member.has_flavor:
+            reason = why_left_out(view, queue, member, heard, taken)
+            if not reason and len(taken) >= room:
+                reason = "TooManyPools"
+            if not reason:
+                taken.add(member.resource_flavor)
+                heard.add(place(member))
+        kept.append(member if not reason else left_out(queue, member, reason, now))
+    return kept
+
+
+def why_left_out(
+    view: View, queue: MasterQueue, member: Member, heard: set[tuple[str, str, str]], taken: set[str]
+) -> str:
+    if not member.is_local and place(member) in heard:
+        return "InAnotherGroup"
+    if member.resource_flavor in taken:
+        return "NameTaken"
+    if member.is_local:
+        return ""
+    if why_not_dns_subdomain(member.resource_flavor):
+        return "NameInvalid"
+    return "" if is_ours(view, queue, member.resource_flavor) else "NameTaken"
+
+
+def place(member: Member) -> tuple[str, str, str]:
+    """Where the pool speaks: the same pool in two groups is one pool."""
+    nats = member.group.nats_flavor
+    return (nats.nats_connector, nats.nats_subject, member.pool) if nats else ("", "", member.resource_flavor)
+
+
+def is_ours(view: View, queue: MasterQueue, flavor: str) -> bool:
+    found = view.get(ResourceFlavor, Key("", flavor))
+    owner = found.metadata.controller if found is not None else None
+    return found is None or (owner is not None and owner.uid == queue.metadata.uid)
+
+
+def left_out(queue: MasterQueue, member: Member, reason: str, now: datetime) -> Member:
+    known = next((p for p in queue.status.pools if (p.flavor, p.name) == (member.group.name, member.pool)), None)
+    return since(replace(member, state="LeftOut", reason=reason, since=now), known, now)

@@ -1,0 +1,218 @@
+"""
+The objects that a MasterQueue owns: one ResourceFlavor per pool, one ClusterQueue with the quota, one per borrower.
+
+Each is stated in full, in the canonical form of every quantity, so that a stored object that says the same is left
+alone. What belongs to somebody else is not touched: the plan reports it instead.
+
+Called by: plans/pools.py. Kueue: apis/kueue/v1beta2
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from kyu.api.actions import Action, Apply, View
+from kyu.api.kueue import HOSTNAME_LABEL, RESOURCE_IN_USE_FINALIZER, ClusterQueue, LocalQueue, ResourceFlavor
+from kyu.api.meta import Json, Key, Kind
+from kyu.api.pool_messages import parse_label, parse_taint
+from kyu.api.pools import OFFLOAD_TAINT, POOL_TOLERATION, LendingQueue, MasterQueue, PreemptionTemplate
+from kyu.plans.pools_members import Member, canonical, flavor_entries, workloads_on
+
+MANAGER = "kyu-pools"
+MOST_TAINTS = 8
+STOP_POLICIES = {"Stop": "Hold", "StopAndHold": "HoldAndDrain"}
+# The words of older Kueues for the same.
+FUNGIBILITY = {"Borrow": "MayStopSearch", "Preempt": "MayStopSearch"}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """An object as it should be."""
+
+    kind: Kind
+    body: Json
+
+    @property
+    def key(self) -> Key:
+        metadata = self.body["metadata"]
+        return Key(metadata.get("namespace", ""), metadata["name"])
+
+
+def flavors(queue: MasterQueue, members: Iterable[Member]) -> list[Wanted]:
+    return [flavor(queue, member) for member in members if member.has_flavor and not member.is_local]
+
+
+def flavor(queue: MasterQueue, member: Member) -> Wanted:
+    nats = member.group.nats_flavor
+    assert nats is not None
+    labels = dict(pair for text in member.labels if (pair := parse_label(text)) is not None)
+    taints = [OFFLOAD_TAINT, *(taint for text in member.taints if (taint := parse_taint(text)) is not None)]
+    unique = list({(taint.key, taint.effect): taint for taint in taints}.values())[:MOST_TAINTS]
+    spec: Json = {
+        "nodeLabels": {HOSTNAME_LABEL: nats.virtual_node} if nats.virtual_node else {},
+        "nodeTaints": msgspec.to_builtins(unique),
+        "tolerations": [{"key": POOL_TOLERATION, "value": member.pool, "effect": "NoSchedule"}],
+    }
+    return Wanted(ResourceFlavor.KIND, owned(queue, ResourceFlavor.KIND, member.resource_flavor, spec, labels=labels))
+
+
+def master_queue(queue: MasterQueue, members: Sequence[Member]) -> Wanted:
+    entries = [entry(member, None) for member in members if member.has_flavor]
+    is_open = any(member.state == "Live" for member in members)
+    return cluster_queue(queue, queue.metadata.name, entries, is_open=is_open)
+
+
+def borrowers(view: View, queue: MasterQueue, members: Sequence[Member]) -> list[Wanted]:
+    """The queues of ``canLendTo``, and those that were in it: they stay, closed, for the work that they hold."""
+    lending: dict[str, dict[str, LendingQueue]] = {}
+    for group in queue.spec.flavors:
+        for one in group.can_lend_to:
+            lending.setdefault(one.queue, {})[group.name] = one
+    names = dict.fromkeys(lending)
+    for stored in view.owned_by(ClusterQueue.KIND, queue.metadata.uid):
+        names[stored["metadata"]["name"]] = None
+    names.pop(queue.metadata.name, None)
+    return [borrower(view, queue, name, members, lending.get(name, {})) for name in names]
+
+
+def borrower(
+    view: View, queue: MasterQueue, name: str, members: Sequence[Member], by_group: dict[str, LendingQueue]
+) -> Wanted:
+    stored = view.find_json(ClusterQueue.KIND, Key("", name))
+    listed = {one["name"] for one in flavor_entries(stored)} if stored else set()
+    entries, is_open = [], False
+    for member in members:
+        lending = by_group.get(member.group.name)
+        if not member.has_flavor:
+            continue
+        if lending is not None:
+            is_open = is_open or member.state == "Live"
+            entries.append(entry(member, lending))
+        elif member.resource_flavor in listed and is_used(view, name, member.resource_flavor):
+            # It is not lent any more, and work on it has to end first.
+            entries.append(entry(replace(member, state="Stale"), LendingQueue(name)))
+    return cluster_queue(queue, name, entries, is_open=is_open)
+
+
+def is_used(view: View, cluster_queue: str, flavor: str) -> bool:
+    return any(
+        workload.status.admission is not None and workload.status.admission.cluster_queue == cluster_queue
+        for workload in workloads_on(view, flavor)
+    )
+
+
+def entry(member: Member, lending: LendingQueue | None) -> Json:
+    """Quota of one flavor: all of it for the master, none but a limit for a borrower. A silent pool lends nothing."""
+    resources: list[Json] = []
+    for name, amount in member.effective.items():
+        resource: Json = {"name": name, "nominalQuota": amount if lending is None else "0"}
+        if member.state != "Live":
+            resource["borrowingLimit"] = "0"
+        elif lending is not None and name in lending.lending_limit:
+            resource["borrowingLimit"] = canonical(lending.lending_limit[name])
+        resources.append(resource)
+    return {"name": member.resource_flavor, "resources": resources}
+
+
+def cluster_queue(queue: MasterQueue, name: str, entries: list[Json], *, is_open: bool) -> Wanted:
+    """With nothing to offer the queue is on hold, so that its users are told."""
+    template = queue.spec.template
+    stop_policy = STOP_POLICIES.get(template.stop_policy, template.stop_policy)
+    fungibility = template.flavor_fungibility
+    covered = [resource["name"] for resource in entries[0]["resources"]] if entries else []
+    spec: Json = {
+        "cohortName": template.cohort or queue.metadata.name,
+        "queueingStrategy": template.queueing_strategy,
+        "namespaceSelector": msgspec.to_builtins(template.namespace_selector),
+        "flavorFungibility": {
+            "whenCanBorrow": FUNGIBILITY.get(fungibility.when_can_borrow, fungibility.when_can_borrow),
+            "whenCanPreempt": FUNGIBILITY.get(fungibility.when_can_preempt, fungibility.when_can_preempt),
+        },
+        "preemption": preemption(template.preemption),
+        "stopPolicy": "Hold" if stop_policy == "None" and not is_open else stop_policy,
+        "resourceGroups": [{"coveredResources": covered, "flavors": entries}] if entries else [],
+    }
+    return Wanted(ClusterQueue.KIND, owned(queue, ClusterQueue.KIND, name, spec))
+
+
+def preemption(template: PreemptionTemplate) -> Json:
+    """Where nothing may be reclaimed, borrowing must not preempt either: Kueue refuses a queue that says so."""
+    borrow = template.borrow_within_cohort
+    allowed = template.reclaim_within_cohort != "Never"
+    policy = (borrow.policy or "LowerPriority") if borrow is not None and allowed else "Never"
+    within: Json = {"policy": policy}
+    if borrow is not None and borrow.max_priority_threshold is not None:
+        within["maxPriorityThreshold"] = borrow.max_priority_threshold
+    return {
+        "reclaimWithinCohort": template.reclaim_within_cohort,
+        "withinClusterQueue": template.within_cluster_queue,
+        "borrowWithinCohort": within,
+    }
+
+
+def local_queues(queue: MasterQueue) -> list[Wanted]:
+    doors = {(one.queue, ns) for group in queue.spec.flavors for one in group.can_lend_to for ns in one.namespaces}
+    return [
+        Wanted(LocalQueue.KIND, owned(queue, LocalQueue.KIND, name, {"clusterQueue": name}, namespace=namespace))
+        for name, namespace in sorted(doors)
+    ]
+
+
+def owned(
+    queue: MasterQueue, kind: Kind, name: str, spec: Json, *, namespace: str = "", labels: dict[str, str] | None = None
+) -> Json:
+    mine = MasterQueue.KIND
+    metadata: Json = {
+        "name": name,
+        "ownerReferences": [
+            {
+                "apiVersion": mine.api_version,
+                "kind": mine.kind,
+                "name": queue.metadata.name,
+                "uid": queue.metadata.uid,
+                "controller": True,
+                "blockOwnerDeletion": True,
+            }
+        ],
+    }
+    if namespace:
+        metadata["namespace"] = namespace
+    else:
+        # It goes when nothing uses it any more.
+        metadata["finalizers"] = [RESOURCE_IN_USE_FINALIZER]
+    if labels:
+        metadata["labels"] = labels
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}
+
+
+def write(view: View, wanted: Wanted) -> list[Action]:
+    """Nothing if it is so already."""
+    stored = view.find_json(wanted.kind, wanted.key)
+    if stored is not None and says(stored, wanted.body):
+        return []
+    return [Apply(wanted.kind, wanted.body, MANAGER)]
+
+
+def is_foreign(view: View, queue: MasterQueue, wanted: Wanted) -> bool:
+    """Somebody else made an object of this name."""
+    stored = view.find_json(wanted.kind, wanted.key)
+    if stored is None:
+        return False
+    owners = stored["metadata"].get("ownerReferences") or ()
+    return not any(owner.get("controller") and owner.get("uid") == queue.metadata.uid for owner in owners)
+
+
+def says(stored: Json, wanted: Json) -> bool:
+    """The stored object states all that is wanted. What the server or others added beside it does not count."""
+    spec, metadata = stored.get("spec") or {}, stored["metadata"]
+    wishes = wanted["metadata"]
+    labels = metadata.get("labels") or {}
+    return (
+        all(spec.get(name) == value for name, value in wanted["spec"].items())
+        and all(labels.get(name) == value for name, value in wishes.get("labels", {}).items())
+        and metadata.get("ownerReferences") == wishes["ownerReferences"]
+        and set(wishes.get("finalizers", ())) <= set(metadata.get("finalizers") or ())
+    )
