@@ -1,7 +1,8 @@
 """
-Rows of embedded mode only: what the controllers of a cluster would do. Jobs get pods, pods get nodes.
+Rows of embedded mode only: what the controllers of a cluster would do. Jobs get pods, pods get nodes, and who asks for
+capacity gets an answer.
 
-Used by: app.py. Calls: plans/pods.py (every kind), plans/binding.py.
+Used by: embedded.py. Calls: plans/pods.py (every kind), plans/binding.py, plans/capacity.py.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from kyu.api.core import Node, Pod
 from kyu.api.meta import Json, Key, Kind
 from kyu.controllers.loop import Controller, Watch
 from kyu.controllers.table import itself, owner_of
-from kyu.plans import binding, pods, pods_job
+from kyu.plans import binding, capacity, pods, pods_job, provisioning
 
 # Pods are bound in one pass for all, so the row has one key.
 ALL_PODS = Key("", "pods")
+# Requests compete for the same nodes, so they are answered in one pass too.
+ALL_REQUESTS = Key("", "requests")
 
 
 def controllers() -> tuple[Controller, ...]:
@@ -28,6 +31,16 @@ def controllers() -> tuple[Controller, ...]:
             binding.plan,
             (Watch(Pod.KIND, all_pods, binding_changed), Watch(Node.KIND, all_pods, node_changed)),
         ),
+        Controller(
+            "capacity",
+            capacity.plan,
+            (
+                Watch(provisioning.REQUEST, all_requests),
+                Watch(provisioning.POD_TEMPLATE, all_requests),
+                Watch(Pod.KIND, all_requests, binding_changed),
+                Watch(Node.KIND, all_requests, node_changed),
+            ),
+        ),
     )
 
 
@@ -38,6 +51,10 @@ def pods_row(kind: Kind, plan: pods.Plan) -> Controller:
 
 def all_pods(view: View, obj: Json) -> Iterable[Key]:
     return (ALL_PODS,)
+
+
+def all_requests(view: View, obj: Json) -> Iterable[Key]:
+    return (ALL_REQUESTS,) if view.list_json(provisioning.REQUEST) else ()
 
 
 def may_be_orphan(old: Json | None, new: Json | None) -> bool:

@@ -143,6 +143,15 @@ def order(pod: Pod) -> tuple[int, str, str, str]:
 
 
 def place(pod: Pod, cluster: Cluster, strategy: Strategy, now: datetime) -> list[Action]:
+    match take_room(pod, cluster, strategy):
+        case Room() as room:
+            return bind(pod, room.info.name)
+        case message:
+            return refuse(pod, message, now)
+
+
+def take_room(pod: Pod, cluster: Cluster, strategy: Strategy = "LeastAllocated") -> Room | str:
+    """The best node, less what the pod takes of it; or why there is none."""
     wanted, wishes = pod_requests(pod.spec), pod_filter(pod.spec)
     misses: Counter[str] = Counter()
     fitting: list[Room] = []
@@ -153,11 +162,11 @@ def place(pod: Pod, cluster: Cluster, strategy: Strategy, now: datetime) -> list
         else:
             misses[miss] += 1
     if not fitting:
-        return refuse(pod, explain(misses, len(cluster.rooms)), now)
+        return explain(misses, len(cluster.rooms))
     best = choose(pod, fitting, wanted, wishes, cluster.neighbours, strategy)
     best.take(wanted)
     cluster.neighbours.add(pod, best.info.name)
-    return bind(pod, best.info.name)
+    return best
 
 
 def find_miss(pod: Pod, room: Room, wanted: Mapping[str, int], wishes: PodFilter, neighbours: Neighbours) -> str | None:
