@@ -59,8 +59,8 @@ LARGE = Scale(10_000, 1_000_000, 100_000)
 QUICK = Scale(1_000, 100_000, 10_000)
 QUEUES_PER_COHORT = 6
 MOST_ROUNDS = 3
-# Queues of mixed sizes that may reclaim whatever others borrow take the same quota from each other for ever: so workloads
-# preempt by priority in their own queue, and borrow from others.
+# Queues of mixed sizes that may reclaim whatever others borrow take the same quota from each other for ever: so
+# workloads preempt by priority in their own queue, and borrow from others.
 RECLAIM = "Never"
 
 
