@@ -1,8 +1,8 @@
 """
 The short way for the most common workload: one pod set, one resource, one flavor, no wishes about nodes.
 
-What such a workload asks for is one amount of one cell, known once for all of its peers. If that is free it fits, and
-its nomination can be written down without any search. If it is not, it takes the long way, like everybody else.
+What such a workload asks for is one amount of one cell. If that is free it fits, and its nomination can be written
+down without any search. If it is not, it takes the long way, like everybody else.
 
 Called by: turn.py, in passes. Agrees with: nomination.py, whose answer it anticipates.
 """

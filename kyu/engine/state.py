@@ -69,8 +69,6 @@ class State:
     not_ready: int = 0
     """Workloads that hold quota and whose pods are not all ready."""
     second_passes: dict[Key, Holding] = field(default_factory=dict)
-    plans: dict[Queue, dict[object, object]] = field(default_factory=dict)
-    """What is known about shapes in queues, by plan.py; forgotten when a queue or a flavor changes."""
     _assumed: dict[Key, Ask] = field(default_factory=dict)
     """What was admitted here and not seen in an object yet."""
     _limit_ranges: dict[Key, LimitRange] = field(default_factory=dict)
@@ -469,7 +467,6 @@ class State:
                     queue.line.wake()
                     if grown is None:
                         queue.line.forget_watches()
-                        self.plans.pop(queue, None)
                     else:
                         queue.line.grown |= grown
                     if queue.line.held:

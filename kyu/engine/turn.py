@@ -18,7 +18,7 @@ from kyu.engine.commit import Commit, Outcome, Requeue
 from kyu.engine.decisions import Cycle
 from kyu.engine.fairshare import Contender
 from kyu.engine.nomination import Nomination
-from kyu.engine.plan import Plan, Sketch
+from kyu.engine.plan import Sketch
 from kyu.engine.reasons import (
     BadRequest,
     ChecksFailed,
@@ -97,11 +97,8 @@ class _Work:
         self._requeue(queue, ask, Outcome(problem, requeue), pending_flavors=False)
 
     def _sketch(self, queue: Queue, ask: Ask) -> Sketch | None:
-        plans = self.state.plans.setdefault(queue, {})
-        if ask.shape not in plans:
-            plans[ask.shape] = plan.find_plan(self.state, queue, ask)
-        known = plans[ask.shape]
-        return plan.sketch(queue, ask, known) if isinstance(known, Plan) else None
+        known = plan.find_plan(self.state, queue, ask)
+        return None if known is None else plan.sketch(queue, ask, known)
 
     def nominate_again(self, holding: Holding) -> None:
         queue = self.state.queues.get(holding.cluster_queue)
@@ -166,7 +163,9 @@ class _Work:
         from_the_start = ask.memory is None or not ask.memory.pending
         ask.memory = None
         if outcome.keeps_memory and self.state.options.flavor_fungibility:
-            ask.memory = entry.assignment.memory(self.state.cycles, entry.queue, ask)
+            memory = entry.assignment.memory(self.state.cycles, entry.queue, ask)
+            # A scan that saw all flavors starts over, as one that never was does.
+            ask.memory = memory if memory.pending else None
         if isinstance(outcome.reason, Skipped | Deferred):
             self.lost.add(ask.key)
         pending_flavors = ask.memory is not None and ask.memory.pending
