@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import os
 import secrets
 import signal
@@ -25,12 +26,12 @@ import uvloop
 
 from kyu import log
 from kyu.api.config import Configuration
-from kyu.embedded import ControlPlane, first_objects, read_configuration
+from kyu.embedded import ControlPlane, NodeSettings, first_objects, read_configuration
 from kyu.kube import kubeconfig
 from kyu.kube.client import Client
 from kyu.kube.direct import Direct
 from kyu.lock import Lock
-from kyu.runtime import podplan
+from kyu.runtime import podplan, simulated_nodes
 from kyu.server import auth, bootstrap, job_definitions, tls, tokens
 from kyu.server.api import Api
 from kyu.server.database import DatabaseError
@@ -49,7 +50,8 @@ class Settings:
 
     ``host`` and ``port``: where to listen; port 0 is the remembered one, or any. ``bare``: no queues in a fresh folder.
     ``server_only``: the API alone, without garbage collection, controllers and pods. ``config``: the settings of the
-    controllers.
+    controllers. ``nodes``: a file of simulated nodes. ``cores``: what this machine offers to pods, all it has if None.
+    ``trust_users``: users need not be kept apart.
     """
 
     data: Path
@@ -58,12 +60,26 @@ class Settings:
     bare: bool = False
     server_only: bool = False
     config: Path | None = None
+    nodes: Path | None = None
+    cores: int | None = None
+    trust_users: bool = False
 
     def configuration(self) -> Configuration:
         try:
             return read_configuration(self.config)
         except (OSError, ValueError) as error:
             raise CannotStart(f"{self.config}: {error}") from error
+
+    def node_settings(self) -> NodeSettings:
+        try:
+            text = self.nodes.read_text() if self.nodes else ""
+            simulated = simulated_nodes.read(text, str(self.nodes), clock())
+        except OSError as error:
+            raise CannotStart(f"{self.nodes}: {error.strerror}") from error
+        except simulated_nodes.BadNodes as error:
+            raise CannotStart(str(error)) from error
+        path = os.environ.get("PATH") or podplan.DEFAULT_PATH
+        return NodeSettings(path, self.cores, self.trust_users, tuple(simulated))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +127,8 @@ async def embedded(settings: Settings) -> AsyncIterator[Embedded]:
         address = f"https://{_url_host(host)}:{port}"
         certificate = tls.ensure(data, _reachable(host), tls.now())
         is_fresh = not (data / "kyu.db").exists()
+        plane = None if settings.server_only else control_plane(settings, host)
         try:
-            plane = (
-                None if settings.server_only else ControlPlane(data, settings.configuration(), clock, podplan.Options())
-            )
             api = Api(data / "kyu.db", clock, plane.read_logs if plane else None)
         except DatabaseError as error:
             raise CannotStart(str(error)) from error
@@ -125,7 +139,7 @@ async def embedded(settings: Settings) -> AsyncIterator[Embedded]:
             if is_fresh:
                 await bootstrap.create_all(api, first_objects())
             if is_fresh and not settings.bare:
-                await bootstrap.create_all(api, bootstrap.local_queues(*machine_size()))
+                await bootstrap.create_all(api, bootstrap.local_queues(*machine_size(settings.cores)))
             await ensure_administrator(api, data, address, certificate.authority.read_bytes())
             server = Server(
                 api.handle, api.tokens.authenticate, listener, certificate=certificate.certificate, key=certificate.key
@@ -167,10 +181,21 @@ async def _as_coroutine(part: Callable[[], Awaitable[None]]) -> None:
     await part()
 
 
-def machine_size() -> tuple[int, int]:
-    """Processors and bytes of memory."""
+def control_plane(settings: Settings, host: str) -> ControlPlane:
+    """Others are let in only where their pods are kept apart, or where somebody has said that this need not be."""
+    plane = ControlPlane(settings.data, settings.configuration(), clock, settings.node_settings())
+    if plane.isolation == "None" and not settings.trust_users and not ipaddress.ip_address(host).is_loopback:
+        raise CannotStart(
+            f"{host} can be reached by others, and all pods run as one user here: whoever may submit jobs may do what "
+            "this user may. With --trust-users it is done nevertheless; as root, each namespace gets a user of its own"
+        )
+    return plane
+
+
+def machine_size(cores: int | None) -> tuple[int, int]:
+    """Processors, as many as are offered, and bytes of memory."""
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return processors, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return cores or processors, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def clock() -> datetime:

@@ -1,8 +1,8 @@
 """
-What makes the embedded API server a control plane: controllers, and this machine as a node that runs pods.
+What makes the embedded API server a control plane: controllers, and nodes that run pods.
 
 The controllers are those of a cluster, on a client without sockets. The rows of controllers/stand_ins.py do what the
-controllers of a cluster would do; the agent runs the pods as processes.
+controllers of a cluster would do. This machine is a node whose pods are processes; simulated nodes are beside it.
 
 Called by: app.py. Calls: controllers/plane.py, runtime/agent.py.
 """
@@ -10,7 +10,9 @@ Called by: app.py. Calls: controllers/plane.py, runtime/agent.py.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -27,69 +29,95 @@ from kyu.kube.apply import Writer
 from kyu.kube.client import Client
 from kyu.kube.direct import Direct
 from kyu.plans import webhooks
-from kyu.runtime import isolation, logs, node, podplan
+from kyu.runtime import heartbeat, isolation, logs, node, podplan, simulate
 from kyu.runtime.agent import Agent
 from kyu.runtime.processes import Machine, Runtime
+from kyu.runtime.simulated_nodes import SIMULATED_LABEL
 from kyu.server import errors
 from kyu.server.api import Api
 from kyu.server.exchange import Stream
 from kyu.server.pods import LogOptions
 from kyu.server.writes import Attempt
 
-HEARTBEAT_SECONDS = 10.0
+
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """What runs pods.
+
+    ``path``: where commands are looked for. ``cores``: what this machine offers, all it has if None. ``trust_users``:
+    all pods run as one user. ``simulated``: nodes that do not exist.
+    """
+
+    path: str = podplan.DEFAULT_PATH
+    cores: int | None = None
+    trust_users: bool = False
+    simulated: tuple[Json, ...] = ()
 
 
 class ControlPlane:
     """Everything beside the server; ``run`` runs until it is cancelled, and the pods run on."""
 
     def __init__(
-        self, data: Path, configuration: Configuration, clock: Callable[[], datetime], options: podplan.Options
+        self, data: Path, configuration: Configuration, clock: Callable[[], datetime], settings: NodeSettings
     ) -> None:
         self._folder = data / "runtime"
         self._folder.mkdir(mode=0o711, exist_ok=True)
         self._configuration = configuration
         self._clock = clock
-        self._options = options
-        self._facts = node.read_facts(str(self._folder))
+        self._settings = settings
+        separate = not settings.trust_users and lets_others_pass(data, self._folder)
+        self._options = podplan.Options(path=settings.path, user_per_namespace=separate)
+        facts = node.read_facts(str(self._folder))
+        self._facts = facts if settings.cores is None else replace(facts, cores=settings.cores)
         self._name = self._facts.hostname or "localhost"
         self._runtime: Runtime | None = None
+        self._simulated = {body["metadata"]["name"] for body in settings.simulated}
+
+    @property
+    def isolation(self) -> isolation.Level:
+        """How far pods of different namespaces are kept apart."""
+        return isolation.isolation_level(self._options)
 
     async def run(self, api: Api) -> None:
         client = Client(Direct(api.serve), "kyu")
         plane = Plane(client, self._configuration, self._clock, stand_ins.controllers(), api.metrics.registry)
         write = Writer(client, plane.cache, self._clock, component="kyu-node")
         agent = Agent(client, plane.cache, write, lambda name: name == self._name)
-        resources = node.resources(self._facts)
-        machine = Machine(self._name, resources, gpus=self._facts.gpus)
+        pretender = Agent(client, plane.cache, write, self._simulated.__contains__)
+        machine = Machine(self._name, node.resources(self._facts), gpus=self._facts.gpus)
         self._runtime = Runtime(str(self._folder), machine, agent.on_status, self._options)
         api.admission.further = Doorkeeper(plane).admit
+        await self._register_simulated(client)
         async with asyncio.TaskGroup() as group:
             group.create_task(plane.run())
             group.create_task(agent.run(self._runtime))
-            group.create_task(self._keep_node(client))
+            group.create_task(pretender.run(simulate.SimulatedRuntime(simulate.RealClock(), pretender.on_status)))
+            group.create_task(self._keep_machine(client, self._runtime))
 
-    async def _keep_node(self, client: Client) -> None:
-        """Register this machine, and keep its lease."""
-        assert self._runtime is not None
+    async def _keep_machine(self, client: Client, runtime: Runtime) -> None:
+        """Register this machine when it is known what it can do, and keep its lease."""
+        await runtime.opened.wait()
         abilities = node.Abilities(
-            limits_refused=self._runtime.cgroup_root.reason,
-            mounts_refused=self._runtime.mounts_refused,
-            isolation=isolation.isolation_level(self._options),
+            limits_refused=runtime.cgroup_root.reason,
+            mounts_refused=runtime.mounts_refused,
+            isolation=self.isolation,
+            trusts_users=self._settings.trust_users,
         )
-        body = node.make_node(self._name, self._facts, abilities, self._clock())
-        status = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self._name}, "status": body.pop("status")}
-        known = await client.find(Node.KIND, Key("", self._name))
-        if known is None:
-            await client.create(Node.KIND, {**body, "status": status["status"]})
-        await client.apply(Node.KIND, status, manager="kyu-node", subresource="status")
-        # A new node is tainted until it is ready, as Kubernetes does it.
-        await client.patch(Node.KIND, Key("", self._name), {"spec": {"taints": None}})
-        while True:
-            await client.apply(node.LEASE, node.make_lease(self._name, self._clock()), manager="kyu-node")
-            await asyncio.sleep(HEARTBEAT_SECONDS)
+        await heartbeat.register(client, [node.make_node(self._name, self._facts, abilities, self._clock())])
+        await heartbeat.keep_alive(client, self._name, self._clock)
+
+    async def _register_simulated(self, client: Client) -> None:
+        """Those of the file are there, those of an earlier file go; pods that are bound to them end in their time."""
+        known, _ = await client.list(Node.KIND, labels=f"{SIMULATED_LABEL}=true")
+        for name in {body["metadata"]["name"] for body in known} - self._simulated:
+            await client.delete(Node.KIND, Key("", name))
+            self._simulated.add(name)
+        await heartbeat.register(client, self._settings.simulated)
 
     async def read_logs(self, pod: Json, wanted: LogOptions) -> bytes | Stream:
         """What a container of a pod printed, for the server."""
+        if pod["spec"].get("nodeName") in self._simulated:
+            return b""
         if self._runtime is None:
             raise errors.unavailable("the runtime is starting")
         folder = self._runtime.folder(pod["metadata"]["uid"])
@@ -104,6 +132,19 @@ class ControlPlane:
             limit_bytes=wanted.limit_bytes,
         )
         return LogStream(found, options)
+
+
+def lets_others_pass(data: Path, folder: Path) -> bool:
+    """Whether pods can have users of their own: only root can give them, and they must reach their files."""
+    if os.geteuid() != 0:
+        return False
+    # Others may pass through, not look around: the files in it are for their owner only.
+    data.chmod(0o711)
+    barrier = isolation.find_barrier(str(folder))
+    if barrier is not None:
+        data.chmod(0o700)
+        log.info("pods have no users of their own", barrier=barrier)
+    return barrier is None
 
 
 def since(wanted: LogOptions, now: datetime) -> datetime | None:
@@ -121,10 +162,8 @@ class LogStream:
         self._closed = asyncio.Event()
 
     async def parts(self) -> AsyncGenerator[bytes, None]:
-        async for part in logs.stream(self._source, self._options):
+        async for part in logs.stream(self._source, self._options, self._closed):
             yield part
-            if self._closed.is_set():
-                return
 
     def close(self) -> None:
         self._closed.set()

@@ -3,6 +3,7 @@ Start the control plane on this machine.
 
     kyu up                      in the foreground, until Ctrl-C
     kyu up -d                   in the background; `kyu down` stops it
+    kyu up --nodes FILE         with simulated nodes beside this machine
     kyu up --server-only --bare the API alone, for clients and tests
 """
 
@@ -28,6 +29,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--listen", default="", metavar="HOST:PORT", help="default: 127.0.0.1 and the port of last time"
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings of the controllers")
+    parser.add_argument("--nodes", type=Path, metavar="FILE", help="Node manifests: machines that are only simulated")
+    parser.add_argument("--cpu", type=int, metavar="N", help="cores that this machine offers; default: all it has")
+    parser.add_argument("--trust-users", action="store_true", help="let in others though all pods run as one user")
     parser.add_argument("--bare", action="store_true", help="no queues in a fresh folder")
     parser.add_argument("--server-only", action="store_true", help="the API without controllers and pods")
     parser.add_argument("--ready-descriptor", type=int, default=-1, help=argparse.SUPPRESS)
@@ -49,7 +53,11 @@ def _serve(args: argparse.Namespace, data: Path) -> int:
 
     log.start()
     host, port = parse_listen(args.listen)
-    settings = app.Settings(data, host, port, args.bare, args.server_only, args.config)
+    if args.cpu is not None and args.cpu < 1:
+        raise BadInput(f"--cpu {args.cpu}: a machine offers one core or more")
+    settings = app.Settings(
+        data, host, port, args.bare, args.server_only, args.config, args.nodes, args.cpu, args.trust_users
+    )
 
     def ready(running: app.Embedded) -> None:
         print(f"listening on {running.address}", flush=True)
@@ -70,10 +78,7 @@ def _start_detached(args: argparse.Namespace, data: Path) -> int:
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
     reader, writer = os.pipe()
     words = [sys.executable, "-m", "kyu", "up", "--data", str(data), "--ready-descriptor", str(writer)]
-    words += ["--listen", args.listen] if args.listen else []
-    words += ["--config", str(args.config)] if args.config else []
-    words += ["--bare"] if args.bare else []
-    words += ["--server-only"] if args.server_only else []
+    words += again(args)
     log_path = data / "server.log"
     with open(os.open(log_path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600), "a") as output:
         process = subprocess.Popen(
@@ -92,6 +97,14 @@ def _start_detached(args: argparse.Namespace, data: Path) -> int:
     print(f"listening on {load(data / 'kubeconfig').server} in process {process.pid}, log in {log_path}")
     print(f"export KUBECONFIG={data / 'kubeconfig'}")
     return 0
+
+
+def again(args: argparse.Namespace) -> list[str]:
+    """The options, as they are typed."""
+    given = {"--listen": args.listen, "--config": args.config, "--nodes": args.nodes, "--cpu": args.cpu}
+    flags = {"--trust-users": args.trust_users, "--bare": args.bare, "--server-only": args.server_only}
+    words = [word for option, value in given.items() if value for word in (option, str(value))]
+    return words + [option for option, is_set in flags.items() if is_set]
 
 
 def parse_listen(text: str) -> tuple[str, int]:

@@ -10,6 +10,7 @@ Called by: the server, through a function that app.py gives it. Kubernetes: the 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -73,10 +74,10 @@ def has_ended(log: Log) -> bool:
     return entry["restartCount"] > log.number or "running" not in entry["state"]
 
 
-async def stream(log: Log, options: LogOptions) -> AsyncIterator[bytes]:
-    """The text, in blocks that end with whole lines where the container has printed them."""
+async def stream(log: Log, options: LogOptions, closed: asyncio.Event | None = None) -> AsyncIterator[bytes]:
+    """The text, in blocks that end with whole lines where the container has printed them, until ``closed`` is set."""
     left = options.limit_bytes
-    async for text in rendered(log, options):
+    async for text in rendered(log, options, closed or asyncio.Event()):
         if left is not None:
             text = text[:left]
             left -= len(text)
@@ -86,12 +87,12 @@ async def stream(log: Log, options: LogOptions) -> AsyncIterator[bytes]:
             return
 
 
-async def rendered(log: Log, options: LogOptions) -> AsyncIterator[bytes]:
+async def rendered(log: Log, options: LogOptions, closed: asyncio.Event) -> AsyncIterator[bytes]:
     printer = Printer(options)
     reader = Reader(log.path)
     if options.tail_lines is not None:
         yield printer.print(reader.tail(options.tail_lines))
-    while True:
+    while not closed.is_set():
         ended = has_ended(log)
         if lines := reader.read():
             yield printer.print(lines)
@@ -99,7 +100,8 @@ async def rendered(log: Log, options: LogOptions) -> AsyncIterator[bytes]:
         elif not options.follow or ended:
             return
         else:
-            await asyncio.sleep(FOLLOW_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(closed.wait(), FOLLOW_SECONDS)
 
 
 @dataclass(slots=True)

@@ -26,6 +26,9 @@ LEASE_SECONDS = 40
 GPU = "nvidia.com/gpu"
 # Processes are light: what bounds them is cpu and memory.
 MOST_PODS = 1000
+# The condition that says whether pods of different namespaces are kept apart, and its reason when that is not wanted.
+ISOLATED = "kyu.dev/TenantsIsolated"
+TRUSTED = "UsersTrusted"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm"}
 
 
@@ -52,6 +55,8 @@ class Abilities:
     limits_refused: str
     mounts_refused: str
     isolation: isolation.Level
+    # The administrator has said that users need not be kept apart.
+    trusts_users: bool = False
 
 
 def read_facts(folder: str) -> Facts:
@@ -151,11 +156,14 @@ def make_node(name: str, facts: Facts, abilities: Abilities, now: datetime) -> J
 
 def conditions(abilities: Abilities, now: datetime) -> list[Json]:
     no_isolation = "all pods run as the same user" if abilities.isolation == "None" else ""
+    isolated = ability(ISOLATED, "separate users for namespaces", no_isolation, now)
+    if abilities.trusts_users:
+        isolated = condition(ISOLATED, "False", TRUSTED, "all pods run as the same user, by --trust-users", now)
     return [
         condition("Ready", "True", "KubeletReady", "kyu runs pods as processes", now),
         ability("kyu.dev/LimitsEnforced", "cpu and memory limits", abilities.limits_refused, now),
         ability("kyu.dev/VolumesMounted", "volumes at their mount paths", abilities.mounts_refused, now),
-        ability("kyu.dev/TenantsIsolated", "separate users for namespaces", no_isolation, now),
+        isolated,
     ]
 
 
