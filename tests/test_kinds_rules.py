@@ -54,15 +54,15 @@ def test_a_plain_job_is_fine_and_one_without_a_queue_is_not_our_business() -> No
 ON_CREATE: list[tuple[Json, str]] = [
     (job(labels={metadata.QUEUE_NAME: "Main_1"}), "metadata.labels[kueue.x-k8s.io/queue-name]: Invalid value"),
     (job(labels={metadata.PREBUILT_WORKLOAD: "A"}), "prebuilt-workload-name]: Invalid value"),
-    (job(labels={metadata.MAX_EXEC_TIME_SECONDS: "0"}), "should be a positive integer"),
+    (job(labels={metadata.MAX_EXEC_TIME_SECONDS: "0"}), "1 or more"),
     (job({metadata.ADMISSION_GATED_BY: "gate"}), "must be a domain-prefixed path"),
     (job({metadata.ADMISSION_GATED_BY: "a.io/x,a.io/x"}), "must not name a gate twice"),
-    (job({metadata.JOB_MIN_PARALLELISM: "4"}), "should be between 1 and 3"),
+    (job({metadata.JOB_MIN_PARALLELISM: "4"}), "a number from 1 to 3"),
     (job({metadata.JOB_MIN_PARALLELISM: "2", metadata.ELASTIC_JOB: "true"}), "is not admitted in part"),
-    (job({metadata.JOB_COMPLETIONS_EQUAL_PARALLELISM: "true"}, completions=4), "should be Indexed"),
+    (job({metadata.JOB_COMPLETIONS_EQUAL_PARALLELISM: "true"}, completions=4), "completionMode Indexed only"),
     (
         job({metadata.JOB_COMPLETIONS_EQUAL_PARALLELISM: "true"}, completionMode="Indexed", completions=3),
-        "equal to parallelism",
+        "to be the same number",
     ),
     (job({metadata.JOB_COMPLETIONS_EQUAL_PARALLELISM: "yes"}), "must be true or false"),
     (job({metadata.ELASTIC_JOB: "true"}, {metadata.REQUIRED_TOPOLOGY: "rack"}), "unconstrained topology"),
@@ -104,7 +104,7 @@ ON_CHANGE: list[tuple[str, Json, Json, str]] = [
     ("queue of a running job", running(job()), running(job(labels=QUEUE_B)), "field is immutable"),
     ("queue of a suspended job", job(), job(labels=QUEUE_B), ""),
     ("priority removed", job(labels=PRIORITY), job(), "cannot be removed"),
-    ("priority added while it runs", running(job()), running(job(labels=PRIORITY)), "cannot be added"),
+    ("priority added while it runs", running(job()), running(job(labels=PRIORITY)), "cannot be set while the job runs"),
     ("priority added while it waits", job(), job(labels=PRIORITY), ""),
     ("time limit of a running job", running(job()), running(job(labels=LIMIT)), "immutable"),
     ("elastic switched on", job(), job({metadata.ELASTIC_JOB: "true"}), "immutable"),
@@ -123,7 +123,7 @@ def test_changes(what: str, old: Json, new: Json, part: str) -> None:
 
 def test_a_queue_cannot_be_emptied_where_a_default_exists() -> None:
     emptied = job(labels={metadata.QUEUE_NAME: ""})
-    assert "must not be empty" in errors(emptied, job(), Context(has_default_queue=True))[0]
+    assert "cannot be emptied" in errors(emptied, job(), Context(has_default_queue=True))[0]
 
 
 def test_only_some_kinds_are_elastic_or_prebuilt() -> None:
@@ -310,7 +310,7 @@ def test_a_started_pod_keeps_the_topology_gate_only_if_it_has_a_place() -> None:
 
 
 POD_ERRORS: list[tuple[str, tuple[str, ...], object, str]] = [
-    ("a managed mark that is not true", ("labels", metadata.MANAGED), "false", 'can only be "true"'),
+    ("a managed mark that is not true", ("labels", metadata.MANAGED), "false", 'may only be "true"'),
     ("a group without its size", ("annotations", metadata.POD_GROUP_TOTAL_COUNT), None, "must be set together"),
     ("a size without a group", ("labels", metadata.POD_GROUP_NAME), None, "must be set together"),
     ("a size that is no number", ("annotations", metadata.POD_GROUP_TOTAL_COUNT), "two", "whole number"),
@@ -330,7 +330,7 @@ def test_pods_that_are_refused(what: str, path: tuple[str, ...], value: object, 
 def test_changes_of_a_pod_that_are_refused() -> None:
     renamed = fields.with_value(pod("a"), ("metadata", "labels", metadata.POD_GROUP_NAME), "h")
     assert any("pod-group-name" in error and "immutable" in error for error in errors(renamed, pod("a")))
-    assert any("cannot become retriable" in error for error in errors(pod("a"), pod("a", retriable_in_group="false")))
+    assert any("cannot be taken back" in error for error in errors(pod("a"), pod("a", retriable_in_group="false")))
 
 
 def test_pods_of_a_queued_parent_are_gated_without_a_finalizer() -> None:
@@ -354,7 +354,7 @@ CLUSTER: Json = {"headGroupSpec": {"template": {}}}
 TEMPLATE: Json = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
 BIGGER: Json = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]}}
 BY_KIND: list[tuple[str, str, Json, Json | None, str]] = [
-    ("RayJob", "ray.io/v1", {"rayClusterSpec": CLUSTER}, None, "should delete the cluster"),
+    ("RayJob", "ray.io/v1", {"rayClusterSpec": CLUSTER}, None, "gives its cluster back"),
     ("RayJob", "ray.io/v1", {"rayClusterSpec": CLUSTER, "clusterSelector": {"a": "b"}}, None, "may not stand beside"),
     ("RayCluster", "ray.io/v1", {**CLUSTER, "enableInTreeAutoscaling": True}, None, "only if elastic"),
     ("RayCluster", "ray.io/v1", {**CLUSTER, "workerGroupSpecs": [{"groupName": "head"}]}, None, "is reserved"),

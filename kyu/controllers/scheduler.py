@@ -211,8 +211,9 @@ class Scheduler:
             for key in untold:
                 if key not in due and (ask := self._state.waiting.asks.get(key)) is not None:
                     due[key] = Wait(key, "", explain.why_waiting(self._state, ask), parked=True)
-            for decision in due.values():
-                await self._apply(partial(admission.plan_wait, self._view, decision))
+            for key, decision in due.items():
+                ask = self._state.waiting.asks.get(key)
+                await self._apply(partial(admission.plan_wait, self._view, decision, ask.shape if ask else None))
 
     # Numbers of queues.
 

@@ -134,14 +134,14 @@ def partial_admission_errors(obj: Json, old: Json | None) -> Iterator[FieldError
     if text is not None:
         value = positive(text)
         if value is None or value >= pods_at_once(obj):
-            yield invalid(field, text, f"should be between 1 and {pods_at_once(obj) - 1}")
+            yield invalid(field, text, f"must be a number from 1 to {pods_at_once(obj) - 1}")
         if metadata.is_elastic(obj):
             yield forbidden(field, "an elastic job is not admitted in part")
     if equal == "true":
         if not is_indexed(obj):
-            yield invalid(equal_field, equal, "should be Indexed when this annotation is true")
+            yield invalid(equal_field, equal, "goes with completionMode Indexed only")
         if fields.value_at(obj, ("spec", "completions")) != fields.int_at(obj, ("spec", "parallelism"), 1):
-            yield invalid(equal_field, equal, "completions should be equal to parallelism")
+            yield invalid(equal_field, equal, "needs completions and parallelism to be the same number")
     elif equal not in (None, "false"):
         yield invalid(equal_field, equal, "must be true or false")
     if old is not None:

@@ -151,7 +151,7 @@ def release_patch(pod: Json, info: PodSetInfo) -> Json | Conflict:
 def managed_errors(obj: Json) -> Iterator[FieldError]:
     managed = metadata.labels_of(obj).get(metadata.MANAGED)
     if managed not in (None, "true"):
-        yield forbidden(label_field(metadata.MANAGED), 'managed label value can only be "true"')
+        yield forbidden(label_field(metadata.MANAGED), 'may only be "true"')
 
 
 def group_errors(obj: Json) -> Iterator[FieldError]:
@@ -184,4 +184,4 @@ def change_errors(obj: Json, old: Json) -> Iterator[FieldError]:
     field = annotation_field(metadata.RETRIABLE_IN_GROUP)
     value = metadata.annotations_of(obj).get(metadata.RETRIABLE_IN_GROUP)
     if metadata.annotations_of(old).get(metadata.RETRIABLE_IN_GROUP) == "false" and value != "false":
-        yield forbidden(field, "an unretriable pod group cannot become retriable")
+        yield forbidden(field, "cannot be taken back")

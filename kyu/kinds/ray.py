@@ -217,7 +217,7 @@ class RayJob(RayKind):
         errors = list(self.cluster_errors(obj))
         if fields.value_at(obj, ("spec", "shutdownAfterJobFinishes")) is not True:
             field = "spec.shutdownAfterJobFinishes"
-            errors.append(invalid(field, False, "a kueue managed job should delete the cluster after finishing"))
+            errors.append(invalid(field, False, "must be true: a queued job gives its cluster back when it ends"))
         return errors
 
     def validate(self, obj: Json, old: Json | None, context: Context) -> list[FieldError]:

@@ -70,7 +70,7 @@ def queue_errors(facts: Facts) -> Iterator[FieldError]:
         return
     before = metadata.queue_name(facts.old)
     if before and not queue and facts.has_default_queue:
-        yield invalid(field, queue, "queue-name must not be empty where a default LocalQueue exists")
+        yield invalid(field, queue, "cannot be emptied where the namespace has a default queue")
     elif before != queue and facts.was_running and facts.running:
         yield invalid(field, queue, IMMUTABLE)
 
@@ -92,7 +92,7 @@ def time_errors(facts: Facts) -> Iterator[FieldError]:
     text = metadata.labels_of(facts.obj).get(metadata.MAX_EXEC_TIME_SECONDS)
     field = label_field(metadata.MAX_EXEC_TIME_SECONDS)
     if text is not None and positive(text) is None:
-        yield invalid(field, text, "should be a positive integer")
+        yield invalid(field, text, "must be a whole number of seconds, 1 or more")
     if facts.old is None or not (facts.was_running or facts.running):
         return
     if metadata.labels_of(facts.old).get(metadata.MAX_EXEC_TIME_SECONDS) != text:
@@ -106,9 +106,9 @@ def priority_errors(facts: Facts) -> Iterator[FieldError]:
     after = metadata.labels_of(facts.obj).get(metadata.PRIORITY_CLASS, "")
     field = label_field(metadata.PRIORITY_CLASS)
     if before and not after:
-        yield invalid(field, after, "WorkloadPriorityClass cannot be removed")
+        yield invalid(field, after, "the class of a queued job cannot be removed, only changed")
     elif after and not before and facts.running:
-        yield invalid(field, after, "WorkloadPriorityClass cannot be added to a running workload")
+        yield invalid(field, after, "cannot be set while the job runs")
 
 
 def elastic_errors(facts: Facts) -> Iterator[FieldError]:

@@ -19,9 +19,10 @@ from kyu.api.kueue import ClusterQueue, Workload
 from kyu.api.meta import Json, Key, Ref, find_condition, is_true
 from kyu.engine import reasons
 from kyu.engine.decisions import Admit, Evict, Preempt, Wait
+from kyu.engine.shapes import Shape
 from kyu.engine.workload import AssignedPodSet
 from kyu.plans import checks
-from kyu.plans.eviction import evict
+from kyu.plans.eviction import NOT_READY, evict
 from kyu.plans.status import StatusEdit, parse_time
 
 # What a reservation makes untrue, with what it was before as the message.
@@ -66,7 +67,7 @@ def plan_admit(view: View, decision: Admit, now: datetime) -> list[Action] | Non
     if ready and not any(pod_set.delayed for pod_set in decision.pod_sets) and not edit.is_true("Admitted"):
         edit.set_condition("Admitted", "True", "Admitted", "The workload is admitted")
         if workload.metadata.owner_references and view.configuration.wait_for_pods_ready is not None:
-            edit.set_condition("PodsReady", "False", "WaitForStart", "Not all pods are ready or succeeded")
+            edit.set_condition("PodsReady", "False", "WaitForStart", NOT_READY)
         told = f"Admitted by ClusterQueue {decision.cluster_queue}, wait time since reservation was 0s"
         events.append(event(workload, "Admitted", told))
     patch = edit.patch(Workload.KIND)
@@ -129,7 +130,7 @@ def plan_evict(view: View, decision: Evict, now: datetime) -> list[Action]:
     return [patch, event(workload, f"EvictedDueTo{decision.reason}", message)] if patch else []
 
 
-def plan_wait(view: View, decision: Wait, now: datetime) -> list[Action]:
+def plan_wait(view: View, decision: Wait, shape: Shape | None, now: datetime) -> list[Action]:
     """Nothing if the workload says so already, or got its quota in the meantime."""
     workload, raw = view.get(Workload, decision.key), view.find_json(Workload.KIND, decision.key)
     if workload is None or raw is None or is_true(workload.status.conditions, "QuotaReserved"):
@@ -140,12 +141,25 @@ def plan_wait(view: View, decision: Wait, now: datetime) -> list[Action]:
         return []
     edit = StatusEdit(raw, now)
     edit.set_condition("QuotaReserved", "False", word, message)
+    if shape is not None:
+        edit.status["resourceRequests"] = resource_requests(shape)
     patch = edit.patch(Workload.KIND)
     if patch is None:
         return []
     # The number in a message may change every second; users are told when the kind of reason changes.
     changed = before is None or before.reason != word
     return [patch, event(workload, word, message, warning=True)] if changed else [patch]
+
+
+def resource_requests(shape: Shape) -> list[Json]:
+    """What a workload that waits would ask for, with all defaults and transformations."""
+    return [
+        {
+            "name": pod_set.name,
+            "resources": {name: quantity.render(name, amount) for name, amount in sorted(pod_set.total.items())},
+        }
+        for pod_set in shape.pod_sets
+    ]
 
 
 def since_queued(workload: Workload, now: datetime) -> int:

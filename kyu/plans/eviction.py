@@ -13,6 +13,7 @@ from kyu.api.kueue import Workload
 from kyu.api.meta import Json
 from kyu.plans.status import StatusEdit, parse_time, timestamp
 
+NOT_READY = "Some pods are not ready yet"
 # After these evictions a workload goes straight back to its queue; after others something must happen first.
 REQUEUED_AT_ONCE = frozenset({"Preempted", "NodeFailures"})
 
@@ -39,7 +40,7 @@ def reset_checks(edit: StatusEdit) -> None:
             check.pop("retryCount", None)
         check.update(
             state="Pending",
-            message=f"Reset to Pending after eviction. Previously: {state}",
+            message=f"Starts over after an eviction, previously {state}",
             lastTransitionTime=timestamp(edit.now),
         )
         check.pop("podSetUpdates", None)
@@ -74,7 +75,9 @@ def clear_reservation(edit: StatusEdit, reason: str, message: str) -> None:
             edit.status["accumulatedPastExecutionTimeSeconds"] = past + elapsed
     edit.status.pop("admission", None)
     edit.set_condition("QuotaReserved", "False", reason, message)
-    edit.set_condition("Admitted", "False", "NoReservation", "The workload has no reservation")
+    edit.set_condition("Admitted", "False", "NoReservation", "It holds no quota")
+    if edit.condition("PodsReady") is not None:
+        edit.set_condition("PodsReady", "False", "WaitForStart", NOT_READY)
 
 
 def is_owned_by_single_pod(workload: Workload) -> bool:

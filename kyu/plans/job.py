@@ -122,7 +122,7 @@ def finish(this: Round) -> list[Action] | None:
         return release_finalizer(workload)
     edit = this.edit()
     edit.set_condition("Finished", "True", "Succeeded" if done.success else "Failed", done.message)
-    event = this.unit.event("FinishedWorkload", f"Workload '{workload.key}' is declared finished")
+    event = this.unit.event("FinishedWorkload", f"Workload {workload.key} is finished")
     return [*written(edit), event]
 
 
@@ -148,8 +148,8 @@ def create(this: Round) -> list[Action] | None:
         return None
     if metadata.identifier(this.unit.head, metadata.PREBUILT_WORKLOAD) and this.unit.workloads(this.view):
         return this.unit.stop("The prebuilt workload is not there")
-    if stopping := this.unit.stop("Missing Workload; unable to restore pod templates"):
-        return [*stopping, this.unit.event("Stopped", "Stopped: it has no Workload yet")]
+    if stopping := this.unit.stop("it has no Workload yet"):
+        return [*stopping, this.unit.event("Stopped", "Stopped until it has a Workload")]
     if this.unit.is_active():
         return []
     pod_sets = this.unit.pod_sets()
@@ -269,8 +269,8 @@ def hold_back(this: Round) -> list[Action] | None:
     """Not admitted: it must not run, whoever unsuspended it."""
     if this.is_admitted:
         return None
-    if stopping := this.unit.stop("Not admitted by cluster queue"):
-        return [*stopping, this.unit.event("Stopped", "Not admitted by cluster queue")]
+    if stopping := this.unit.stop("it is not admitted"):
+        return [*stopping, this.unit.event("Stopped", "Stopped: it is not admitted")]
     return []
 
 
@@ -287,7 +287,7 @@ def start(this: Round) -> list[Action] | None:
         return [*written(edit), this.unit.event("FailedToStart", str(starting), warning=True)]
     admission = workload.status.admission
     name = admission.cluster_queue if admission else ""
-    return [*starting, this.unit.event("Started", f"Admitted by clusterQueue {name}")]
+    return [*starting, this.unit.event("Started", f"Started with quota of ClusterQueue {name}")]
 
 
 def report(this: Round) -> list[Action] | None:
@@ -310,10 +310,10 @@ def note_pods_ready(edit: StatusEdit, *, ready: bool) -> None:
     reason = condition.get("reason") if condition is not None else ""
     if ready:
         recovered = (was_ready and reason == "Recovered") or reason == "WaitForRecovery"
-        words = "All pods reached readiness and the workload is running"
+        words = "All pods are ready or done"
         edit.set_condition("PodsReady", "True", "Recovered" if recovered else "Started", words)
     elif was_ready or reason == "WaitForRecovery":
-        edit.set_condition("PodsReady", "False", "WaitForRecovery", "At least one pod has failed, waiting for recovery")
+        edit.set_condition("PodsReady", "False", "WaitForRecovery", "A pod that was ready is not any more")
 
 
 def written(edit: StatusEdit) -> list[Action]:

@@ -44,7 +44,7 @@ def why_stopped(local_queue: LocalQueue | None, cluster_queue: ClusterQueue | No
     if local_queue.spec.stop_policy != "None":
         return Stop(
             "Suspended",
-            f"LocalQueue {name} is stopped",
+            "The LocalQueue is stopped",
             eviction="LocalQueueStopped",
             drains=local_queue.spec.stop_policy == "HoldAndDrain",
         )
@@ -54,7 +54,7 @@ def why_stopped(local_queue: LocalQueue | None, cluster_queue: ClusterQueue | No
     if cluster_queue.spec.stop_policy != "None":
         return Stop(
             "Suspended",
-            f"ClusterQueue {cluster_queue.metadata.name} is stopped",
+            "The ClusterQueue is stopped",
             eviction="ClusterQueueStopped",
             drains=cluster_queue.spec.stop_policy == "HoldAndDrain",
         )
@@ -75,18 +75,18 @@ class Inactive:
 def why_inactive(view: View, cluster_queue: ClusterQueue) -> Inactive | None:
     """The first thing that is wrong, in Kueue's order."""
     if cluster_queue.metadata.deletion_timestamp:
-        return Inactive("Terminating", "Can't admit new workloads; clusterQueue is terminating")
+        return Inactive("Terminating", "Nothing is admitted: the queue is being deleted")
     if cluster_queue.spec.stop_policy != "None":
-        return Inactive("Stopped", "Can't admit new workloads: is stopped")
+        return Inactive("Stopped", "Nothing is admitted: the queue is stopped")
     flavors = [f.name for group in cluster_queue.spec.resource_groups for f in group.flavors]
     found = {name: view.get(ResourceFlavor, Key("", name)) for name in flavors}
     if missing := [name for name in flavors if found[name] is None]:
-        return Inactive("FlavorNotFound", f"Can't admit new workloads: references missing ResourceFlavor(s): {missing}")
+        return Inactive("FlavorNotFound", f"Nothing is admitted: missing ResourceFlavor(s) {', '.join(missing)}")
     if problem := why_checks_fail(view, cluster_queue):
         return problem
     topologies = {flavor.spec.topology_name for flavor in found.values() if flavor and flavor.spec.topology_name}
     if lost := sorted(name for name in topologies if view.get(Topology, Key("", name)) is None):
-        return Inactive("TopologyNotFound", f"Can't admit new workloads: there is no Topology {lost}")
+        return Inactive("TopologyNotFound", f"Nothing is admitted: missing Topology {', '.join(lost)}")
     return None
 
 
@@ -95,11 +95,11 @@ def why_checks_fail(view: View, cluster_queue: ClusterQueue) -> Inactive | None:
     rules = strategy.admission_checks if strategy else ()
     checks = {rule.name: view.get(AdmissionCheck, Key("", rule.name)) for rule in rules}
     if missing := sorted(name for name, check in checks.items() if check is None):
-        text = f"Can't admit new workloads: references missing AdmissionCheck(s): {missing}"
+        text = f"Nothing is admitted: missing AdmissionCheck(s) {', '.join(missing)}"
         return Inactive("AdmissionCheckNotFound", text)
     present = {name: check for name, check in checks.items() if check}
     if idle := sorted(name for name, check in present.items() if not is_true(check.status.conditions, "Active")):
-        text = f"Can't admit new workloads: references inactive AdmissionCheck(s): {idle}"
+        text = f"Nothing is admitted: AdmissionCheck(s) that are not active: {', '.join(idle)}"
         return Inactive("AdmissionCheckInactive", text)
     remote = sorted(name for name, check in present.items() if check.spec.controller_name == MULTIKUEUE_CONTROLLER)
     if len(remote) > 1:

@@ -45,7 +45,7 @@ def plan_cluster_queue(numbers_of: Callable[[Key], Numbers], view: View, key: Ke
     edit = StatusEdit(raw, now)
     problem = why_inactive(view, queue)
     if problem is None:
-        edit.set_condition("Active", "True", "Ready", "Can admit new workloads")
+        edit.set_condition("Active", "True", "Ready", "Workloads can be admitted")
     else:
         edit.set_condition("Active", "False", problem.reason, problem.message)
     set_counts(edit.status, numbers)
@@ -69,13 +69,13 @@ def plan_local_queue(numbers_of: Callable[[Key], Numbers], view: View, key: Key,
     edit = StatusEdit(raw, now)
     cluster_queue = view.get(ClusterQueue, Key("", queue.spec.cluster_queue))
     if queue.spec.stop_policy != "None":
-        edit.set_condition("Active", "False", "Stopped", "LocalQueue is stopped")
+        edit.set_condition("Active", "False", "Stopped", "The LocalQueue is stopped")
     elif cluster_queue is None:
-        edit.set_condition("Active", "False", "ClusterQueueDoesNotExist", "Can't submit new workloads to clusterQueue")
+        edit.set_condition("Active", "False", "ClusterQueueDoesNotExist", "Its ClusterQueue does not exist")
     elif not is_true(cluster_queue.status.conditions, "Active"):
-        edit.set_condition("Active", "False", "ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue")
+        edit.set_condition("Active", "False", "ClusterQueueIsInactive", "Its ClusterQueue is not active")
     else:
-        edit.set_condition("Active", "True", "Ready", "Can submit new workloads to localQueue")
+        edit.set_condition("Active", "True", "Ready", "Workloads can be submitted")
     numbers = numbers_of(key)
     set_counts(edit.status, numbers)
     declared = {

@@ -134,7 +134,7 @@ def stop_inactive(life: Life) -> list[Action]:
     evicted = life.condition("Evicted")
     if evicted is None or evicted.status != "True" or not evicted.reason.startswith("Deactivated"):
         reason = f"DeactivatedDueTo{cause}" if cause else "Deactivated"
-        message = "The workload is deactivated" + (f" due to {target.message}" if cause and target else "")
+        message = "Switched off" + (f" due to {target.message}" if cause and target else "")
         evict(life.edit, reason, message, cause=cause)
         life.edit.status.pop("requeueState", None)
         life.edit.remove_condition("DeactivationTarget")
@@ -150,7 +150,7 @@ def reactivate(life: Life) -> list[Action]:
     if requeued is None or requeued.status == "True" or not requeued.reason.startswith("Deactivated"):
         return []
     # Kueue flips only the bare reason; a workload that it deactivated itself then stays parked for ever. We flip both.
-    life.edit.set_condition("Requeued", "True", "Reactivated", "The workload was reactivated")
+    life.edit.set_condition("Requeued", "True", "Reactivated", "Switched on again")
     return life.written()
 
 
@@ -178,12 +178,13 @@ def cancel_without_queue(life: Life) -> list[Action]:
 
 def restart_with_queue(life: Life) -> list[Action]:
     requeued = life.condition("Requeued")
-    restarted = {"ClusterQueueStopped": "ClusterQueueRestarted", "LocalQueueStopped": "LocalQueueRestarted"}
+    restarted = {"ClusterQueueStopped": "ClusterQueue", "LocalQueueStopped": "LocalQueue"}
     if requeued is None or requeued.status == "True" or requeued.reason not in restarted:
         return []
     if queue.why_stopped(life.local_queue, life.cluster_queue, life.workload) is not None:
         return []
-    life.edit.set_condition("Requeued", "True", restarted[requeued.reason], "The queue was restarted")
+    what = restarted[requeued.reason]
+    life.edit.set_condition("Requeued", "True", f"{what}Restarted", f"The {what} was restarted after being stopped")
     return life.written()
 
 
@@ -252,9 +253,9 @@ def give_up_on_pods(life: Life, cause: str) -> list[Action]:
     strategy = settings.requeuing_strategy
     state = life.workload.status.requeue_state
     attempt = ((state.count or 0) if state else 0) + 1
-    message = f"Exceeded the PodsReady timeout {life.workload.key}"
+    message = "Its pods were not ready in time"
     if strategy.backoff_limit_count is not None and attempt > strategy.backoff_limit_count:
-        limit = "exceeding the maximum number of re-queuing retries"
+        limit = "having been tried too often"
         life.edit.set_condition("DeactivationTarget", "True", "RequeuingLimitExceeded", limit)
         return life.written()
     delay = min(strategy.backoff_base_seconds * 2 ** (attempt - 1), strategy.backoff_max_seconds)
@@ -278,7 +279,7 @@ def end_overlong(life: Life) -> list[Action]:
     end = since + timedelta(seconds=limit - (life.workload.status.accumulated_past_execution_time_seconds or 0))
     if life.now < end:
         return [WakeAt(end)]
-    message = f"exceeding the maximum execution time of {limit} seconds"
+    message = f"having run longer than {limit} seconds"
     life.edit.set_condition("DeactivationTarget", "True", "MaximumExecutionTimeExceeded", message)
     life.edit.status.pop("accumulatedPastExecutionTimeSeconds", None)
     return life.written(life.event("MaximumExecutionTimeExceeded", message, warning=True))
@@ -294,7 +295,7 @@ def finish_backoff(life: Life) -> list[Action]:
     at = parse_time(state.requeue_at) if state else None
     if at is not None and life.now < at:
         return [WakeAt(at)]
-    life.edit.set_condition("Requeued", "True", "BackoffFinished", "The workload backoff was finished")
+    life.edit.set_condition("Requeued", "True", "BackoffFinished", "The wait before the next try is over")
     if at is not None:
         life.edit.status["requeueState"].pop("requeueAt", None)
     return life.written()
@@ -305,8 +306,8 @@ def say_why_not_queued(life: Life) -> list[Action]:
     if life.is_reserved:
         return []
     if life.workload.metadata.annotations.get("kueue.x-k8s.io/admission-gated-by"):
-        life.edit.set_condition("QuotaReserved", "False", "AdmissionGated", "The admission is gated by annotation")
-        return life.written(life.event("AdmissionGated", "The admission is gated by annotation"))
+        life.edit.set_condition("QuotaReserved", "False", "AdmissionGated", "Held by its admission gates")
+        return life.written(life.event("AdmissionGated", "Held by its admission gates"))
     stop = queue.why_stopped(life.local_queue, life.cluster_queue, life.workload)
     if stop is None:
         return []
