@@ -26,10 +26,12 @@ import uvloop
 
 from kyu import log
 from kyu.api.config import Configuration
+from kyu.controllers.plane import Plane
 from kyu.embedded import ControlPlane, NodeSettings, first_objects, read_configuration
-from kyu.kube import kubeconfig
+from kyu.kube import http, kubeconfig
 from kyu.kube.client import Client
 from kyu.kube.direct import Direct
+from kyu.kube.kubeconfig import Credentials
 from kyu.lock import Lock
 from kyu.runtime import podplan, simulated_nodes
 from kyu.server import auth, bootstrap, job_definitions, tls, tokens
@@ -113,6 +115,26 @@ async def _run(settings: Settings, ready: Callable[[Embedded], None]) -> None:
         ready(running)
         await stopped.wait()
         log.info("stopping")
+
+
+def control(credentials: Credentials, config: Path | None) -> None:
+    """Run the controllers on somebody else's API server, until SIGINT or SIGTERM."""
+    configuration = read_configuration(config)
+    uvloop.run(_control(credentials, configuration))
+
+
+async def _control(credentials: Credentials, configuration: Configuration) -> None:
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, task.cancel)
+    client = Client(await http.connect(credentials), "kyu")
+    try:
+        await Plane(client, configuration, clock).run()
+    except asyncio.CancelledError:
+        log.info("stopping")
+    finally:
+        await client.close()
 
 
 @contextlib.asynccontextmanager

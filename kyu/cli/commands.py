@@ -33,6 +33,7 @@ COMMANDS = (
     Command("wait", "kyu.cli.wait", "batch", "wait for a job, and end with its exit code"),
     Command("cancel", "kyu.cli.cancel", "batch", "cancel jobs"),
     Command("top", "kyu.cli.top", "batch", "cohorts, quotas, who runs and who waits; live"),
+    Command("controller", "kyu.cli.controller", "admin", "run the controllers on a Kubernetes cluster"),
     Command("ctl", "kyu.cli.ctl", "admin", "create, list, stop, resume and delete queues, as kueuectl does"),
     Command("decide", "kyu.cli.decide", "admin", "what the engine would decide on these manifests, without a cluster"),
     Command("user", "kyu.cli.user", "admin", "users of a local server: their tokens and rights"),

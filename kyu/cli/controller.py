@@ -1,0 +1,34 @@
+"""
+Run Kyu's controllers on a Kubernetes cluster: quotas, queues and jobs of the cluster that the kubeconfig names.
+
+    kyu manifests | kubectl apply --server-side -f -     once: the definitions of Kueue's kinds, and roles
+    kyu controller                                       queue and start jobs, until Ctrl-C
+
+Do not run it beside an installed Kueue: both would decide on the same objects.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from kyu.cli import target
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    target.arguments(parser)
+    parser.add_argument("--config", type=Path, metavar="FILE", help="Kueue's Configuration; a ConfigMap overrides it")
+
+
+def run(args: argparse.Namespace) -> int:
+    from kyu import app, log
+    from kyu.cli.main import BadInput
+
+    chosen = target.choose(args)
+    log.start()
+    chosen.announce()
+    try:
+        app.control(chosen.credentials, args.config)
+    except ValueError as error:
+        raise BadInput(f"{args.config}: {error}") from error
+    return 0
