@@ -95,7 +95,9 @@ def child_actions(job_kind: JobKind, obj: Json, children: Sequence[Json]) -> lis
         if not present[ref]["metadata"].get("deletionTimestamp")
     ]
     missing = [child for child in job_kind.children_of(obj) if child_ref(child) not in present]
-    return [*(Delete(ref, uid) for ref, uid in doomed), *(Create(child_ref(child).kind, child) for child in missing)]
+    # In the foreground: a child is gone only when its pods are, and so is their quota.
+    gone = [Delete(ref, uid, "Foreground") for ref, uid in doomed]
+    return [*gone, *(Create(child_ref(child).kind, child) for child in missing)]
 
 
 # What a kind may run through: other kinds of jobs, and the usual sets.

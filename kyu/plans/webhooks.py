@@ -37,7 +37,8 @@ def admit(view: View, obj: Json, old: Json | None) -> Verdict:
     context = context_of(view, kind, obj)
     if context is None:
         return Verdict(obj)
-    changed = kind.defaults(obj, context) if old is None else obj
+    # What is queued through its pods hands its labels on to them, also when they change.
+    changed = kind.defaults(obj, context) if old is None or kind.queued_as == "its pods" else obj
     return Verdict(changed, tuple(kind.validate(changed, old, context)))
 
 
