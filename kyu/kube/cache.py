@@ -82,6 +82,7 @@ class Cache:
 
     def __init__(self) -> None:
         self._shelves: dict[Kind, _Shelf] = {}
+        self._expected: dict[Kind, None] = {}
         self._subscribers: list[Subscriber] = []
 
     # View.
@@ -158,13 +159,13 @@ class Cache:
         shelf.is_synced.set()
 
     def add(self, kind: Kind) -> None:
-        """Expect the kind: ``synced`` waits for its first list."""
-        self._shelf(kind)
+        """Expect the kind: ``synced`` waits for its first list. A kind that was only asked for may never have one."""
+        self._expected[kind] = None
 
     async def synced(self) -> None:
-        """Wait until every kind was listed once."""
-        for shelf in list(self._shelves.values()):
-            await shelf.is_synced.wait()
+        """Wait until every expected kind was listed once."""
+        for kind in list(self._expected):
+            await self._shelf(kind).is_synced.wait()
 
     def _shelf(self, kind: Kind) -> _Shelf:
         shelf = self._shelves.get(kind)
