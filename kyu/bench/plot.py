@@ -1,18 +1,23 @@
 """
-A plot in the terminal, with the library that only benchmarks need.
+Bars in the terminal: one line per figure, so that a ratio is seen before it is read.
 
-Called by: bench/engine.py and other subjects of `kyu bench`.
+Called by: `kyu bench`, when a subject has given its rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import plotext
+WIDTH = 50
 
 
 def bars(title: str, names: Sequence[str], values: Sequence[float]) -> str:
-    """One horizontal bar for each name."""
-    plotext.clear_figure()
-    plotext.simple_bar(names, values, width=90, title=title)
-    return str(plotext.uncolorize(plotext.build()))
+    """One horizontal bar for each name, the longest as wide as the plot."""
+    if not names:
+        return title
+    longest, most = max(map(len, names)), max(values)
+    lines = [title]
+    for name, value in zip(names, values, strict=True):
+        bar = "█" * round(WIDTH * value / most) if most > 0 else ""
+        lines.append(f"{name:>{longest}} │{bar} {value:.2f}")
+    return "\n".join(lines)

@@ -15,8 +15,6 @@ import importlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kyu.cli.main import BadInput
-
 # What can be measured: a module with run(*, quick) that yields rows.
 SUBJECTS = {"engine": "kyu.bench.engine", "embedded": "kyu.bench.embedded"}
 
@@ -40,9 +38,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def plot(rows: list[Any]) -> str:
-    try:
-        from kyu.bench import plot as plots
-    except ModuleNotFoundError:
-        raise BadInput("the plot needs plotext: install kyu[bench], or pass --no-plot") from None
+    from kyu.bench import plot as plots
+
     measured = [row for row in rows if row.ratio is not None]
-    return plots.bars("ratios", [row.name for row in measured], [round(row.ratio, 2) for row in measured])
+    return plots.bars("ratios", [row.name for row in measured], [row.ratio for row in measured])
