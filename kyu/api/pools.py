@@ -238,7 +238,7 @@ COLUMNS = (
     Column("Ready", ".status.conditions[?(@.type=='Ready')].status", "Whether there is a live flavor"),
     Column("Live Pools", ".status.livePools", "Pools that speak", "integer"),
     Column("NATS", ".status.conditions[?(@.type=='NatsConnected')].status", "Whether all NATS servers are reached"),
-    Column("Degraded", ".status.conditions[?(@.type=='Degraded')].reason", "What is wrong"),
+    Column("Degraded", ".status.conditions[?(@.type=='Degraded')].status", "Whether something is wrong"),
     Column("Age", ".metadata.creationTimestamp", "Time since it was created", "date"),
 )
 

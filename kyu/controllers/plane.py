@@ -21,6 +21,7 @@ from kyu.api.meta import Json, Key, Kind, Object
 from kyu.controllers import table
 from kyu.controllers.live import CONFIG_MAP, LiveView
 from kyu.controllers.loop import Controller, Loop
+from kyu.controllers.pools import PoolListener
 from kyu.controllers.scheduler import TYPE_BY_KIND, Scheduler
 from kyu.kube.apply import Writer
 from kyu.kube.cache import Cache, Reflector
@@ -57,6 +58,7 @@ class Plane:
         self.scheduler = Scheduler(self.view, write, clock, self._queue_changed, registry or CollectorRegistry())
         rows = (*table.controllers(), *self._queue_rows(), *extra)
         self._loop = Loop(self.view, write, rows, clock)
+        self.pools = PoolListener(self.cache, client, clock)
         self._served: set[Kind] = set()
         self._followed: set[Kind] = set()
         self._new_kinds = asyncio.Event()
@@ -73,6 +75,7 @@ class Plane:
             group.create_task(self._follow_definitions(group))
             group.create_task(self._loop.run())
             group.create_task(self.scheduler.run())
+            group.create_task(self.pools.run())
 
     async def _follow_definitions(self, group: asyncio.TaskGroup) -> None:
         while True:
@@ -101,6 +104,7 @@ class Plane:
             self._served |= served_kinds(new)
             self._new_kinds.set()
         self.view.changed(kind, old, new)
+        self.pools.changed(kind, old, new)
         self.scheduler.changed(kind, old, new)
         self._loop.changed(kind, old, new)
 

