@@ -21,7 +21,7 @@ from kyu.api.meta import Key, Kind, Object, selects
 from kyu.api.quantity import amount
 from kyu.api.queues import ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology, WorkloadPriorityClass
 from kyu.api.workloads import PodSetAssignment, Workload
-from kyu.engine import fairshare, requests, workload
+from kyu.engine import fairshare, invariants, requests, workload
 from kyu.engine.cluster import Cluster, Inactive
 from kyu.engine.options import Options
 from kyu.engine.quota import Cell, FlavorResource, charge_all, refund_all
@@ -581,30 +581,7 @@ class State:
     def check(self) -> None:
         """Raise AssertionError unless everything that is kept agrees with what it is kept for."""
         self.hierarchy.refresh()
-        for queue in self.queues.values():
-            check_queue(queue)
-        for cohort in self.hierarchy.cohorts.values():
-            for cell in cohort.cells.values():
-                total = sum(max(0, child.usage - child.local) for child in cell.children)
-                assert cell.usage == total, f"{cohort}: {cell} should use {total}"
-        for key, holding in self.holdings.items():
-            assert key not in self.waiting.asks, f"{key} both waits and holds quota"
-            assert holding.present, f"{key} was taken out and not put back"
-        pending = sum(queue.line.size for queue in self.queues.values())
-        counted = sum(record.pending for record in self.waiting.local_queues.values())
-        assert pending == counted, f"{pending} wait in ClusterQueues, {counted} in LocalQueues"
-
-
-def check_queue(queue: Queue) -> None:
-    usage: dict[Cell, int] = {}
-    for order, holding in queue.holdings:
-        assert order == holding.order, f"{holding} is out of order"
-        for cell, amount_held in holding.charges:
-            usage[cell] = usage.get(cell, 0) + amount_held
-    for cell in queue.cells.values():
-        assert cell.usage == usage.get(cell, 0), f"{queue}: {cell} should use {usage.get(cell, 0)}"
-    assert queue.holdings == sorted(queue.holdings, key=lambda entry: entry[0])
-    assert queue.line.size == len(queue.line.waiting()), f"{queue} has lost count of who waits"
+        invariants.check(self.hierarchy, self.waiting, self.holdings)
 
 
 def queues_of(node: TreeNode) -> Iterator[Queue]:
