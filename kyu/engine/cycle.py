@@ -22,8 +22,8 @@ from kyu.api.meta import Key
 from kyu.engine import reach
 from kyu.engine.decisions import Cycle, Wait
 from kyu.engine.queues import Peers, Place, Reach, place
-from kyu.engine.state import State, queues_of
-from kyu.engine.tree import Queue, TreeNode
+from kyu.engine.state import State
+from kyu.engine.tree import Queue, TreeNode, queues_of
 from kyu.engine.turn import run_cycle
 from kyu.engine.workload import Ask, Holding
 

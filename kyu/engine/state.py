@@ -11,7 +11,7 @@ then ``cycle.schedule``. Kueue: pkg/cache/scheduler, pkg/cache/queue
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kyu.api import placement as stored
@@ -28,7 +28,7 @@ from kyu.engine.quota import Cell, FlavorResource, charge_all, refund_all
 from kyu.engine.shapes import Shape, Shapes
 from kyu.engine.topology_forest import Forest
 from kyu.engine.topology_types import DomainUsage, Placement
-from kyu.engine.tree import CohortNode, Hierarchy, Queue, TreeNode
+from kyu.engine.tree import Hierarchy, Queue, TreeNode, queues_of
 from kyu.engine.waiting import WaitingRoom
 from kyu.engine.workload import Ask, AssignedPodSet, Holding
 
@@ -203,7 +203,7 @@ class State:
             self._remove_workload(key)
         old = self.waiting.asks.get(key)
         if old is not None:
-            if _same(old, ask):
+            if workload.is_same(old, ask):
                 return
             ask.memory = old.memory
             self.waiting.remove(old)
@@ -584,13 +584,6 @@ class State:
         invariants.check(self.hierarchy, self.waiting, self.holdings)
 
 
-def queues_of(node: TreeNode) -> Iterator[Queue]:
-    if isinstance(node, Queue):
-        yield node
-    elif isinstance(node, CohortNode):
-        yield from node.all_queues()
-
-
 def charges(queue: Queue, assigned: Iterable[AssignedPodSet]) -> tuple[tuple[Cell, int], ...]:
     """What pod sets use, by cell; also zeros, since a workload uses every flavor that it is assigned."""
     total: dict[Cell, int] = {}
@@ -599,16 +592,3 @@ def charges(queue: Queue, assigned: Iterable[AssignedPodSet]) -> tuple[tuple[Cel
             cell = queue.cell(FlavorResource(flavor, resource))
             total[cell] = total.get(cell, 0) + pod_set.usage.get(resource, 0)
     return tuple(total.items())
-
-
-def _same(old: Ask, new: Ask) -> bool:
-    """Nothing that a decision depends on has changed."""
-    return (
-        old.shape is new.shape
-        and old.priority == new.priority
-        and old.time == new.time
-        and old.uid == new.uid
-        and old.local_queue == new.local_queue
-        and old.generation == new.generation
-        and old.special == new.special
-    )

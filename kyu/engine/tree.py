@@ -451,3 +451,10 @@ def potential(node: TreeNode, key: FlavorResource) -> int:
     if cell is not None:
         return cell.potential
     return potential(node.parent, key) if node.parent else 0
+
+
+def queues_of(node: TreeNode) -> Iterator[Queue]:
+    if isinstance(node, Queue):
+        yield node
+    elif isinstance(node, CohortNode):
+        yield from node.all_queues()

@@ -348,3 +348,16 @@ def _is_single_pod(workload: Workload, options: Options) -> bool:
         and (owners[0].api_version, owners[0].kind) == ("v1", "Pod")
         and workload.metadata.annotations.get(GROUP_WORKLOAD) != "true"
     )
+
+
+def is_same(old: Ask, new: Ask) -> bool:
+    """Nothing that a decision depends on has changed."""
+    return (
+        old.shape is new.shape
+        and old.priority == new.priority
+        and old.time == new.time
+        and old.uid == new.uid
+        and old.local_queue == new.local_queue
+        and old.generation == new.generation
+        and old.special == new.special
+    )
