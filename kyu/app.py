@@ -167,11 +167,15 @@ async def embedded(settings: Settings) -> AsyncIterator[Embedded]:
                 api.handle, api.tokens.authenticate, listener, certificate=certificate.certificate, key=certificate.key
             )
             running = Embedded(settings, api, address)
-            async with together(server.serve, *background(running, plane)):
-                await server.started()
-                yield running
-                server.stop()
-                await server.stopped()
+            async with together(*background(running, plane)):
+                if plane is not None:
+                    # A job that comes before the controllers would run without being queued.
+                    await plane.ready.wait()
+                async with together(server.serve):
+                    await server.started()
+                    yield running
+                    server.stop()
+                    await server.stopped()
         finally:
             await api.close()
     finally:

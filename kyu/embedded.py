@@ -72,6 +72,8 @@ class ControlPlane:
         self._name = self._facts.hostname or "localhost"
         self._runtime: Runtime | None = None
         self._simulated = {body["metadata"]["name"] for body in settings.simulated}
+        # Set when jobs are queued from their first moment on, and this machine takes pods.
+        self.ready = asyncio.Event()
 
     @property
     def isolation(self) -> isolation.Level:
@@ -92,9 +94,9 @@ class ControlPlane:
             group.create_task(plane.run())
             group.create_task(agent.run(self._runtime))
             group.create_task(pretender.run(simulate.SimulatedRuntime(simulate.RealClock(), pretender.on_status)))
-            group.create_task(self._keep_machine(client, self._runtime))
+            group.create_task(self._keep_machine(client, self._runtime, plane))
 
-    async def _keep_machine(self, client: Client, runtime: Runtime) -> None:
+    async def _keep_machine(self, client: Client, runtime: Runtime, plane: Plane) -> None:
         """Register this machine when it is known what it can do, and keep its lease."""
         await runtime.opened.wait()
         abilities = node.Abilities(
@@ -104,6 +106,8 @@ class ControlPlane:
             trusts_users=self._settings.trust_users,
         )
         await heartbeat.register(client, [node.make_node(self._name, self._facts, abilities, self._clock())])
+        await plane.started.wait()
+        self.ready.set()
         await heartbeat.keep_alive(client, self._name, self._clock)
 
     async def _register_simulated(self, client: Client) -> None:

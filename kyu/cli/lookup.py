@@ -7,30 +7,48 @@ Workload, however many objects stand in between.
 
 from __future__ import annotations
 
+import time
+
 from kyu.api.kueue import Workload
 from kyu.api.meta import Json, Key
 from kyu.cli.connection import Server
 from kyu.cli.jobs import owner_of
 from kyu.cli.main import Failed
 from kyu.kinds import metadata
+from kyu.kinds.job import JOB
 from kyu.kinds.pod import POD
+
+JUST_SUBMITTED_SECONDS = 10.0
+POLL_SECONDS = 0.1
 
 
 def find_workload(server: Server, name: str) -> Json:
     """The newest Workload of that job; an error that lists what there is, if there is none."""
     kind, _, plain = name.rpartition("/")
     kind = kind.partition(".")[0].lower()
-    found = []
-    everything = server.client.list(Workload.KIND, server.namespace)
-    for item in everything:
-        owner_kind, owner_name = owner_of(item)
-        if plain in (owner_name, item["metadata"]["name"]) and kind in ("", owner_kind.lower(), "workload"):
-            found.append(item)
-    if found:
-        return max(found, key=lambda item: str(item["metadata"].get("creationTimestamp")))
+    gives_up_at = time.monotonic() + JUST_SUBMITTED_SECONDS
+    while True:
+        everything = server.client.list(Workload.KIND, server.namespace)
+        found = [item for item in everything if is_meant(item, kind, plain)]
+        if found:
+            return max(found, key=lambda item: str(item["metadata"].get("creationTimestamp")))
+        # A job that was submitted a moment ago gets its Workload in the next one.
+        if time.monotonic() > gives_up_at or not is_submitted(server, kind, plain):
+            break
+        time.sleep(POLL_SECONDS)
     known = sorted({owner_of(item)[1] for item in everything})
     hint = f"; there are: {', '.join(known[:8])}{' …' if len(known) > 8 else ''}" if known else ""
     raise Failed(f"no job {name!r} in namespace {server.namespace}{hint}")
+
+
+def is_meant(workload: Json, kind: str, name: str) -> bool:
+    owner_kind, owner_name = owner_of(workload)
+    return name in (owner_name, workload["metadata"]["name"]) and kind in ("", owner_kind.lower(), "workload")
+
+
+def is_submitted(server: Server, kind: str, name: str) -> bool:
+    job = server.client.find(JOB, Key(server.namespace, name)) if kind in ("", "job") else None
+    return job is not None and bool(metadata.queue_name(job))
 
 
 def pods_of(server: Server, workload: Json) -> list[Json]:

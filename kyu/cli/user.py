@@ -17,6 +17,7 @@ from kyu.cli import target
 from kyu.cli.main import BadInput, Failed
 from kyu.kube import errors, kubeconfig
 from kyu.kube.blocking import BlockingClient
+from kyu.runtime.node import ISOLATED, NODE, TRUSTED
 from kyu.server import tokens
 
 RBAC = "rbac.authorization.k8s.io"
@@ -63,6 +64,7 @@ def _add(client: BlockingClient, args: argparse.Namespace) -> int:
     namespaces: list[str] = args.namespace or ["default"]
     if client.find(SECRET, _secret_key(name)) is not None:
         raise BadInput(f"user {name} exists; `kyu user rotate {name}` gives a new token")
+    _refuse_strangers(client)
     for namespace in namespaces:
         if client.find(NAMESPACE, Key("", namespace)) is None:
             raise BadInput(f"namespace {namespace} does not exist; `kubectl create namespace {namespace}` makes it")
@@ -72,6 +74,17 @@ def _add(client: BlockingClient, args: argparse.Namespace) -> int:
     client.create(SECRET, tokens.token_secret(name, (), token))
     print(_kubeconfig(client, name, token, namespaces[0]), end="")
     return 0
+
+
+def _refuse_strangers(client: BlockingClient) -> None:
+    """Pods of all users run as the same one, unless the node can keep them apart or its owner trusts them."""
+    for node in client.list(NODE):
+        for condition in (node.get("status") or {}).get("conditions") or ():
+            if condition["type"] == ISOLATED and condition["status"] == "False" and condition["reason"] != TRUSTED:
+                raise BadInput(
+                    f"node {node['metadata']['name']} keeps users not apart ({condition['message']}): each could do "
+                    "what the others can. `kyu up --trust-users` accepts that; as root, `kyu up` keeps them apart"
+                )
 
 
 def _rotate(client: BlockingClient, name: str) -> int:

@@ -62,6 +62,8 @@ class Plane:
         self._served: set[Kind] = set()
         self._followed: set[Kind] = set()
         self._new_kinds = asyncio.Event()
+        # Set when all that is served was listed: from then on the view can be relied on.
+        self.started = asyncio.Event()
         self.cache.subscribe(self._changed)
 
     async def run(self) -> None:
@@ -72,6 +74,7 @@ class Plane:
             await self.cache.synced()
             self._follow_served(group)
             await self.cache.synced()
+            self.started.set()
             group.create_task(self._follow_definitions(group))
             group.create_task(self._loop.run())
             group.create_task(self.scheduler.run())
