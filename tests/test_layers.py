@@ -42,7 +42,6 @@ ONLY_IN = {
     "nats": {"bus"},
     "yaml": {"api", "server"},
     "prometheus_client": {"controllers", "server"},
-    "plotext": {"bench"},
 }
 
 

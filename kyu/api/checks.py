@@ -7,7 +7,6 @@ An AdmissionCheck names its controller and that controller's parameters; the thr
 Used by: plans, and through ``kueue.py`` by all others. Kueue: apis/kueue/v1beta2
 """
 
-# ruff: noqa: RUF012 (msgspec gives each Struct its own copy of an empty default)
 from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal, TypeAlias

@@ -8,7 +8,6 @@ Used by: kueue.py (pod templates), engine (requests, nodes, limits), kinds and p
 Kubernetes: core/v1, batch/v1, node/v1, scheduling/v1.
 """
 
-# ruff: noqa: RUF012 (msgspec gives each Struct its own copy of an empty default)
 from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal, TypeAlias

@@ -8,7 +8,6 @@ here too, except the preemption policies: there the absence of a policy differs 
 Used by: engine, plans, and through ``kueue.py`` by all others. Kueue: apis/kueue/v1beta2
 """
 
-# ruff: noqa: RUF012 (msgspec gives each Struct its own copy of an empty default)
 from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal, TypeAlias

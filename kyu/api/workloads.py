@@ -7,7 +7,6 @@ in conditions. Where the pods are placed is stored in a compressed form; ``place
 Used by: engine, plans, and through ``kueue.py`` by all others. Kueue: apis/kueue/v1beta2/workload_types.go
 """
 
-# ruff: noqa: RUF012 (msgspec gives each Struct its own copy of an empty default)
 from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal, TypeAlias
