@@ -168,12 +168,13 @@ class Commit:
 
     def _charge(self, charges: Iterable[tuple[Cell, int]]) -> None:
         for cell, amount in charges:
-            quota.charge(cell, amount)
+            quota.hold(cell, amount)
             self._journal.append((cell, amount))
 
     def close(self) -> None:
         """Take back what entries held during the cycle."""
-        quota.refund_all(self._journal)
+        for cell, amount in reversed(self._journal):
+            quota.let_go(cell, amount)
         self._journal.clear()
 
     # Outcomes

@@ -204,7 +204,10 @@ class Assigner:
             for resource, choice in answer.choices.items():
                 amount = answer.requests[resource] - self._replaced_usage(answer.shape.name, resource)
                 result.usage[choice.cell] = result.usage.get(choice.cell, 0) + amount
-                result.mode = min(result.mode, choice.mode)
+                if answer.reasons:
+                    # Where a flavor was taken as fitting there are none, even if one of its resources has to be
+                    # preempted for: under PreemptionOverBorrowing that counts as better than one that borrows.
+                    result.mode = min(result.mode, choice.mode)
         # A quirk that decisions depend on: pod sets after one whose requests are all uncounted are left out.
         return any(a.choices for a in answers) or not any(a.requests for a in answers)
 
@@ -269,13 +272,16 @@ class Assigner:
             verdict, choices, more, flavor_word = self._try(flavor, wanted, answers, assumed, over_borrowing)
             reasons += more
             word = _least(word, flavor_word)
-            if prefers(verdict, best, preemption_over_borrowing=over_borrowing):
+            if self._is_better(verdict, best, over_borrowing):
                 best, best_choices = verdict, choices
             if self._stops(verdict):
                 # Worse flavors that were looked at on the way do not matter.
                 best, best_choices = verdict, choices
                 break
-        last_tried = index if options.flavor_fungibility and index < len(group.flavors) - 1 else -1
+        last_tried = index if index < len(group.flavors) - 1 else -1
+        if not options.flavor_fungibility:
+            # Another quirk: without the gate it always looks as if flavors remained, so the workload keeps its turn.
+            last_tried = 0
         if best.inner is Inner.FIT:
             reasons = []
         return Scan(best_choices, tuple(reasons), last_tried, word or "NoMatchingFlavor")
@@ -284,6 +290,11 @@ class Assigner:
         if self.memory is None or not self.state.options.flavor_fungibility:
             return 0
         return self.memory.next_flavor(pod_set, resource)
+
+    def _is_better(self, verdict: Verdict, best: Verdict, over_borrowing: bool) -> bool:
+        if not self.state.options.flavor_fungibility:
+            return verdict.inner > best.inner
+        return prefers(verdict, best, preemption_over_borrowing=over_borrowing)
 
     def _stops(self, verdict: Verdict) -> bool:
         """Whether this flavor is good enough not to look at the next."""

@@ -185,6 +185,26 @@ def charge(cell: Cell, amount: int) -> None:
         cell, amount = cell.parent, change
 
 
+def hold(cell: Cell, amount: int) -> None:
+    """
+    Add usage for the rest of a cycle. Other than with ``charge``, the parent does not see a negative amount.
+
+    A queue that is far over its limit holds less than nothing, and a slice that shrinks gives back; others get none of
+    it within the cycle. Kueue: addUsage. ``let_go`` is the inverse, if calls are undone in the reverse order.
+    """
+    if amount < 0:
+        cell.usage += amount
+    else:
+        charge(cell, amount)
+
+
+def let_go(cell: Cell, amount: int) -> None:
+    if amount < 0:
+        cell.usage -= amount
+    else:
+        charge(cell, -amount)
+
+
 def charge_all(charges: Charges) -> None:
     for cell, amount in charges:
         charge(cell, amount)

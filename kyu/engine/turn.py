@@ -162,7 +162,7 @@ class _Work:
         ask = entry.ask
         from_the_start = ask.memory is None or not ask.memory.pending
         ask.memory = None
-        if outcome.keeps_memory and self.state.options.flavor_fungibility:
+        if outcome.keeps_memory:
             memory = entry.assignment.memory(self.state.cycles, entry.queue, ask)
             # A scan that saw all flavors starts over, as one that never was does.
             ask.memory = memory if memory.pending else None
