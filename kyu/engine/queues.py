@@ -175,12 +175,16 @@ class Line:
 
     # Coming and going
 
-    def push(self, ask: Ask, *, identity: object) -> None:
-        """Queue a workload. ``identity`` is equal for those that share their fate."""
-        self.size += 1
-        self._join(ask, identity)
+    def push(self, ask: Ask, *, identity: object) -> bool:
+        """
+        Queue a workload. ``identity`` is equal for those that share their fate.
 
-    def _join(self, ask: Ask, identity: object) -> None:
+        False if it only stands behind its peers, so that nobody's turn has changed.
+        """
+        self.size += 1
+        return self._join(ask, identity) or self.past_usage is not None
+
+    def _join(self, ask: Ask, identity: object) -> bool:
         peers = self.peers_by_class.get(identity)
         if peers is None:
             peers = self.peers_by_class[identity] = Peers(ask.priority)
@@ -191,16 +195,19 @@ class Line:
         if peers.size == 1:
             self._stand(peers, place(ask))
             self._note_newcomer(peers)
-        elif peers.first() is ask:
-            # Peers that had their turn keep it, however early the newcomer is.
-            parked = self.is_parked(peers)
-            self._leave(peers)
-            self._stand(peers, place(ask))
-            if parked:
-                peers.parked_at = self.wakes
-                self.parked_ahead = True
-            else:
-                self._note_newcomer(peers)
+            return True
+        if peers.first() is not ask:
+            return False
+        # Peers that had their turn keep it, however early the newcomer is.
+        parked = self.is_parked(peers)
+        self._leave(peers)
+        self._stand(peers, place(ask))
+        if parked:
+            peers.parked_at = self.wakes
+            self.parked_ahead = True
+        else:
+            self._note_newcomer(peers)
+        return True
 
     def hold(self, ask: Ask) -> None:
         """Keep a workload out of the line until the next wake-up that it may take part in."""

@@ -74,8 +74,8 @@ class WaitingRoom:
             return
         self.record(_door(ask)).pending += 1
         if ask.special.requeued and ask.special.requeue_at is None:
-            queue.line.push(ask, identity=self.identity(queue, ask))
-            self.awake.add(queue.root)
+            if queue.line.push(ask, identity=self.identity(queue, ask)) or self.options.block_admission:
+                self.awake.add(queue.root)
             return
         queue.line.hold(ask)
         if ask.special.requeue_at is not None:
