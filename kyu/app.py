@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import uvloop
 
@@ -65,6 +66,7 @@ class Settings:
     nodes: Path | None = None
     cores: int | None = None
     trust_users: bool = False
+    virtual_node: Literal["pools", "local", "simulate"] = "pools"
 
     def configuration(self) -> Configuration:
         try:
@@ -81,7 +83,7 @@ class Settings:
         except simulated_nodes.BadNodes as error:
             raise CannotStart(str(error)) from error
         path = os.environ.get("PATH") or podplan.DEFAULT_PATH
-        return NodeSettings(path, self.cores, self.trust_users, tuple(simulated))
+        return NodeSettings(path, self.cores, self.trust_users, tuple(simulated), self.virtual_node)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,9 @@ import os
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from kyu import log
 from kyu.api import config_file, documents, rules
@@ -22,6 +24,7 @@ from kyu.api.config import Configuration
 from kyu.api.core import Node
 from kyu.api.kueue import ClusterQueue
 from kyu.api.meta import Json, Key
+from kyu.bus import signing
 from kyu.controllers import live, stand_ins
 from kyu.controllers.plane import Plane
 from kyu.kinds import table
@@ -29,8 +32,10 @@ from kyu.kube.apply import Writer
 from kyu.kube.client import Client
 from kyu.kube.direct import Direct
 from kyu.plans import webhooks
+from kyu.plans.pool_nodes import VIRTUAL_LABEL
+from kyu.pools.pods import PoolRuntime, with_simulated_mark
 from kyu.runtime import heartbeat, isolation, logs, node, podplan, simulate
-from kyu.runtime.agent import Agent
+from kyu.runtime.agent import Agent, PodRuntime
 from kyu.runtime.processes import Machine, Runtime
 from kyu.runtime.simulated_nodes import SIMULATED_LABEL
 from kyu.server import errors
@@ -45,13 +50,15 @@ class NodeSettings:
     """What runs pods.
 
     ``path``: where commands are looked for. ``cores``: what this machine offers, all it has if None. ``trust_users``:
-    all pods run as one user. ``simulated``: nodes that do not exist.
+    all pods run as one user. ``simulated``: nodes that do not exist. ``virtual_node``: what the virtual nodes of
+    MasterQueues do with their pods: hand them to pools, run them on this machine, or pretend.
     """
 
     path: str = podplan.DEFAULT_PATH
     cores: int | None = None
     trust_users: bool = False
     simulated: tuple[Json, ...] = ()
+    virtual_node: Literal["pools", "local", "simulate"] = "pools"
 
 
 class ControlPlane:
@@ -71,6 +78,8 @@ class ControlPlane:
         self._facts = facts if settings.cores is None else replace(facts, cores=settings.cores)
         self._name = self._facts.hostname or "localhost"
         self._runtime: Runtime | None = None
+        self._pools: PoolRuntime | None = None
+        self._signer = signing.load_or_make(data / "pool.key")
         self._simulated = {body["metadata"]["name"] for body in settings.simulated}
         # Set when jobs are queued from their first moment on, and this machine takes pods.
         self.ready = asyncio.Event()
@@ -84,8 +93,13 @@ class ControlPlane:
         client = Client(Direct(api.serve), "kyu")
         plane = Plane(client, self._configuration, self._clock, stand_ins.controllers(), api.metrics.registry)
         write = Writer(client, plane.cache, self._clock, component="kyu-node")
-        agent = Agent(client, plane.cache, write, lambda name: name == self._name)
+        mode = self._settings.virtual_node
+        is_virtual = partial(is_virtual_node, plane)
+        agent = Agent(
+            client, plane.cache, write, lambda name: name == self._name or (mode == "local" and is_virtual(name))
+        )
         pretender = Agent(client, plane.cache, write, self._simulated.__contains__)
+        far = Agent(client, plane.cache, write, lambda name: mode != "local" and is_virtual(name))
         machine = Machine(self._name, node.resources(self._facts), gpus=self._facts.gpus)
         self._runtime = Runtime(str(self._folder), machine, agent.on_status, self._options)
         api.admission.further = Doorkeeper(plane).admit
@@ -94,7 +108,18 @@ class ControlPlane:
             group.create_task(plane.run())
             group.create_task(agent.run(self._runtime))
             group.create_task(pretender.run(simulate.SimulatedRuntime(simulate.RealClock(), pretender.on_status)))
+            group.create_task(far.run(self._virtual_runtime(plane, far)))
             group.create_task(self._keep_machine(client, self._runtime, plane))
+
+    def _virtual_runtime(self, plane: Plane, agent: Agent) -> PodRuntime:
+        """What the pods of virtual nodes are given to."""
+        if self._settings.virtual_node == "simulate":
+            clock = simulate.RealClock()
+            return simulate.SimulatedRuntime(
+                clock, lambda pod, status: agent.on_status(pod, with_simulated_mark(status))
+            )
+        self._pools = PoolRuntime(plane.view, plane.pools, self._signer, agent.on_status)
+        return self._pools
 
     async def _keep_machine(self, client: Client, runtime: Runtime, plane: Plane) -> None:
         """Register this machine when it is known what it can do, and keep its lease."""
@@ -122,6 +147,8 @@ class ControlPlane:
         """What a container of a pod printed, for the server."""
         if pod["spec"].get("nodeName") in self._simulated:
             return b""
+        if self._pools is not None and self._pools.owns(pod):
+            return await self._pools.read_logs(pod, wanted)
         if self._runtime is None:
             raise errors.unavailable("the runtime is starting")
         folder = self._runtime.folder(pod["metadata"]["uid"])
@@ -136,6 +163,11 @@ class ControlPlane:
             limit_bytes=wanted.limit_bytes,
         )
         return LogStream(found, options)
+
+
+def is_virtual_node(plane: Plane, name: str) -> bool:
+    found = plane.cache.find_json(Node.KIND, Key("", name))
+    return found is not None and VIRTUAL_LABEL in (found["metadata"].get("labels") or {})
 
 
 def lets_others_pass(data: Path, folder: Path) -> bool:
@@ -197,7 +229,7 @@ class Doorkeeper:
 
 
 def first_objects() -> list[Json]:
-    """What a fresh data folder has: Kueue's settings in its ConfigMap, and the definitions of the job kinds."""
+    """What a fresh data folder has: Kueue's settings in its ConfigMap, and its Deployment, which instructions name."""
     key = live.SETTINGS
     settings: Json = {
         "apiVersion": "v1",
@@ -205,7 +237,26 @@ def first_objects() -> list[Json]:
         "metadata": {"name": key.name, "namespace": key.namespace},
         "data": {live.SETTINGS_FILE: first_settings()},
     }
-    return [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": key.namespace}}, settings]
+    namespace: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": key.namespace}}
+    return [namespace, settings, empty_deployment(key.namespace)]
+
+
+def empty_deployment(namespace: str) -> Json:
+    """Can be restarted and waited for, as users of Kueue do after a change of its settings; it has no pods."""
+    labels = {"control-plane": "controller-manager", "app.kubernetes.io/name": "kueue"}
+    note = "the controllers run in the process of `kyu up`, which reads the settings live"
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "manager", "image": "kyu.dev/host"}]}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "name": "kueue-controller-manager",
+            "namespace": namespace,
+            "labels": labels,
+            "annotations": {"kubernetes.io/description": note},
+        },
+        "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": template},
+    }
 
 
 def first_settings() -> str:

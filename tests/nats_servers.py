@@ -53,7 +53,8 @@ class NatsServer:
                 socket.create_connection(("127.0.0.1", self.port), 1).close()
                 return
             except OSError:
-                assert self._process.poll() is None and time.monotonic() < ends, self._log.read_text()
+                assert self._process.poll() is None, self._log.read_text()
+                assert time.monotonic() < ends, self._log.read_text()
                 time.sleep(0.02)
 
     def stop(self) -> None:

@@ -24,7 +24,8 @@ MAY_IMPORT = {
     "server": {"api", "kinds"},
     "runtime": {"kube", "api"},
     "bench": {"api", "kinds", "engine", "workflows", "plans", "kube", "bus", "controllers", "server", "runtime", "app"},
-    "embedded": {"api", "kinds", "engine", "plans", "kube", "bus", "controllers", "server", "runtime"},
+    "pools": {"api", "engine", "plans", "kube", "bus", "controllers", "server", "runtime"},
+    "embedded": {"api", "kinds", "engine", "plans", "kube", "bus", "controllers", "server", "runtime", "pools"},
     "app": {"api", "kinds", "engine", "plans", "kube", "bus", "controllers", "server", "runtime", "embedded", "lock"},
 }
 PURE = {"api", "kinds", "engine", "workflows", "plans"}

@@ -6,7 +6,7 @@ a time, their period, what is free, and a signature. What cannot be read changes
 label with an empty one; a label or taint that Kubernetes would not take is left out by ``parse_label`` and
 ``parse_taint``, so that one bad word does not cost the whole pool.
 
-Used by: controllers/pools.py (reads), pool_publisher.py (writes), plans/pools_objects.py (labels and taints).
+Used by: controllers/pools.py (reads), pools/publisher.py (writes), plans/pools_objects.py (labels and taints).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ The connection reconnects by itself for as long as ``run`` runs; what was listen
 are handed over in the order in which they come, to plain functions that must be quick. Behind a reader that is too
 slow the library drops messages instead of keeping them all.
 
-Called by: controllers/pools.py, pool_publisher.py, pool_runner.py. The only file that imports NATS.
+Called by: controllers/pools.py, pools/publisher.py, pools/runner.py. The only file that imports NATS.
 """
 
 from __future__ import annotations
@@ -133,6 +133,10 @@ class Connection:
             delay = min(FIRST_DELAY_SECONDS * 2 ** min(failures, 10), LONGEST_DELAY_SECONDS)
             failures += 1
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
+
+    @property
+    def is_private(self) -> bool:
+        return self._connector.is_private
 
     async def connected(self) -> None:
         await self._connected.wait()

@@ -1,7 +1,7 @@
 """
 Signatures of messages: who sent this? Ed25519 keys, as texts that fit in a manifest or on a command line.
 
-Called by: controllers/pools.py (checks announcements), pool_publisher.py and pool_runner.py, controllers/pool_pods.py.
+Called by: controllers/pools.py (checks announcements), pools/publisher.py and pools/runner.py, pools/pods.py.
 """
 
 from __future__ import annotations

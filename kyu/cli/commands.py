@@ -36,6 +36,7 @@ COMMANDS = (
     Command("controller", "kyu.cli.controller", "admin", "run the controllers on a Kubernetes cluster"),
     Command("ctl", "kyu.cli.ctl", "admin", "create, list, stop, resume and delete queues, as kueuectl does"),
     Command("decide", "kyu.cli.decide", "admin", "what the engine would decide on these manifests, without a cluster"),
+    Command("pool", "kyu.cli.pool", "admin", "announce a pool of resources to a MasterQueue, and list the pools"),
     Command("user", "kyu.cli.user", "admin", "users of a local server: their tokens and rights"),
     Command("backup", "kyu.cli.backup", "admin", "copy the database of a running local server"),
     Command("manifests", "kyu.cli.manifests", "admin", "print or write the CRDs and other generated files"),

@@ -32,6 +32,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nodes", type=Path, metavar="FILE", help="Node manifests: machines that are only simulated")
     parser.add_argument("--cpu", type=int, metavar="N", help="cores that this machine offers; default: all it has")
     parser.add_argument("--trust-users", action="store_true", help="let in others though all pods run as one user")
+    parser.add_argument(
+        "--virtual-node",
+        choices=("pools", "local", "simulate"),
+        default="pools",
+        help="what runs pods for pools: runners of the pools (default), this machine, or nothing, for a trial",
+    )
     parser.add_argument("--bare", action="store_true", help="no queues in a fresh folder")
     parser.add_argument("--server-only", action="store_true", help="the API without controllers and pods")
     parser.add_argument("--ready-descriptor", type=int, default=-1, help=argparse.SUPPRESS)
@@ -56,7 +62,16 @@ def _serve(args: argparse.Namespace, data: Path) -> int:
     if args.cpu is not None and args.cpu < 1:
         raise BadInput(f"--cpu {args.cpu}: a machine offers one core or more")
     settings = app.Settings(
-        data, host, port, args.bare, args.server_only, args.config, args.nodes, args.cpu, args.trust_users
+        data,
+        host,
+        port,
+        bare=args.bare,
+        server_only=args.server_only,
+        config=args.config,
+        nodes=args.nodes,
+        cores=args.cpu,
+        trust_users=args.trust_users,
+        virtual_node=args.virtual_node,
     )
 
     def ready(running: app.Embedded) -> None:
@@ -102,6 +117,7 @@ def _start_detached(args: argparse.Namespace, data: Path) -> int:
 def again(args: argparse.Namespace) -> list[str]:
     """The options, as they are typed."""
     given = {"--listen": args.listen, "--config": args.config, "--nodes": args.nodes, "--cpu": args.cpu}
+    given["--virtual-node"] = args.virtual_node
     flags = {"--trust-users": args.trust_users, "--bare": args.bare, "--server-only": args.server_only}
     words = [word for option, value in given.items() if value for word in (option, str(value))]
     return words + [option for option, is_set in flags.items() if is_set]

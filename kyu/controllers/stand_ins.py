@@ -12,9 +12,10 @@ from collections.abc import Iterable
 from kyu.api.actions import View
 from kyu.api.core import Node, Pod
 from kyu.api.meta import Json, Key, Kind
+from kyu.api.pools import MasterQueue
 from kyu.controllers.loop import Controller, Watch
 from kyu.controllers.table import itself, owner_of
-from kyu.plans import binding, capacity, pods, pods_job, provisioning
+from kyu.plans import binding, capacity, pods, pods_job, pool_nodes, provisioning
 
 # Pods are bound in one pass for all, so the row has one key.
 ALL_PODS = Key("", "pods")
@@ -25,6 +26,11 @@ ALL_REQUESTS = Key("", "requests")
 def controllers() -> tuple[Controller, ...]:
     return (
         *(pods_row(kind, plan) for kind, plan in pods.PLANS.items()),
+        Controller(
+            "virtual-node",
+            pool_nodes.plan,
+            (Watch(MasterQueue.KIND, virtual_nodes_of), Watch(Node.KIND, itself, node_changed)),
+        ),
         Controller("orphaned-pods", pods_job.plan_orphan, (Watch(Pod.KIND, itself, may_be_orphan),)),
         Controller(
             "binding",
@@ -55,6 +61,12 @@ def all_pods(view: View, obj: Json) -> Iterable[Key]:
 
 def all_requests(view: View, obj: Json) -> Iterable[Key]:
     return (ALL_REQUESTS,) if view.list_json(provisioning.REQUEST) else ()
+
+
+def virtual_nodes_of(view: View, obj: Json) -> Iterable[Key]:
+    for group in (obj.get("spec") or {}).get("flavors") or ():
+        if name := (group.get("natsFlavor") or {}).get("virtualNode"):
+            yield Key("", name)
 
 
 def may_be_orphan(old: Json | None, new: Json | None) -> bool:

@@ -1,0 +1,304 @@
+"""
+The near end: pods on virtual nodes are handed to the runners of their pools, and their status and logs come back.
+
+To the agent this is a runtime like any other. A pod's pool is told by its toleration, which admission wrote. A pod for
+which nobody answers waits with reason NoRunner and is offered again; a runner that has it says so, whoever asks.
+
+Called by: embedded.py, through runtime/agent.py. Calls: controllers/pools.py (connections). Far end: pools/runner.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from dataclasses import dataclass, field
+
+from kyu import log
+from kyu.api.actions import View
+from kyu.api.core import Node
+from kyu.api.meta import Json, Key
+from kyu.api.pools import POOL_TOLERATION, MasterQueue, NatsFlavor, PoolReport
+from kyu.bus import envelopes, signing
+from kyu.bus.envelopes import NotOpened
+from kyu.bus.nats import Connection, Unanswered
+from kyu.controllers.pools import PoolListener
+from kyu.plans.pool_nodes import VIRTUAL_LABEL
+from kyu.runtime import environment
+from kyu.runtime.environment import Objects
+from kyu.server.pods import LogOptions
+
+OVER = ("Succeeded", "Failed")
+ASK_SECONDS = 5.0
+# How often runners are asked for news.
+POLL_SECONDS = 1.0
+FOLLOW_SECONDS = 0.5
+
+
+class NoRunner(Exception):
+    """Nobody runs pods for this pool; the message says what is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How a pool is reached."""
+
+    connection: Connection
+    subject: str
+    pool: str
+    keys: tuple[str, ...] | None
+
+
+@dataclass(slots=True)
+class Entry:
+    pod: Json
+    objects: dict[str, Json]
+    status: Json = field(default_factory=dict)
+    # The runner has said that it has the pod.
+    accepted: bool = False
+    busy: bool = False
+
+
+class PoolRuntime:
+    """Implements PodRuntime for all pods of virtual nodes."""
+
+    def __init__(
+        self, view: View, listener: PoolListener, signer: signing.Signer, on_status: Callable[[Json, Json], None]
+    ) -> None:
+        self._view = view
+        self._listener = listener
+        self._signer = signer
+        self._on_status = on_status
+        self._entries: dict[str, Entry] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> None:
+        """Nothing to adopt: the runners know what they run, and are asked."""
+        self._spawn(self._poll())
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def uids(self) -> list[str]:
+        return list(self._entries)
+
+    def find_status(self, uid: str) -> Json | None:
+        entry = self._entries.get(uid)
+        return entry.status if entry else None
+
+    def start(self, pod: Json, objects: Objects) -> None:
+        uid = pod["metadata"]["uid"]
+        if uid in self._entries:
+            return
+        namespace = pod["metadata"].get("namespace", "")
+        found: dict[str, Json] = {}
+        for kind, name in environment.references(pod):
+            read = objects.config_map if kind == "ConfigMap" else objects.secret
+            if (obj := read(namespace, name)) is not None:
+                found[f"{kind}/{name}"] = obj
+        self._entries[uid] = Entry(pod, found, dict(pod.get("status") or {}))
+        self._spawn(self._offer(uid))
+
+    def stop(self, uid: str, grace_seconds: float, reason: str = "", message: str = "") -> None:
+        entry = self._entries[uid]
+        if entry.accepted:
+            self._spawn(self._tell(uid, "stop", {"uid": uid, "grace": grace_seconds}))
+        else:
+            # It never ran anywhere.
+            self._set(uid, {**entry.status, "phase": "Failed", "reason": reason or "Deleted", "message": message})
+
+    async def remove(self, uid: str) -> None:
+        entry = self._entries[uid]
+        if entry.accepted:
+            await self._tell(uid, "remove", {"uid": uid})
+        self._entries.pop(uid, None)
+
+    # Offering pods.
+
+    async def _offer(self, uid: str) -> None:
+        entry = self._entries.get(uid)
+        if entry is None or entry.busy or entry.status.get("phase") in OVER:
+            return
+        entry.busy = True
+        try:
+            route = find_route(self._view, self._listener, entry.pod)
+            answer = await self._ask(route, "create", {"pod": entry.pod, "objects": entry.objects})
+        except (NoRunner, Unanswered, NotOpened) as error:
+            # A pod that ran before we were started runs on, whether or not we can ask.
+            if entry.status.get("phase") in (None, "Pending"):
+                message = f"no runner takes this pod: {error}"
+                self._set(uid, {**entry.status, "phase": "Pending", "reason": "NoRunner", "message": message})
+            return
+        finally:
+            entry.busy = False
+        entry.accepted = True
+        cleared = {"reason": None, "message": None} if entry.status.get("reason") == "NoRunner" else {}
+        self._set(uid, {**cleared, **(answer.get("status") or {"phase": "Pending"})})
+
+    async def _poll(self) -> None:
+        """Ask the runners for news of their pods, and offer again what nobody took."""
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            by_route: dict[Route, list[str]] = {}
+            for uid, entry in list(self._entries.items()):
+                if entry.status.get("phase") in OVER:
+                    continue
+                if not entry.accepted:
+                    self._spawn(self._offer(uid))
+                    continue
+                with contextlib.suppress(NoRunner):
+                    by_route.setdefault(find_route(self._view, self._listener, entry.pod), []).append(uid)
+            await asyncio.gather(*(self._ask_news(route, uids) for route, uids in by_route.items()))
+
+    async def _ask_news(self, route: Route, uids: list[str]) -> None:
+        try:
+            answer = await self._ask(route, "status", {"uids": uids})
+        except (Unanswered, NotOpened) as error:
+            log.warning("no news of pods", pool=route.pool, pods=len(uids), error=error)
+            return
+        statuses = answer["statuses"]
+        for uid in uids:
+            if uid not in statuses:
+                # The runner has lost it: offering it again tells what to make of that.
+                self._entries[uid].accepted = False
+            else:
+                self._set(uid, statuses[uid])
+
+    def _set(self, uid: str, status: Json) -> None:
+        entry = self._entries.get(uid)
+        if entry is not None and entry.status != status:
+            entry.status = status
+            self._on_status(entry.pod, status)
+
+    async def _tell(self, uid: str, verb: envelopes.Verb, content: Json) -> None:
+        entry = self._entries[uid]
+        try:
+            await self._ask(find_route(self._view, self._listener, entry.pod), verb, content)
+        except (NoRunner, Unanswered, NotOpened) as error:
+            log.warning("runner not told", verb=verb, pod=entry.pod["metadata"]["name"], error=error)
+
+    async def _ask(self, route: Route, verb: envelopes.Verb, content: Json) -> Json:
+        letter = envelopes.new_letter(verb, content, time.time())
+        payload = envelopes.seal(letter, route.pool, self._signer)
+        answer = await route.connection.request(route.subject, payload, ASK_SECONDS)
+        opened = envelopes.unseal(answer, route.pool, route.keys)
+        if opened.nonce != letter.nonce:
+            raise NotOpened("it answers another request")
+        if opened.error:
+            raise NotOpened(opened.error)
+        return opened.content
+
+    # Logs.
+
+    def owns(self, pod: Json) -> bool:
+        node = self._view.find_json(Node.KIND, Key("", pod["spec"].get("nodeName", "")))
+        return node is not None and VIRTUAL_LABEL in (node["metadata"].get("labels") or {})
+
+    async def read_logs(self, pod: Json, wanted: LogOptions) -> PoolLog:
+        return PoolLog(self, pod, wanted)
+
+    async def read_log_piece(self, pod: Json, content: Json) -> Json:
+        return await self._ask(find_route(self._view, self._listener, pod), "logs", content)
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("pool task failed", error=repr(error))
+
+
+class PoolLog:
+    """A container's output, piece by piece from the runner, as an answer of the server."""
+
+    def __init__(self, runtime: PoolRuntime, pod: Json, wanted: LogOptions) -> None:
+        self._runtime = runtime
+        self._pod = pod
+        self._wanted = wanted
+        self._closed = asyncio.Event()
+
+    async def parts(self) -> AsyncGenerator[bytes, None]:
+        meta, wanted = self._pod["metadata"], self._wanted
+        content: Json = {
+            "uid": meta["uid"],
+            "pod": meta["name"],
+            "container": wanted.container,
+            "previous": wanted.previous,
+            "timestamps": wanted.timestamps,
+            "offset": 0,
+            "tail": wanted.tail_lines,
+        }
+        left = wanted.limit_bytes
+        while not self._closed.is_set():
+            try:
+                answer = await self._runtime.read_log_piece(self._pod, content)
+            except (NoRunner, Unanswered, NotOpened) as error:
+                yield f"no logs of this pod can be had: {error}\n".encode()
+                return
+            piece = base64.b64decode(answer.get("text", ""))[:left]
+            left = None if left is None else left - len(piece)
+            if piece:
+                yield piece
+            if answer.get("ended") or left == 0 or (not piece and not wanted.follow):
+                return
+            if "next" in answer:
+                content = {**content, "offset": answer["next"], "tail": None}
+            if not piece:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._closed.wait(), FOLLOW_SECONDS)
+
+    def close(self) -> None:
+        self._closed.set()
+
+
+def find_route(view: View, listener: PoolListener, pod: Json) -> Route:
+    """By the pod's node and its toleration. Raises NoRunner."""
+    pool, node = pool_of(pod), pod["spec"].get("nodeName", "")
+    if not pool:
+        raise NoRunner(f"it has no {POOL_TOLERATION} toleration, or several")
+    for queue in view.list(MasterQueue):
+        for group in queue.spec.flavors:
+            nats = group.nats_flavor
+            if nats is not None and nats.virtual_node == node and takes_pods(view, queue, group.name, pool):
+                return route_to(listener, queue.metadata.name, group.name, nats, pool)
+    raise NoRunner(f"pool {pool} does not say that it runs pods")
+
+
+def takes_pods(view: View, queue: MasterQueue, flavor: str, pool: str) -> bool:
+    return any(
+        report.runs
+        for report in view.list(PoolReport, queue.metadata.name)
+        if report.flavor == flavor and report.pool == pool
+    )
+
+
+def route_to(listener: PoolListener, queue: str, flavor: str, nats: NatsFlavor, pool: str) -> Route:
+    connection = listener.find_connection(queue, flavor)
+    if connection is None or not connection.state.connected:
+        raise NoRunner("NATS is not connected")
+    if not connection.is_private:
+        raise NoRunner("pods are sent over TLS or within this machine only")
+    key = nats.public_keys.get(pool)
+    return Route(connection, envelopes.subject_of(nats.nats_subject, pool), pool, (key,) if key else None)
+
+
+def pool_of(pod: Json) -> str:
+    """Empty if there is not exactly one."""
+    found = {
+        str(toleration.get("value", ""))
+        for toleration in pod["spec"].get("tolerations") or ()
+        if toleration.get("key") == POOL_TOLERATION
+    }
+    return found.pop() if len(found) == 1 else ""
+
+
+def with_simulated_mark(status: Json) -> Json:
+    """A pretended run says so on the pod."""
+    return {**status, "message": "simulated: nothing runs on this virtual node"}

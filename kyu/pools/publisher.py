@@ -1,0 +1,74 @@
+"""
+Announces a pool on NATS, again and again: what it has, how often it will say so, and whether it runs pods.
+
+Messages carry the fields of today's publishers, so every listener understands them; a sequence number, a time and, with
+a key, a signature let a careful one tell replays and forgeries.
+
+Called by: cli/pool.py. Calls: bus/nats.py, bus/signing.py, an offer of offers.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from kyu import log
+from kyu.api import pool_messages
+from kyu.api.meta import Json
+from kyu.bus import signing
+from kyu.bus.nats import Connection, Unanswered
+from kyu.pools.offers import NoOffer, Offer
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What is said besides the offer. ``signer``: None to say it without a signature."""
+
+    subject: str
+    pool: str
+    period_seconds: float
+    labels: tuple[str, ...] = ()
+    taints: tuple[str, ...] = ()
+    runs: bool = False
+    signer: signing.Signer | None = None
+
+
+async def publish(connection: Connection, publication: Publication, find_offer: Callable[[], Offer]) -> None:
+    """Until cancelled. An offer that cannot be found out is not made: silence is the honest answer."""
+    while True:
+        await connection.connected()
+        try:
+            await publish_once(connection, publication, await asyncio.to_thread(find_offer))
+        except NoOffer as error:
+            log.error("nothing to announce", pool=publication.pool, error=error)
+        except Unanswered as error:
+            log.warning("not announced", pool=publication.pool, error=error)
+        await asyncio.sleep(publication.period_seconds)
+
+
+async def publish_once(connection: Connection, publication: Publication, offer: Offer) -> None:
+    body = message(publication, offer, time.time())
+    await connection.publish(f"{publication.subject}.{publication.pool}", msgspec.json.encode(body))
+
+
+def message(publication: Publication, offer: Offer, now: float) -> Json:
+    body: Json = {
+        "quotas": offer.quotas,
+        "labels": list(publication.labels),
+        "taints": list(publication.taints),
+        "schema": 2,
+        "pool": publication.pool,
+        # Grows from start to start, as long as clocks do.
+        "seq": int(now * 1000),
+        "ts": now,
+        "period": publication.period_seconds,
+        "free": offer.free,
+        "runs": publication.runs,
+    }
+    if publication.signer is not None:
+        body["signature"] = publication.signer.sign(pool_messages.signed_part(body, publication.pool))
+    return body
