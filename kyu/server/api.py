@@ -83,7 +83,7 @@ class Api:
             "delete": deletion.delete,
             "deletecollection": deletion.delete_collection,
         }
-        review = routes.review(self.authorizer)
+        review = routes.review(self.authorizer, clock)
         subresources: dict[str, Mapping[str, routes.Verb]] = {
             "": {"GET": reads.get, "HEAD": reads.get, "PUT": changes.update, "PATCH": changes.patch},
             "scale": {"GET": scales.get, "PUT": scales.update, "PATCH": scales.patch},

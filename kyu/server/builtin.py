@@ -20,8 +20,10 @@ from kyu.api.meta import Json, Kind
 from kyu.server import (
     builtin_apps,
     builtin_core,
+    builtin_cron,
     builtin_events,
     builtin_jobs,
+    builtin_limits,
     builtin_pod_rules,
     builtin_pods,
     crd,
@@ -84,7 +86,11 @@ class BuiltinKind:
     check: Check = accept
     check_update: CheckUpdate | None = None
     check_status: CheckUpdate | None = None
+    # Sent with every write, and with every answer.
     warning: str = ""
+    deprecation: str = ""
+    # DELETE answers the object even if it is gone.
+    answers_deleted_object: bool = False
     # Another kind under whose name the objects are stored, the version that stands for it, and the way there and back.
     stored_as: str = ""
     stored_version: str = ""
@@ -232,6 +238,7 @@ CORE: Final = (
         _core("Pod", "pods"), ("po",), ("all",), subresources=POD_SUBRESOURCES, has_generation=True,
         field_labels=POD_LABELS, default=builtin_pods.default_pod, create=builtin_pods.prepare_pod,
         check=builtin_pod_rules.validate_pod, check_update=builtin_pod_rules.validate_pod_update,
+        answers_deleted_object=True,
     ),
     BuiltinKind(
         _core("Namespace", "namespaces", namespaced=False), ("ns",),
@@ -256,23 +263,32 @@ CORE: Final = (
     BuiltinKind(
         _core("Service", "services"), ("svc",), ("all",), subresources=(STATUS,), name_rule=name_is_label,
         field_labels=_labels("spec.clusterIP", "spec.type"), default=builtin_core.default_service,
-        check=builtin_core.validate_service,
+        check=builtin_core.validate_service, answers_deleted_object=True,
     ),
-    BuiltinKind(_core("ServiceAccount", "serviceaccounts"), ("sa",)),
+    BuiltinKind(_core("ServiceAccount", "serviceaccounts"), ("sa",), answers_deleted_object=True),
     BuiltinKind(
         _core("Event", "events"), ("ev",), creates_on_update=True, field_labels=EVENT_LABELS,
         check=builtin_core.validate_event,
     ),
-    BuiltinKind(_core("LimitRange", "limitranges"), ("limits",), default=builtin_core.default_limit_range),
-    BuiltinKind(_core("ResourceQuota", "resourcequotas"), ("quota",), subresources=(STATUS,)),
-    BuiltinKind(_core("PodTemplate", "podtemplates"), has_generation=True, default=builtin_core.default_pod_template),
+    BuiltinKind(
+        _core("LimitRange", "limitranges"), ("limits",), default=builtin_core.default_limit_range,
+        check=builtin_limits.validate_limit_range,
+    ),
+    BuiltinKind(
+        _core("ResourceQuota", "resourcequotas"), ("quota",), subresources=(STATUS,), answers_deleted_object=True,
+    ),
+    BuiltinKind(
+        _core("PodTemplate", "podtemplates"), has_generation=True, default=builtin_core.default_pod_template,
+        answers_deleted_object=True,
+    ),
     BuiltinKind(
         _core("PersistentVolumeClaim", "persistentvolumeclaims"), ("pvc",), subresources=(STATUS,),
         default=builtin_core.default_volume_claim, create=builtin_core.prepare_volume_claim,
+        answers_deleted_object=True,
     ),
     BuiltinKind(
         _core("Endpoints", "endpoints"), ("ep",), creates_on_update=True, default=builtin_core.default_endpoints,
-        warning="v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+        deprecation="v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
     ),
 )  # fmt: skip
 
@@ -285,29 +301,37 @@ JOBS: Final = (
     ),
     BuiltinKind(
         Kind("batch", "v1", "CronJob", "cronjobs"), ("cj",), ("all",), subresources=(STATUS,), has_generation=True,
-        default=builtin_jobs.default_cron_job, check=builtin_jobs.validate_cron_job,
+        default=builtin_jobs.default_cron_job, check=builtin_cron.validate_cron_job,
+        check_update=builtin_cron.validate_cron_job_update,
     ),
 )  # fmt: skip
 
 
-def _app(kind: str, plural: str, short: str, fill: Change, *, is_scaled: bool = True) -> BuiltinKind:
+def _app(
+    kind: str, plural: str, short: str, fill: Change, *,
+    prepare_update_from: ChangeFromOld | None = None,
+    check_update: CheckUpdate = builtin_apps.validate_workload_update, is_scaled: bool = True,
+) -> BuiltinKind:  # fmt: skip
     return BuiltinKind(
         Kind("apps", "v1", kind, plural), (short,), ("all",),
         subresources=(SCALE, STATUS) if is_scaled else (STATUS,), has_generation=True, default=fill,
-        check=builtin_apps.validate_workload, check_update=builtin_apps.validate_workload_update,
+        prepare_update_from=prepare_update_from,
+        check=builtin_apps.validate_workload, check_update=check_update,
     )  # fmt: skip
 
 
 APPS: Final = (
     _app("Deployment", "deployments", "deploy", builtin_apps.default_deployment),
-    _app("StatefulSet", "statefulsets", "sts", builtin_apps.default_stateful_set),
+    _app("StatefulSet", "statefulsets", "sts", builtin_apps.default_stateful_set,
+         check_update=builtin_apps.validate_stateful_set_update),
     _app("ReplicaSet", "replicasets", "rs", builtin_apps.default_replica_set),
-    _app("DaemonSet", "daemonsets", "ds", builtin_apps.default_daemon_set, is_scaled=False),
+    _app("DaemonSet", "daemonsets", "ds", builtin_apps.default_daemon_set, is_scaled=False,
+         prepare_update_from=builtin_apps.prepare_daemon_set_update),
     BuiltinKind(
         Kind("apps", "v1", "ControllerRevision", "controllerrevisions"),
         check_update=builtin_apps.validate_controller_revision_update,
     ),
-)
+)  # fmt: skip
 
 
 def _rbac(kind: str, plural: str, *, namespaced: bool) -> BuiltinKind:
@@ -360,7 +384,7 @@ OTHERS: Final = (
     BuiltinKind(Kind("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", False)),
     BuiltinKind(
         Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"), ("pdb",), subresources=(STATUS,),
-        has_generation=True,
+        has_generation=True, check=builtin_limits.validate_disruption_budget,
     ),
     BuiltinKind(
         Kind("networking.k8s.io", "v1", "Ingress", "ingresses"), ("ing",), subresources=(STATUS,), has_generation=True,

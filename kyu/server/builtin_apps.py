@@ -18,6 +18,11 @@ from kyu.server.builtin_pods import default_template
 
 HISTORY_LIMIT = 10
 ALWAYS = ("Always",)
+# What of a StatefulSet may change.
+STATEFUL_SET_CHANGES = ("replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit",
+                        "persistentVolumeClaimRetentionPolicy", "minReadySeconds")  # fmt: skip
+# Kept for clients of before: counts the templates that a DaemonSet has had.
+TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
 
 
 def default_deployment(deployment: Json) -> None:
@@ -52,6 +57,8 @@ def default_stateful_set(stateful_set: Json) -> None:
 
 def default_daemon_set(daemon_set: Json) -> None:
     spec = _spec(daemon_set)
+    if not daemon_set["metadata"].get("uid"):
+        _count_template(daemon_set, 1)
     strategy = spec.setdefault("updateStrategy", {})
     strategy.setdefault("type", "RollingUpdate")
     if strategy["type"] == "RollingUpdate":
@@ -59,6 +66,17 @@ def default_daemon_set(daemon_set: Json) -> None:
         rolling.setdefault("maxUnavailable", 1)
         rolling.setdefault("maxSurge", 0)
     spec.setdefault("revisionHistoryLimit", HISTORY_LIMIT)
+
+
+def prepare_daemon_set_update(new: Json, old: Json) -> None:
+    before = (old["metadata"].get("annotations") or {}).get(TEMPLATE_GENERATION, "1")
+    changed = new["spec"].get("template") != old["spec"].get("template")
+    _count_template(new, int(before) + changed)
+
+
+def _count_template(daemon_set: Json, count: int) -> None:
+    annotations = daemon_set["metadata"].get("annotations") or {}
+    daemon_set["metadata"]["annotations"] = {**annotations, TEMPLATE_GENERATION: str(count)}
 
 
 def default_replica_set(replica_set: Json) -> None:
@@ -99,6 +117,16 @@ def validate_workload_update(new: Json, old: Json) -> list[FieldError]:
     after, before = (new.get("spec") or {}).get("selector"), (old.get("spec") or {}).get("selector")
     if after != before:
         found.append(fields.invalid("spec.selector", after, IMMUTABLE))
+    return found
+
+
+def validate_stateful_set_update(new: Json, old: Json) -> list[FieldError]:
+    found = validate_workload(new)
+    after, before = new.get("spec") or {}, old.get("spec") or {}
+    if any(after.get(name) != before.get(name) for name in {*after, *before} - set(STATEFUL_SET_CHANGES)):
+        *names, last = (f"'{name}'" for name in STATEFUL_SET_CHANGES)
+        detail = f"updates to statefulset spec for fields other than {', '.join(names)} and {last} are forbidden"
+        found.append(fields.forbidden("spec", detail))
     return found
 
 

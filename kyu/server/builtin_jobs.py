@@ -305,14 +305,3 @@ def default_cron_job(cron_job: Json) -> None:
     spec.setdefault("successfulJobsHistoryLimit", 3)
     spec.setdefault("failedJobsHistoryLimit", 1)
     default_template(spec.setdefault("jobTemplate", {}).setdefault("spec", {}).setdefault("template", {}))
-
-
-def validate_cron_job(cron_job: Json) -> list[FieldError]:
-    spec = cron_job["spec"]
-    found: list[FieldError] = []
-    if not spec.get("schedule"):
-        found.append(fields.required("spec.schedule"))
-    if spec.get("concurrencyPolicy") not in ("Allow", "Forbid", "Replace"):
-        supported = ("Allow", "Forbid", "Replace")
-        found.append(fields.not_supported("spec.concurrencyPolicy", spec.get("concurrencyPolicy"), supported))
-    return found + validate_job_spec(spec["jobTemplate"]["spec"], "spec.jobTemplate.spec")

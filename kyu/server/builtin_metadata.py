@@ -117,3 +117,14 @@ def validate_plain_finalizers(obj: Json) -> list[FieldError]:
         for index, name in enumerate((obj.get("metadata") or {}).get("finalizers") or ())
         if "/" not in name and name not in PLAIN_FINALIZERS
     ]
+
+
+def finalizer_warnings(new: Json, old: Json | None) -> list[str]:
+    """Custom kinds may have finalizers without a domain, and are told that this is unwise when one is added."""
+    before = ((old or {}).get("metadata") or {}).get("finalizers") or ()
+    advice = "prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers"
+    return [
+        f'metadata.finalizers: "{name}": {advice}'
+        for name in (new.get("metadata") or {}).get("finalizers") or ()
+        if "/" not in name and name not in PLAIN_FINALIZERS and name not in before
+    ]

@@ -156,7 +156,7 @@ def _validate_resources(resources: Json, path: str, found: list[FieldError]) -> 
     for group, amounts in (("limits", limits), ("requests", requests)):
         for name, text in amounts.items():
             here = f"{path}.{group}.{name}" if "/" not in name else f"{path}.{group}[{name}]"
-            found += [fields.invalid(f"{path}.{group}[{name}]", name, text) for text in _name_objections(name)]
+            found += [fields.invalid(f"{path}.{group}[{name}]", name, text) for text in resource_name_objections(name)]
             amount = quantity.parse(text)
             if amount.nanos < 0:
                 found.append(fields.invalid(f"{path}.{group}[{name}]", text, AT_LEAST_ZERO))
@@ -174,9 +174,12 @@ def _validate_resources(resources: Json, path: str, found: list[FieldError]) -> 
             found.append(fields.required(f"{path}.limits", "Limit must be set for non overcommitable resources"))
 
 
-def _name_objections(name: str) -> list[str]:
+def resource_name_objections(name: str) -> list[str]:
+    """Why this is not the name of something that a container can have."""
     if "/" in name:
         return label_key(name)
+    if objections := label_key(name):
+        return [*objections, "must be a standard resource for containers"]
     if name in CONTAINER_RESOURCES or name.startswith("hugepages-"):
         return []
     return ["must be a standard resource type or fully qualified", "must be a standard resource for containers"]

@@ -39,6 +39,7 @@ def _resource(row: BuiltinKind) -> Resource:
         stored_as=row.stored_as,
         convert=row.convert,
         warning=row.warning,
+        deprecation=row.deprecation,
     )
 
 
@@ -70,8 +71,9 @@ class BuiltInRules:
         self.creates_on_update = row.creates_on_update
         self.has_generation = row.has_generation
         self.default_propagation: Propagation | None = "Orphan" if row.default_propagation == "Orphan" else None
-        self.answers_deleted_object = row.kind.plural == "pods" and not row.kind.group
-        self._is_pod = self.answers_deleted_object
+        self.answers_deleted_object = row.answers_deleted_object
+        self._is_pod = row.kind.plural == "pods" and not row.kind.group
+        self.shows_mark_before_going = self._is_pod
         self._is_namespace = row.kind.plural == "namespaces" and not row.kind.group
 
     def read(self, body: Json) -> tuple[Json, list[str]]:
@@ -106,6 +108,9 @@ class BuiltInRules:
         if subresource == "status":
             return found + builtin.validate_status(self._row, new, old)
         return found + builtin.validate_update(self._row, new, old)
+
+    def warnings(self, new: Json, old: Json | None) -> list[str]:
+        return []
 
     def resets(self, subresource: str) -> frozenset[str]:
         if not self._row.has_status:

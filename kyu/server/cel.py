@@ -216,7 +216,7 @@ def _message(rule: Rule, activation: Any) -> str:
 
 
 def _failure(rule: Rule, value: Any, path: str, message: str) -> FieldError:
-    where = (path + rule.field_path).lstrip(".") if rule.field_path else path
+    where = (path + rule.field_path).lstrip(".") if rule.field_path else path or "<nil>"
     match rule.reason:
         case "FieldValueForbidden":
             return fields.forbidden(where, message)

@@ -112,6 +112,7 @@ class CustomRules:
     creates_on_update = False
     has_generation = True
     answers_deleted_object = False
+    shows_mark_before_going = False
     default_propagation: Propagation | None = None
 
     def __init__(self, kind: Kind, version: crd.Version) -> None:
@@ -161,6 +162,9 @@ class CustomRules:
     def validate_update(self, new: Json, old: Json, subresource: str) -> list[FieldError]:
         found = builtin_metadata.validate_metadata_update(new, old)
         return found + schema.validate(self._schema, _checked(new), _checked(old))
+
+    def warnings(self, new: Json, old: Json | None) -> list[str]:
+        return builtin_metadata.finalizer_warnings(new, old)
 
     def resets(self, subresource: str) -> frozenset[str]:
         return managed.resets_of(self._schema, subresource) if self._has_status or subresource else frozenset()

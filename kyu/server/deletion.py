@@ -107,14 +107,13 @@ class Deletion:
         return Deleted(stored, is_gone=False, done=done)
 
     def _remove(self, resource: Resource, record: Record, marked: Json, options: DeleteOptions) -> Deleted:
-        last = self._objects.draft(resource, marked, record.version)
+        shows_mark = resource.rules.shows_mark_before_going
         if options.dry_run:
+            last = self._objects.draft(resource, marked, record.version) if shows_mark else record
             return Deleted(last, is_gone=True)
-        if resource.rules.answers_deleted_object and not options.dry_run:
-            # A Pod is seen with its mark before it is seen to go.
+        if shows_mark:
             record, _ = self._objects.put(resource, marked)
-            last = record
-        return Deleted(last, is_gone=True, done=self._objects.remove(record))
+        return Deleted(record, is_gone=True, done=self._objects.remove(record))
 
     def _marked(self, resource: Resource, obj: Json, options: DeleteOptions) -> Json:
         """The object with the mark of its deletion and the finalizers of the policy; the same if nothing changes."""

@@ -87,12 +87,12 @@ def from_apply(resource: Resource, config: Any) -> Json:
         raise errors.bad_request(f"invalid object type: {shown or '/'}, Kind={config.get('kind', '')}")
     metadata = config.get("metadata")
     if metadata is None:
-        config = {**config, "metadata": {}}
-    elif not isinstance(metadata, dict):
+        return {name: value for name, value in config.items() if name != "metadata"}
+    if not isinstance(metadata, dict):
         raise errors.bad_request("metadata is not an object")
-    elif metadata.get("managedFields") is not None:
+    if metadata.get("managedFields") is not None:
         raise errors.bad_request("metadata.managedFields must be nil")
-    return {**config, "metadata": dict(config["metadata"])}
+    return {**config, "metadata": dict(metadata)}
 
 
 def from_apply_result(resource: Resource, applied: Json) -> tuple[Json, tuple[str, ...]]:
@@ -135,7 +135,12 @@ def _problems(unknown: list[str], duplicates: list[str], validation: FieldValida
 
 
 def _warnings(problems: list[str]) -> tuple[str, ...]:
-    return tuple('299 - "{}"'.format(problem.replace("\\", "\\\\").replace('"', '\\"')) for problem in problems)
+    return tuple(map(warning, problems))
+
+
+def warning(text: str) -> str:
+    """A text as the value of a Warning header."""
+    return '299 - "{}"'.format(text.replace("\\", "\\\\").replace('"', '\\"'))
 
 
 def _unfit(patched: Json, detail: str) -> errors.ApiError:

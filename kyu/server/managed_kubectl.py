@@ -45,10 +45,8 @@ def with_annotation(obj: Json, config: Json) -> Json:
     if ANNOTATION not in annotations:
         return obj
     metadata = {**config.get("metadata", {})}
-    if kept := {name: value for name, value in _annotations(config).items() if name != ANNOTATION}:
-        metadata["annotations"] = kept
-    else:
-        metadata.pop("annotations", None)
+    if "annotations" in metadata:
+        metadata["annotations"] = {name: text for name, text in _annotations(config).items() if name != ANNOTATION}
     text = msgspec.json.encode({**config, "metadata": metadata}, order="sorted").decode() + "\n"
     return {**obj, "metadata": {**obj["metadata"], "annotations": {**annotations, ANNOTATION: text}}}
 

@@ -9,10 +9,14 @@ Called by: server/routes.py. Kubernetes: authorization.k8s.io/v1, authentication
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 
+from kyu.api import errors as fields
+from kyu.api.errors import FieldError
 from kyu.api.meta import Json, Kind
 from kyu.server import bodies, errors, rbac
 from kyu.server.exchange import User
+from kyu.server.metadata import timestamp
 
 AUTHORIZATION = "authorization.k8s.io"
 AUTHENTICATION = "authentication.k8s.io"
@@ -25,8 +29,6 @@ def _self_access(authorizer: rbac.Authorizer, user: User, spec: Json) -> Json:
 
 
 def _access(authorizer: rbac.Authorizer, user: User, spec: Json) -> Json:
-    if not spec.get("user") and not spec.get("groups"):
-        raise errors.bad_request("spec.user or spec.groups must be set")
     asked = User(spec.get("user", ""), tuple(spec.get("groups") or ()), spec.get("uid", ""))
     return _verdict(authorizer, asked, spec)
 
@@ -62,8 +64,6 @@ def _resource_rule(rule: rbac.Rule) -> Json:
 
 def _verdict(authorizer: rbac.Authorizer, user: User, spec: Json) -> Json:
     resource, other = bodies.section(spec, "resourceAttributes"), bodies.section(spec, "nonResourceAttributes")
-    if bool(resource) == bool(other):
-        raise errors.bad_request("exactly one of spec.resourceAttributes and spec.nonResourceAttributes must be set")
     if resource:
         attributes = rbac.Attributes(
             verb=resource.get("verb", ""),
@@ -96,9 +96,43 @@ KINDS = (
 
 
 def answer(authorizer: rbac.Authorizer, kind: Kind, user: User, body: Json) -> Json:
-    status = REVIEWS[kind.plural](authorizer, user, bodies.section(body, "spec"))
-    metadata = {**bodies.section(body, "metadata"), "creationTimestamp": None}
-    shown: Json = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
-    if "spec" in body:
-        shown["spec"] = body["spec"]
-    return {**shown, "status": status}
+    """The status of a review; the rest of it is what was asked."""
+    spec = bodies.section(body, "spec")
+    if found := _objections(kind, body, spec):
+        raise errors.invalid(Kind(kind.group, kind.version, "", ""), "", found)
+    return REVIEWS[kind.plural](authorizer, user, spec)
+
+
+def _objections(kind: Kind, body: Json, spec: Json) -> list[FieldError]:
+    if not kind.plural.endswith("accessreviews"):
+        return []
+    resource, other = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    found: list[FieldError] = []
+    if resource is not None and other is not None:
+        detail = "cannot be specified in combination with resourceAttributes"
+        found.append(fields.invalid("spec.nonResourceAttributes", other, detail))
+    elif resource is None and other is None:
+        detail = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+        found.append(fields.invalid("spec.resourceAttributes", None, detail))
+    if not kind.plural.startswith("self") and not spec.get("user") and not spec.get("groups"):
+        found.append(fields.invalid("spec.user", "", "at least one of user or group must be specified"))
+    metadata = {name: value for name, value in body["metadata"].items() if name != "managedFields"}
+    namespace = metadata.pop("namespace", "")
+    if kind.namespaced and resource is not None and resource.get("namespace", "") != namespace:
+        where = "spec.resourceAttributes.namespace"
+        found.append(fields.invalid(where, resource.get("namespace", ""), "must match metadata.namespace"))
+    if metadata:
+        found.append(fields.invalid("metadata", body["metadata"], "must be empty"))
+    return found
+
+
+def shown(kind: Kind, asked: Json, status: Json, now: datetime) -> Json:
+    """The answer. What it repeats of the question differs from review to review, as it does in Kubernetes."""
+    answer: Json = {"kind": kind.kind, "apiVersion": kind.api_version}
+    match kind.plural:
+        case "selfsubjectreviews":
+            return {**answer, "metadata": {"creationTimestamp": timestamp(now)}, "status": status}
+        case "selfsubjectrulesreviews":
+            return {**answer, "metadata": {}, "spec": {}, "status": status}
+        case _:
+            return {**answer, "metadata": asked["metadata"], "spec": asked.get("spec", {}), "status": status}

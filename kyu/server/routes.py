@@ -9,10 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from kyu.api.meta import Kind
-from kyu.server import auth, bodies, discovery, errors, impersonation, intake, options, rbac, reviews, unserved
+from kyu.server import (
+    auth,
+    bodies,
+    discovery,
+    errors,
+    impersonation,
+    intake,
+    managed,
+    metadata,
+    options,
+    rbac,
+    reviews,
+    unserved,
+)
 from kyu.server.exchange import Request, Response, error_response, json_response, text_response
+from kyu.server.options import write_options
 from kyu.server.registry import Registry, Resource
 from kyu.server.store import Unwritable
 
@@ -244,14 +259,25 @@ def _verb(request: Request, path: Path) -> str:
     return "watch" if verb == "list" and options.is_watch(request.query) else verb
 
 
-def review(authorizer: rbac.Authorizer) -> Verb:
+def review(authorizer: rbac.Authorizer, clock: Callable[[], datetime]) -> Verb:
     """The verb that answers reviews."""
 
     async def create(request: Request, target: Target) -> Response:
-        kind = target.resource.kind
+        resource = target.resource
+        kind = resource.kind
+        options = write_options(request, "CreateOptions")
         body, duplicates = bodies.decode(request, kind)
-        asked, warnings = intake.from_body(target.resource, body, duplicates, "Warn")
-        answer = reviews.answer(authorizer, kind, request.user, asked)
-        return json_response(201, answer, warnings=warnings)
+        asked, warnings = intake.from_body(resource, body, duplicates, options.validation)
+        metadata.check_place(kind, asked, target.namespace)
+        asked = managed.track_update(
+            resource.schema,
+            None,
+            asked,
+            manager=options.manager,
+            api_version=kind.api_version,
+            now=clock(),
+        )
+        status = reviews.answer(authorizer, kind, request.user, asked)
+        return json_response(201, reviews.shown(kind, asked, status, clock()), warnings=warnings)
 
     return create

@@ -45,6 +45,9 @@ class Rules(Protocol):
 
     def validate_update(self, new: Json, old: Json, subresource: str) -> list[FieldError]: ...
 
+    def warnings(self, new: Json, old: Json | None) -> list[str]:
+        """What is accepted and should not be done; ``old`` is None for a create."""
+
     def resets(self, subresource: str) -> frozenset[str]:
         """The top-level fields that a path does not write, so that nobody owns them through it."""
 
@@ -66,3 +69,7 @@ class Rules(Protocol):
     # DELETE answers the object even if it is gone.
     @property
     def answers_deleted_object(self) -> bool: ...
+
+    # Watches see the object with the mark of its deletion before they see it go.
+    @property
+    def shows_mark_before_going(self) -> bool: ...

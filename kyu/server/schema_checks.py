@@ -172,13 +172,14 @@ def _check_keys(schema: Schema, items: list[Any], path: str, found: list[FieldEr
 
 
 def _check_text(schema: Schema, value: str, path: str, found: list[FieldError]) -> None:
+    """Of length and pattern only the first fault is told."""
     raw = schema.raw
     if len(value) > raw.get("maxLength", len(value)):
         found.append(fields.too_long(path, value, raw["maxLength"]))
-    if len(value) < raw.get("minLength", 0):
+    elif len(value) < raw.get("minLength", 0):
         text = f"{path} in body should be at least {raw['minLength']} chars long"
         found.append(fields.invalid(path, value, text))
-    if "pattern" in raw and not schema_fast.matches(raw["pattern"], value):
+    elif "pattern" in raw and not schema_fast.matches(raw["pattern"], value):
         found.append(fields.invalid(path, value, f"{path} in body should match '{raw['pattern']}'"))
     if schema.format in FORMATS and not _has_format(schema.format, value):
         detail = f'{path} in body must be of type {schema.format}: "{value}"'

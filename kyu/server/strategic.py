@@ -88,12 +88,15 @@ def _merge_field(schema: Schema, result: Json, key: str, change: Any, order: lis
 
 def _merge_list(schema: Schema, original: list[Any], patch: list[Any], order: list[Any] | None) -> list[Any]:
     merge_key = schema.patch_merge_key
-    if not merge_key:
+    types = {type(item) for item in original + patch}
+    if len(types) > 1:
+        raise errors.internal(f"list element types are not identical: [{_shown(original)} {_shown(patch)}]")
+    if not merge_key or types != {dict}:
         added = [item for index, item in enumerate(patch) if item not in original and item not in patch[:index]]
         merged = original + added
         return _ordered(merged, original, patch if order is None else order, "")
-    plain = [item for item in patch if isinstance(item, dict) and DIRECTIVE not in item]
-    special = [item for item in patch if isinstance(item, dict) and DIRECTIVE in item]
+    plain = [item for item in patch if DIRECTIVE not in item]
+    special = [item for item in patch if DIRECTIVE in item]
     if any(item[DIRECTIVE] == "replace" for item in special):
         return [_cleaned(item) for item in plain]
     for item in plain + special:
@@ -161,4 +164,6 @@ def _shown(value: Any) -> str:
         return f"map[{' '.join(f'{key}:{_shown(value[key])}' for key in sorted(value))}]"
     if isinstance(value, list):
         return f"[{' '.join(map(_shown, value))}]"
-    return {None: "<nil>", True: "true", False: "false"}.get(value, str(value))
+    if value is None:
+        return "<nil>"
+    return str(value).lower() if isinstance(value, bool) else str(value)

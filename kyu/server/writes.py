@@ -71,7 +71,7 @@ class Writes:
         obj, warnings = intake.from_body(resource, body, duplicates, options.validation)
         metadata.check_place(resource.kind, obj, target.namespace)
         written = self.create_object(resource, obj, options, request.user)
-        return await _answer(resource, replace(written, warnings=warnings), form)
+        return await _answer(resource, _warned(written, warnings), form)
 
     async def update(self, request: Request, target: Target) -> Response:
         resource = target.resource
@@ -84,7 +84,7 @@ class Writes:
             written = self.create_object(resource, obj, options, request.user)
         else:
             written = self.replace_object(target, obj, options, request.user)
-        return await _answer(resource, replace(written, warnings=warnings), form)
+        return await _answer(resource, _warned(written, warnings), form)
 
     async def patch(self, request: Request, target: Target) -> Response:
         resource = target.resource
@@ -118,8 +118,12 @@ class Writes:
         if found := rules.validate_create(obj):
             raise errors.invalid(resource.kind, obj["metadata"].get("name", ""), found)
         if version not in ("", "0"):
-            raise errors.internal("resourceVersion should not be set on objects to be created")
-        return self._store_new(resource, obj, options)
+            if not options.dry_run:
+                raise errors.internal("resourceVersion should not be set on objects to be created")
+            # Only the storage objects to it, which a dry run does not reach.
+            obj["metadata"]["resourceVersion"] = version
+        written = self._store_new(resource, obj, options)
+        return _warned(written, _quoted(rules.warnings(obj, None)))
 
     def replace_object(self, target: Target, obj: Json, options: WriteOptions, user: User) -> Written:
         """PUT: the whole object, or the part of it that the subresource writes."""
@@ -146,17 +150,19 @@ class Writes:
         obj, warnings = intake.from_patch(resource, patched, options.validation)
         metadata.check_place(resource.kind, obj, target.namespace, target.name)
         written = self._finish(resource, record, old, obj, options, user, target.subresource)
-        return replace(written, warnings=warnings)
+        return _warned(written, warnings)
 
     def apply_object(self, target: Target, config: Any, options: WriteOptions, user: User) -> Written:
         resource, subresource = target.resource, target.subresource
         config = intake.from_apply(resource, config)
-        metadata.check_place(resource.kind, config, target.namespace, target.name)
+        given = config.get("metadata", {})
+        # Checked on a copy: what the body leaves open is neither owned nor remembered as if it had been applied.
+        metadata.check_place(resource.kind, {"metadata": dict(given)}, target.namespace, target.name)
         record = self._objects.store.latest(resource.storage, *target.key)
         if record is None and subresource:
             raise errors.not_found(resource.kind, target.name)
         old = None if record is None else forms.served_object(resource, record)
-        version = config["metadata"].pop("resourceVersion", "")
+        version = given.pop("resourceVersion", "")
         # The result shares parts with what it was merged into, and is changed after that: so that gets its own copy.
         live = None if record is None else intake.typed(resource, forms.served_object(resource, record))
         applied = managed.apply(
@@ -171,12 +177,16 @@ class Writes:
             resets=resource.rules.resets(subresource),
         )
         obj, warnings = intake.from_apply_result(resource, applied)
+        if not (obj.get("metadata") or {}).get("name"):
+            text = f"the name of the object ({target.name} based on URL) was undeterminable: name must be provided"
+            raise errors.bad_request(text)
+        metadata.check_place(resource.kind, obj, target.namespace, target.name)
         if record is None or old is None:
             written = self.create_object(resource, obj, options, user, is_apply=True)
         else:
             obj["metadata"]["resourceVersion"] = version
             written = self._finish(resource, record, old, obj, options, user, subresource, is_apply=True)
-        return replace(written, warnings=warnings)
+        return _warned(written, warnings)
 
     # What all of them share.
 
@@ -209,7 +219,8 @@ class Writes:
         settled = managed.settled(intake.untyped(old), metadata.tidy(new))
         if settled is not new and settled == old:
             return Written(record)
-        return self._store_changed(resource, record, new, options)
+        written = self._store_changed(resource, record, new, options)
+        return _warned(written, _quoted(rules.warnings(new, old)))
 
     def _track(
         self, resource: Resource, old: Json | None, new: Json, options: WriteOptions, subresource: str, now: datetime
@@ -247,6 +258,15 @@ class Writes:
     def _creates_on_update(self, target: Target) -> bool:
         missing = self._objects.store.latest(target.resource.storage, *target.key) is None
         return missing and target.resource.rules.creates_on_update
+
+
+def _warned(written: Written, warnings: tuple[str, ...]) -> Written:
+    """With the warnings about the body before those about the object."""
+    return replace(written, warnings=(*warnings, *written.warnings)) if warnings else written
+
+
+def _quoted(texts: list[str]) -> tuple[str, ...]:
+    return tuple(map(intake.warning, texts))
 
 
 async def _answer(resource: Resource, written: Written, form: forms.Form) -> Response:
