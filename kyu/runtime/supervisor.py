@@ -28,6 +28,8 @@ LONGEST_MESSAGE_BYTES = 4096
 LONGEST_LOG_MESSAGE_BYTES = 2048
 LOG_MESSAGE_LINES = 80
 NOTICE_RETRY_SECONDS = 0.05
+# How often it is looked whether the pod's folder is still there.
+LOOK_SECONDS = 5.0
 
 
 @dataclass(slots=True)
@@ -65,11 +67,27 @@ class Supervisor:
         me = records.find_process(os.getpid())
         if me is None or not records.write_once(self.path(records.CLAIM), me._asdict()):
             return
-        self.read_stop()
-        while not self.advance(poll):
-            self.wait(poll, wakeup)
+        try:
+            self.read_stop()
+            while not self.advance(poll):
+                self.wait(poll, wakeup)
+                if not os.path.isdir(self.folder):
+                    self.give_up()
+                    return
+        except FileNotFoundError:
+            if os.path.isdir(self.folder):
+                raise
+            self.give_up()
+            return
         while not records.notify(self.plan["notices"], self.plan["uid"]):
             time.sleep(NOTICE_RETRY_SECONDS)
+
+    def give_up(self) -> None:
+        """The folder was deleted: nobody can ever ask for this pod again, so it must not run on."""
+        for pid in self.running:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+        self.end_left_over()
 
     def path(self, name: str) -> str:
         return os.path.join(self.folder, name)
@@ -140,11 +158,10 @@ class Supervisor:
 
     def wait(self, poll: select.poll, wakeup: int) -> None:
         """Sleep until something happens, then take note of it."""
-        wake_at = self.wake_at
-        if self.must_notify:
-            wake_at = min(wake_at or float("inf"), time.time() + NOTICE_RETRY_SECONDS)
-        timeout = None if wake_at is None else max(0.0, wake_at - time.time()) * 1000 + 1
-        for descriptor, _ in poll.poll(timeout):
+        now = time.time()
+        wake_at = now + (NOTICE_RETRY_SECONDS if self.must_notify else LOOK_SECONDS)
+        wake_at = wake_at if self.wake_at is None else min(wake_at, self.wake_at)
+        for descriptor, _ in poll.poll(max(0.0, wake_at - now) * 1000 + 1):
             if descriptor == wakeup:
                 with contextlib.suppress(BlockingIOError):
                     while signals := os.read(wakeup, READ_BYTES):
@@ -291,13 +308,16 @@ class Supervisor:
 
     def finish(self, phase: str) -> None:
         """End what is left of the pod, then write the last record, and only then go."""
+        self.end_left_over()
+        records.write(self.path(records.RECORD), self.record(phase), durable=True)
+
+    def end_left_over(self) -> None:
         if self.plan["cgroup"]:
             for container in self.pod.containers:
                 cgroups.kill(os.path.join(self.plan["cgroup"], container.name))
         kill_descendants()
         if self.plan["cgroup"]:
             cgroups.remove(self.plan["cgroup"])
-        records.write(self.path(records.RECORD), self.record(phase), durable=True)
 
 
 def phase_before_end(pod: lifecycle.Pod) -> str:
