@@ -62,12 +62,14 @@ class Commands:
         path = self._folder / sample.key.name
         return len(path.read_text().splitlines()) if path.exists() else 0
 
-    def script(self, kind: str, *, stays: bool = False) -> str:
-        line = f"echo ran >> {self._folder}/a-{kind.lower()}"
+    def script(self, kind: str, *, stays: bool = False, together: int = 1) -> str:
+        """``together``: it ends when so many processes of its job have run, since its end may be the end of all."""
+        path = f"{self._folder}/a-{kind.lower()}"
+        line = f"echo ran >> {path}; while [ $(wc -l < {path}) -lt {together} ]; do sleep 0.05; done"
         return f"{line}; {FOREVER}" if stays else line
 
-    def container(self, kind: str, *, stays: bool = False) -> Json:
-        script = self.script(kind, stays=stays)
+    def container(self, kind: str, *, stays: bool = False, together: int = 1) -> Json:
+        script = self.script(kind, stays=stays, together=together)
         return {
             "name": "main",
             "image": "example/any",
@@ -75,8 +77,17 @@ class Commands:
             "resources": {"requests": {"cpu": "10m"}},
         }
 
-    def template(self, kind: str, *, stays: bool = False, restart: str = "Never", labels: Json | None = None) -> Json:
-        spec: Json = {"containers": [self.container(kind, stays=stays)], "terminationGracePeriodSeconds": 0}
+    def template(
+        self,
+        kind: str,
+        *,
+        stays: bool = False,
+        restart: str = "Never",
+        labels: Json | None = None,
+        together: int = 1,
+    ) -> Json:
+        containers = [self.container(kind, stays=stays, together=together)]
+        spec: Json = {"containers": containers, "terminationGracePeriodSeconds": 0}
         spec |= {"restartPolicy": restart} if restart else {}
         return {"metadata": {"labels": labels or {}}, "spec": spec}
 
@@ -122,10 +133,10 @@ def training(commands: Commands) -> Iterator[Sample]:
         ("PaddleJob", "paddleReplicaSpecs", {"Worker": 2}),
         ("JAXJob", "jaxReplicaSpecs", {"Worker": 2}),
     ):
-        template = commands.template(kind)
+        template = commands.template(kind, together=sum(roles.values()))
         replicas = {role: {"replicas": n, "restartPolicy": "Never", "template": template} for role, n in roles.items()}
         yield Sample(job("kubeflow.org/v1", kind, {field: replicas}), runs=sum(roles.values()))
-    launcher = {"replicas": 1, "template": commands.template("MPIJob")}
+    launcher = {"replicas": 1, "template": commands.template("MPIJob", together=3)}
     worker = {"replicas": 2, "template": commands.template("MPIJob", stays=True)}
     mpi = {"mpiReplicaSpecs": {"Launcher": launcher, "Worker": worker}}
     yield Sample(job("kubeflow.org/v2beta1", "MPIJob", mpi), runs=3)
@@ -142,14 +153,15 @@ def ray_and_spark(commands: Commands) -> Iterator[Sample]:
             "workerGroupSpecs": [{"groupName": "small", "replicas": 2, "template": stays}],
         }
         if kind == "RayJob":
-            submitter = commands.template(kind)
+            submitter = commands.template(kind, together=4)
             spec: Json = {"entrypoint": "true", "shutdownAfterJobFinishes": True, "submitterPodTemplate": submitter}
             yield Sample(job("ray.io/v1", kind, {**spec, "rayClusterSpec": cluster}), runs=4)
         elif kind == "RayCluster":
             yield Sample(job("ray.io/v1", kind, cluster), runs=3)
         else:
             yield Sample(job("ray.io/v1", kind, {"rayClusterConfig": cluster}), runs=3)
-    driver = {"cores": 1, "coreRequest": "10m", "memory": "10m", "template": commands.template("SparkApplication")}
+    leading = commands.template("SparkApplication", together=2)
+    driver = {"cores": 1, "coreRequest": "10m", "memory": "10m", "template": leading}
     staying = commands.template("SparkApplication", stays=True)
     executor = {"instances": 1, "cores": 1, "coreRequest": "10m", "memory": "10m", "template": staying}
     spark = {"type": "Scala", "mode": "cluster", "mainApplicationFile": "x", "driver": driver, "executor": executor}
