@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kyu.api.kueue import ClusterQueue, LocalQueue, ResourceFlavor, Workload
-from kyu.api.meta import Json, Key, Kind
+from kyu.api.meta import Json, Kind
 from kyu.cli import jobs, output
 from kyu.cli.main import Failed
 from kyu.kinds.job import JOB
@@ -80,6 +80,7 @@ class Story:
         self._submit("team-b", "report", "200m", seconds=4)
         self._wait("a borrower is preempted", self._find_preempted)
         say(f"preempted: {self._preempted}")
+        self._wait("its quota is back", lambda: self._used("team-b") > 0)
         say("team-b submits a gang: two pods that must run together, or not at all")
         self._submit("team-b", "simulate", "100m", seconds=3, pods=2)
         say("and somebody asks for more than there is")
@@ -154,13 +155,10 @@ class Story:
         return [item for item in self._workloads() if jobs.state_of(item).word in words]
 
     def _used(self, team: str) -> int:
-        return millicores(self._cpu(team).get("total", "0"))
-
-    def _cpu(self, team: str) -> Json:
-        """What the status of the team's ClusterQueue says about cpu."""
-        status = self._client.get(ClusterQueue.KIND, Key("", team)).get("status") or {}
-        listed = [r for flavor in status.get("flavorsReservation") or () for r in flavor["resources"]]
-        return next((r for r in listed if r["name"] == "cpu"), {})
+        """Millicores that the team's jobs hold."""
+        admissions = [(w.get("status") or {}).get("admission") for w in self._workloads() if team == namespace_of(w)]
+        sets = [one for admission in admissions if admission for one in admission["podSetAssignments"]]
+        return sum(millicores(one["resourceUsage"].get("cpu", "0")) for one in sets)
 
     def _why(self, name: str) -> str:
         return next((jobs.state_of(item).why for item in self._workloads() if jobs.owner_of(item)[1] == name), "")
@@ -169,16 +167,20 @@ class Story:
         for item in self._workloads():
             for condition in (item.get("status") or {}).get("conditions") or ():
                 if condition["type"] == "Preempted" and condition["status"] == "True":
-                    self._preempted = f"{jobs.owner_of(item)[1]}, {condition['reason']}: {condition['message']}"
+                    why = condition["message"].partition("due to ")[2].partition(";")[0]
+                    self._preempted = f"{jobs.owner_of(item)[1]} of {namespace_of(item)} ({condition['reason']}: {why})"
         return bool(self._preempted)
 
     def _show(self) -> None:
         for team in ("team-a", "team-b"):
-            used = self._cpu(team)
-            share = self._used(team) / millicores(TEAM_CPU)
-            waiting = sum(w["metadata"]["namespace"] == team for w in self._in_state("Queued"))
-            borrowed = f", {used['borrowed']} borrowed" if millicores(used.get("borrowed", "0")) else ""
-            print(f"    {team} {output.bar(share)} {used.get('total', '0')} of {TEAM_CPU}{borrowed}; {waiting} waiting")
+            used, own = self._used(team), millicores(TEAM_CPU)
+            waiting = sum(namespace_of(w) == team for w in self._in_state("Queued"))
+            borrowed = f", {used - own}m borrowed" if used > own else ""
+            print(f"    {team} {output.bar(used / own)} {used}m of {TEAM_CPU}{borrowed}; {waiting} waiting")
+
+
+def namespace_of(workload: Json) -> str:
+    return str(workload["metadata"]["namespace"])
 
 
 def millicores(text: str) -> int:

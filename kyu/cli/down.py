@@ -46,7 +46,15 @@ def stop_server(data: Path) -> None:
         return
     os.kill(holder, signal.SIGTERM)
     deadline = time.monotonic() + STOP_SECONDS
-    while target.is_running(data):
+    while is_alive(holder):
         if time.monotonic() > deadline:
             raise Failed(f"process {holder} has not stopped after {STOP_SECONDS:.0f} s; it still holds {data}")
         time.sleep(POLL_SECONDS)
+
+
+def is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
