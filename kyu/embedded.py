@@ -39,7 +39,7 @@ from kyu.runtime.agent import Agent, PodRuntime
 from kyu.runtime.processes import Machine, Runtime
 from kyu.runtime.simulated_nodes import SIMULATED_LABEL
 from kyu.server import errors
-from kyu.server.api import Api
+from kyu.server.api import INTERNAL, Api
 from kyu.server.exchange import Stream
 from kyu.server.pods import LogOptions
 from kyu.server.writes import Attempt
@@ -219,8 +219,9 @@ class Doorkeeper:
             changed = rules.prepare_create({**typed, **attempt.new}, self._plane.view.configuration.gates)
         elif table.find_kind(kind) is not None:
             verdict = webhooks.admit(self._plane.view, {**typed, **attempt.new}, old)
-            if verdict.errors:
-                raise errors.invalid(kind, attempt.new["metadata"].get("name", ""), list(verdict.errors))
+            by_hand = [] if attempt.user == INTERNAL else webhooks.assigned_by_hand({**typed, **attempt.new}, old)
+            if faults := [*by_hand, *verdict.errors]:
+                raise errors.invalid(kind, attempt.new["metadata"].get("name", ""), faults)
             changed = verdict.obj
         else:
             return

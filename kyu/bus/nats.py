@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import nats
 import nats.errors
 from nats.aio.client import Client, RawCredentials
 from nats.aio.msg import Msg
@@ -119,6 +118,7 @@ class Connection:
         self._listening: list[Listening] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._connected = asyncio.Event()
+        self._last_error: Exception | None = None
         self.state = State(connected=False)
 
     async def run(self) -> None:
@@ -129,7 +129,9 @@ class Connection:
                 await self._connect_until_lost()
                 failures = 0
             except (nats.errors.Error, OSError, TimeoutError, ssl.SSLError, ValueError) as error:
-                self._tell(State(connected=False, error=self._connector.clean(str(error) or type(error).__name__)))
+                # The library says in the end only that no server is left; what happened before is the reason.
+                cause = self._last_error or error
+                self._tell(State(connected=False, error=self._connector.clean(str(cause) or type(cause).__name__)))
             delay = min(FIRST_DELAY_SECONDS * 2 ** min(failures, 10), LONGEST_DELAY_SECONDS)
             failures += 1
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
@@ -196,32 +198,41 @@ class Connection:
                 await client.close()
 
     async def _connect(self, closed: asyncio.Event) -> Client:
+        self._last_error = None
+
         async def on_error(error: Exception) -> None:
+            self._last_error = error
             log.debug("nats", address=self._connector.address, error=self._connector.clean(str(error)))
 
         async def on_closed() -> None:
             closed.set()
 
         connector = self._connector
-        options: dict[str, object] = {
-            "user": connector.user or None,
-            "password": connector.password or None,
-            "token": connector.token or None,
-            "user_credentials": RawCredentials(connector.credentials) if connector.credentials else None,
-            "nkeys_seed_str": connector.nkey_seed or None,
-            "tls": tls_context(connector),
-        }
-        return await nats.connect(
-            connector.url,
-            name=self._name,
-            error_cb=on_error,
-            closed_cb=on_closed,
-            allow_reconnect=False,
-            connect_timeout=CONNECT_SECONDS,
-            ping_interval=PING_SECONDS,
-            max_outstanding_pings=2,
-            **{name: value for name, value in options.items() if value is not None},
-        )
+        client = Client()
+        try:
+            await client.connect(
+                connector.url,
+                name=self._name,
+                error_cb=on_error,
+                closed_cb=on_closed,
+                allow_reconnect=False,
+                max_reconnect_attempts=1,
+                reconnect_time_wait=0,
+                connect_timeout=CONNECT_SECONDS,
+                ping_interval=PING_SECONDS,
+                max_outstanding_pings=2,
+                user=connector.user or None,
+                password=connector.password or None,
+                token=connector.token or None,
+                user_credentials=RawCredentials(connector.credentials) if connector.credentials else None,
+                nkeys_seed_str=connector.nkey_seed or None,
+                tls=tls_context(connector),
+            )
+        except BaseException:
+            # A login that is refused leaves the socket open.
+            await client.close()
+            raise
+        return client
 
     async def _subscribe(self, listening: Listening, client: Client) -> None:
         listening.subscription = await client.subscribe(

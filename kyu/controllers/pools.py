@@ -34,7 +34,7 @@ from kyu.kube.client import Client
 # More pools than this in one group are not listened to.
 MOST_POOLS = 512
 # Refused messages are told together, so that a flood of them is a few writes.
-TELL_SECONDS = 5.0
+TELL_SECONDS = 2.0
 # Pauses that a period is guessed from, and the longest that counts, in timeouts.
 PAUSES = 3
 LONGEST_PAUSE = 2.5

@@ -1,0 +1,325 @@
+"""NATS itself, with a real nats-server: listening, refusing, reconnecting, expressions that never end, signatures."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kyu.api.meta import Json, Key
+from kyu.api.pool_messages import LONGEST_MESSAGE_BYTES
+from kyu.api.pools import MasterQueue, PoolReport, PoolSource
+from kyu.bus import envelopes, signing
+from kyu.bus.nats import BadConnector, Connection, Connector, Unanswered
+from kyu.controllers import pools as listening
+from kyu.controllers.pool_expressions import Expressions, Question
+from kyu.controllers.pools import PoolListener
+from kyu.kube.cache import Cache
+from kyu.kube.client import Client
+from kyu.kube.requests import Answer, Call
+from kyu.pools import publisher
+from kyu.pools.offers import Offer
+from tests.nats_servers import NatsServer, nats_server
+
+LONGEST_SECONDS = 30.0
+SUBJECT = "interlink.resources"
+MESSAGE = {"quotas": {"cpu": "8", "memory": "16Gi", "pods": 20, "nvidia.com/gpu": 0}, "labels": ["a=b"], "taints": []}
+
+
+class Secrets:
+    """A transport that knows one Secret, and counts who asks."""
+
+    def __init__(self, **data: str) -> None:
+        self.data = {name: base64.b64encode(text.encode()).decode() for name, text in data.items()}
+
+    async def send(self, call: Call) -> Answer:
+        if call.path != "/api/v1/namespaces/kyu/secrets/nats":
+            return Answer(404, b'{"kind":"Status","reason":"NotFound","code":404}', {})
+        return Answer(200, json.dumps({"metadata": {"name": "nats"}, "data": self.data}).encode(), {})
+
+    def lines(self, call: Call) -> AsyncIterator[bytes]:
+        raise AssertionError("nobody watches Secrets")
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+class Heard:
+    """A listener for one MasterQueue, and what it has put in the view."""
+
+    def __init__(self, secrets: Secrets) -> None:
+        self.cache = Cache()
+        self.writes = 0
+        self.listener = PoolListener(self.cache, Client(secrets), lambda: datetime.now(UTC))
+        self.cache.subscribe(self.listener.changed)
+        self._version = 0
+
+    def put(self, url: str = "", **nats: object) -> None:
+        self._version += 1
+        flavor = {"natsConnector": url, "natsSubject": SUBJECT, "poolRegExp": ".*", **nats}
+        spec = {"flavors": [{"name": "i", "natsFlavor": {k: v for k, v in flavor.items() if v}}]}
+        metadata = {"name": "mq", "resourceVersion": str(self._version)}
+        self.cache.observe(MasterQueue.KIND, {"metadata": metadata, "spec": spec})
+
+    def remove(self) -> None:
+        self.cache.forget(MasterQueue.KIND, {"metadata": {"name": "mq", "resourceVersion": str(self._version + 1)}})
+
+    def pools(self) -> list[str]:
+        return sorted(report.pool for report in self.cache.list(PoolReport))
+
+    def source(self) -> PoolSource:
+        return self.cache.get(PoolSource, Key("mq", "i")) or PoolSource()
+
+    async def until(self, what: str, is_so: Callable[[], object]) -> None:
+        ends = time.monotonic() + LONGEST_SECONDS
+        while not is_so():
+            assert time.monotonic() < ends, f"{what}: not seen; pools {self.pools()}, source {self.source()}"
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def heard(secrets: Secrets | None = None) -> AsyncIterator[Heard]:
+    one = Heard(secrets or Secrets())
+    task = asyncio.create_task(one.listener.run())
+    try:
+        yield one
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@asynccontextmanager
+async def speaking(url: str) -> AsyncIterator[Connection]:
+    connection = Connection(Connector(url), "test")
+    task = asyncio.create_task(connection.run())
+    try:
+        await asyncio.wait_for(connection.connected(), LONGEST_SECONDS)
+        yield connection
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def say(connection: Connection, pool: str, body: object) -> None:
+    payload = body if isinstance(body, bytes) else json.dumps(body).encode()
+    await connection.publish(f"{SUBJECT}.{pool}", payload)
+
+
+@pytest.fixture
+def nats(tmp_path: Path) -> Any:
+    with nats_server(tmp_path) as server:
+        yield server
+
+
+async def test_a_message_becomes_a_report_and_garbage_is_counted(nats: NatsServer) -> None:
+    async with heard() as one, speaking(nats.url) as mouth:
+        one.put(nats.url)
+        await one.until("connected", lambda: one.source().connected)
+        await say(mouth, "podman-firenze", MESSAGE)
+        await one.until("the pool", lambda: one.pools() == ["podman-firenze"])
+        report = one.cache.list(PoolReport)[0]
+        assert report.quotas == {"cpu": "8", "memory": "16Gi", "nvidia.com/gpu": "0", "pods": "20"}
+        for pool, body in {
+            "podman-firenze": b"{not json",
+            "b": b"\x80\x04\x95pickle",
+            "UPPER": MESSAGE,
+            "c": {"quotas": {"cpu": "lots"}},
+            "d": {"quotas": {"cpu": "-1"}},
+            "e": {**MESSAGE, "pool": "podman-firenze"},
+            "f": b'{"quotas": {}, "labels": ["' + b"x" * LONGEST_MESSAGE_BYTES + b'"]}',
+            "g": {**MESSAGE, "ts": time.time() - 3600},
+        }.items():
+            await say(mouth, pool, body)
+        wanted = {"Malformed": 2, "BadPoolName": 1, "BadQuota": 2, "Foreign": 1, "TooLarge": 1, "Outdated": 1}
+        await one.until("the counts", lambda: one.source().refused == wanted)
+        assert one.pools() == ["podman-firenze"]
+        assert one.cache.list(PoolReport)[0].quotas == report.quotas
+
+
+async def test_a_replayed_message_changes_nothing(nats: NatsServer) -> None:
+    async with heard() as one, speaking(nats.url) as mouth:
+        one.put(nats.url, pools=["a"], poolRegExp="")
+        await one.until("connected", lambda: one.source().connected)
+        old = {**MESSAGE, "seq": 1}
+        await say(mouth, "a", old)
+        await say(mouth, "a", {"quotas": {"cpu": 2}, "seq": 2})
+        await say(mouth, "a", old)
+        await one.until("the refusal", lambda: one.source().refused == {"Replayed": 1})
+        assert one.cache.list(PoolReport)[0].quotas == {"cpu": "2"}
+
+
+async def test_with_a_key_only_the_owner_of_it_is_believed(nats: NatsServer, tmp_path: Path) -> None:
+    owner, other = (signing.load_or_make(tmp_path / name) for name in ("owner", "other"))
+    async with heard() as one, speaking(nats.url) as mouth:
+        one.put(nats.url, pools=["a"], poolRegExp="", publicKeys={"a": owner.public_key})
+        await one.until("connected", lambda: one.source().connected)
+        for signer, cpu in ((None, "64"), (other, "32"), (owner, "8")):
+            said = publisher.Publication(SUBJECT, "a", 1.0, signer=signer)
+            await publisher.publish_once(mouth, said, Offer({"cpu": cpu}))
+        await one.until("the pool", lambda: one.pools() == ["a"])
+        assert one.cache.list(PoolReport)[0].quotas == {"cpu": "8"}
+        await one.until("the counts", lambda: one.source().refused == {"BadSignature": 2})
+
+
+async def test_nats_that_is_killed_and_started_again_is_found_and_says_so_without_secrets(tmp_path: Path) -> None:
+    with nats_server(tmp_path, "--user", "ana", "--pass", "hidden") as server:
+        url = server.url.replace("nats://", "nats://ana:hidden@")
+        async with heard() as one:
+            one.put(url)
+            await one.until("connected", lambda: one.source().connected)
+            since = one.source().since
+            server.stop()
+            await one.until("lost", lambda: not one.source().connected)
+            await one.until("refused", lambda: "lost" not in one.source().error)
+            assert "hidden" not in one.source().error
+            server.start()
+            await one.until("connected again", lambda: one.source().connected)
+            assert one.source().since > since
+            async with speaking(url) as mouth:
+                await say(mouth, "a", MESSAGE)
+                await one.until("heard again", lambda: one.pools() == ["a"])
+
+
+async def test_a_wrong_password_is_told_without_it(tmp_path: Path) -> None:
+    with nats_server(tmp_path, "--user", "ana", "--pass", "right") as server:
+        async with heard() as one:
+            one.put(server.url.replace("nats://", "nats://ana:wrong-secret@"))
+            await one.until("refused", lambda: "Authorization" in one.source().error)
+            assert "wrong-secret" not in one.source().error
+
+
+async def test_credentials_come_from_a_secret(tmp_path: Path) -> None:
+    with nats_server(tmp_path, "--auth", "a-token") as server:
+        async with heard(Secrets(token="a-token")) as one:
+            one.put(server.url, credentialsSecret={"namespace": "kyu", "name": "nats"})
+            await one.until("connected", lambda: one.source().connected)
+            one.put(server.url, credentialsSecret={"namespace": "kyu", "name": "missing"})
+            await one.until("missing", lambda: one.source().error == "Secret kyu/missing does not exist")
+
+
+async def test_groups_share_a_connection_and_what_is_gone_is_forgotten(nats: NatsServer) -> None:
+    async with heard() as one, speaking(nats.url) as mouth:
+        one.put(nats.url)
+        await one.until("connected", lambda: one.source().connected)
+        await say(mouth, "a", MESSAGE)
+        await one.until("heard", lambda: one.pools() == ["a"])
+        # Another expression: the ear is new, the connection is not.
+        before = one.listener.find_connection("mq", "i")
+        one.put(nats.url, poolRegExp="b", poolMatch="full")
+        await one.until("forgotten", lambda: one.pools() == [])
+        await one.until("connected", lambda: one.source().connected)
+        assert one.listener.find_connection("mq", "i") is before
+        await say(mouth, "bb", MESSAGE)
+        await say(mouth, "b", MESSAGE)
+        await one.until("heard", lambda: one.pools() == ["b"])
+        one.remove()
+        await one.until("nothing is left", lambda: one.pools() == [] and one.source() == PoolSource())
+        assert one.listener.find_connection("mq", "i") is None
+
+
+async def test_an_expression_that_never_ends_is_cut_off_and_stalls_nobody(nats: NatsServer) -> None:
+    async with heard() as one, speaking(nats.url) as mouth:
+        one.put(nats.url, poolRegExp="(a+)+$")
+        await one.until("connected", lambda: one.source().connected)
+        started = time.monotonic()
+        await say(mouth, "a" * 40 + "-b", MESSAGE)
+        await say(mouth, "aaa", MESSAGE)
+        ticks = 0
+        while one.pools() != ["aaa"]:
+            assert time.monotonic() - started < LONGEST_SECONDS
+            ticks += 1
+            await asyncio.sleep(0.005)
+        assert ticks > 5, "the event loop stood still"
+        await one.until("told", lambda: "cut off" in one.source().expression_error)
+
+
+async def test_expressions_search_as_python_does_and_bad_ones_say_what_is_wrong() -> None:
+    expressions = Expressions()
+    try:
+        assert (await expressions.ask(Question("podman-.*", False, "not-podman-x"))).selected
+        assert not (await expressions.ask(Question("podman-.*", True, "not-podman-x"))).selected
+        verdict = await expressions.ask(Question("(", False, "a"))
+        assert not verdict.selected
+        assert "unterminated subpattern" in verdict.error
+        assert expressions.find(Question("(", False, "a")) == verdict
+    finally:
+        await expressions.close()
+
+
+async def test_a_flood_of_garbage_loses_nothing_and_keeps_memory_flat(nats: NatsServer) -> None:
+    async with heard() as one, speaking(nats.url) as mouth:
+        one.put(nats.url)
+        await one.until("connected", lambda: one.source().connected)
+        await say(mouth, "a", MESSAGE)
+        await one.until("heard", lambda: one.pools() == ["a"])
+        client = mouth._client
+        assert client is not None
+        for number in range(20_000):
+            await client.publish(f"{SUBJECT}.g{number}", b"\xff garbage" if number % 2 else b'{"quotas": 1}')
+            if number % 500 == 0:
+                await client.flush(10)
+        await client.flush(10)
+        await one.until("refused", lambda: one.source().refused.get("Malformed", 0) > 1000)
+        ear = one.listener._ears["mq", "i"][1]
+        assert (len(ear._heard), len(ear._waiting)) == (1, 0)
+        await say(mouth, "a", {"quotas": {"cpu": 1}})
+        await one.until("still listening", lambda: one.cache.list(PoolReport)[0].quotas == {"cpu": "1"})
+
+
+async def test_more_pools_than_anyone_has_are_not_remembered(nats: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening, "MOST_POOLS", 5)
+    async with heard() as one, speaking(nats.url) as mouth:
+        one.put(nats.url)
+        await one.until("connected", lambda: one.source().connected)
+        for number in range(9):
+            await say(mouth, f"p{number}", MESSAGE)
+            if number < 5:
+                await one.until("heard", lambda pool=f"p{number}": pool in one.pools())  # type: ignore[misc]
+        await one.until("refused", lambda: one.source().refused == {"TooManyPools": 4})
+        assert one.pools() == [f"p{number}" for number in range(5)]
+
+
+def test_a_connector_shows_no_secrets() -> None:
+    connector = Connector("wss://ana:hidden@host/path", token="t0ken")
+    assert connector.address == "wss://host/path"
+    assert "hidden" not in repr(connector)
+    assert "t0ken" not in repr(connector)
+    assert connector.clean("bad login ana:hidden with t0ken") == "bad login ***:*** with ***"
+    with pytest.raises(BadConnector, match="starts with"):
+        Connector("http://ana:hidden@host")
+
+
+def test_envelopes_open_once_for_those_on_the_list(tmp_path: Path) -> None:
+    us, others = (signing.load_or_make(tmp_path / name) for name in ("us", "others"))
+    letter = envelopes.new_letter("status", {"uids": ["x"]}, 1000.0)
+    sealed = envelopes.seal(letter, "pool", us)
+    assert envelopes.unseal(sealed, "pool", [us.public_key]) == letter
+    with pytest.raises(envelopes.NotOpened, match="not on the list"):
+        envelopes.unseal(sealed, "pool", [others.public_key])
+    with pytest.raises(envelopes.NotOpened, match="signature"):
+        envelopes.unseal(sealed, "another-pool", [us.public_key])
+    changed: Json = msgspec.json.decode(sealed)
+    changed["body"] = changed["body"].replace('"x"', '"y"')
+    with pytest.raises(envelopes.NotOpened, match="signature"):
+        envelopes.unseal(msgspec.json.encode(changed), "pool", [us.public_key])
+    once = envelopes.Once()
+    once.check(letter, 1001.0)
+    with pytest.raises(envelopes.NotOpened, match="seen before"):
+        once.check(letter, 1002.0)
+    with pytest.raises(envelopes.NotOpened, match="too old"):
+        envelopes.Once().check(letter, 1100.0)
+
+
+async def test_nobody_to_ask_is_an_error_at_once(nats: NatsServer) -> None:
+    async with speaking(nats.url) as mouth:
+        with pytest.raises(Unanswered, match="nobody listens"):
+            await mouth.request("interlink.run.nobody", b"", 5.0)
