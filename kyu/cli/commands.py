@@ -26,6 +26,7 @@ COMMANDS = (
     Command("up", "kyu.cli.up", "start", "start the control plane on this machine"),
     Command("down", "kyu.cli.down", "start", "stop it"),
     Command("status", "kyu.cli.status", "start", "whether it runs, and where"),
+    Command("completion", "kyu.cli.completion", "start", "print the completion script of a shell"),
     Command("submit", "kyu.cli.submit", "batch", "queue a command"),
     Command("jobs", "kyu.cli.jobs", "batch", "what runs, what waits and why"),
     Command("queues", "kyu.cli.queues", "batch", "the queues that you can submit to, and what of them is used"),

@@ -1,0 +1,112 @@
+"""The command line as a whole: help for every command, exit codes, remedies, and nothing slow is loaded."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kyu.cli import output, submit
+from kyu.cli.commands import COMMANDS
+from kyu.cli.main import main
+
+
+def kyu(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "kyu", *words], input=stdin, capture_output=True, text=True, timeout=60
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_every_command_has_help(command: object, capsys: pytest.CaptureFixture[str]) -> None:
+    name = command.name  # type: ignore[attr-defined]
+    with pytest.raises(SystemExit) as ended:
+        main([name, "--help"])
+    assert ended.value.code == 0
+    assert f"usage: kyu {name}" in capsys.readouterr().out
+
+
+def test_the_overview_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"  {command.name} " in shown for command in COMMANDS)
+
+
+def test_an_unknown_command_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["frobnicate"]) == 2
+    assert "`kyu --help` lists them" in capsys.readouterr().err
+
+
+def test_a_server_that_does_not_answer_is_told_in_one_line(tmp_path: Path) -> None:
+    config = tmp_path / "kubeconfig"
+    config.write_text(
+        '{"current-context": "x", "contexts": [{"name": "x", "context": {"cluster": "x"}}],'
+        ' "clusters": [{"name": "x", "cluster": {"server": "http://127.0.0.1:9"}}]}'
+    )
+    done = kyu("jobs", "--kubeconfig", str(config))
+    assert done.returncode == 1
+    assert done.stderr.startswith("kyu jobs: http://127.0.0.1:9 does not answer")
+    assert "Traceback" not in done.stderr
+
+
+def test_commands_for_users_load_no_server_and_no_asynchronous_client() -> None:
+    code = "import sys; import kyu.cli.submit, kyu.cli.jobs, kyu.cli.wait; print(sorted(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    for heavy in (
+        "aiohttp",
+        "uvicorn",
+        "jsonschema_rs",
+        "kyu.server",
+        "kyu.engine",
+        "kyu.runtime",
+        "prometheus_client",
+    ):
+        assert f"'{heavy}'" not in loaded, f"{heavy} is loaded"
+
+
+def test_all_faults_of_a_submission_are_told_together() -> None:
+    done = kyu("submit", "--dry-run", "--cpu", "many", "--time", "soon", "--request", "x", "--", "true")
+    assert done.returncode == 2
+    assert [line.split(":")[1].split()[0] for line in done.stderr.splitlines()] == ["--time", "--request", "cpu=many"]
+
+
+def test_a_submission_is_a_job_that_kueue_would_queue_too() -> None:
+    done = kyu("submit", "--dry-run", "-q", "main", "--name", "n", "--count", "2", "--gpu", "1", "--", "run", "it")
+    assert done.returncode == 0
+    assert "kueue.x-k8s.io/queue-name: main" in done.stdout
+    assert "parallelism: 2" in done.stdout
+    assert "nvidia.com/gpu" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("90s", 90), ("15m", 900), ("2h30m", 9000), ("1d", 86400), ("1d1s", 86401)]
+)
+def test_durations(text: str, seconds: int) -> None:
+    faults: list[str] = []
+    assert submit.seconds(text, faults) == seconds
+    assert not faults
+
+
+def test_tables_align_numbers_right_and_show_empty_cells() -> None:
+    shown = output.table(["NAME", "COUNT"], [["a", 5], ["long", 10], ["none", None]])
+    assert shown.splitlines() == ["NAME   COUNT", "a          5", "long      10", "none       -"]
+
+
+@pytest.mark.parametrize("seconds", [0, 59, 119, 121, 599, 3600, 7200, 4 * 3600, 3 * 86400])
+def test_durations_are_short(seconds: int) -> None:
+    assert len(output.duration(seconds)) <= 5
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_every_command(shell: str) -> None:
+    script = kyu("completion", shell).stdout
+    assert all(command.name in script for command in COMMANDS)
+
+
+def test_bash_completes_commands_and_options() -> None:
+    script = kyu("completion", "bash").stdout + '\nCOMP_WORDS=(kyu sub); COMP_CWORD=1; _kyu; echo "${COMPREPLY[@]}"'
+    script += '\nCOMP_WORDS=(kyu submit --pri); COMP_CWORD=2; _kyu; echo "${COMPREPLY[@]}"'
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["submit", "--priority"]
