@@ -3,7 +3,8 @@ JSON patch (RFC 6902) and merge patch (RFC 7396), with the habits of the library
 
 Three of its habits differ from the letter of the RFC and clients rely on them: ``replace`` of a key that is absent adds
 it, ``test`` of an absent path against null passes, and an index may count from the end.
-The object that is given is never changed; the result shares nothing with it.
+The object that is given is never changed. What a merge patch does not mention, its result shares with the object, so
+that those who compare the two need not look there; the result of a JSON patch shares nothing.
 
 Called by: server/resources.py. Strategic merge patch is in strategic.py, server-side apply in managed.py.
 """
@@ -42,14 +43,14 @@ def merge_patch(obj: Json, patch: Any) -> Json:
 
 
 def _merged(value: Any, patch: Json) -> Json:
-    result: Json = clone(value) if isinstance(value, dict) else {}
+    result: Json = dict(value) if isinstance(value, dict) else {}
     for key, change in patch.items():
         if change is None:
             result.pop(key, None)
         elif isinstance(change, dict):
             result[key] = _merged(result.get(key), change)
         else:
-            result[key] = clone(change)
+            result[key] = change
     return result
 
 
