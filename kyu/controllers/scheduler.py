@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import traceback
 from collections.abc import Callable, Coroutine
 from datetime import datetime
 from functools import partial
@@ -69,6 +70,8 @@ SETTLE_SECONDS = 0.3
 STATUS_SECONDS = 0.1
 STATUS_PAUSE_SECONDS = 1.0
 WRITERS = 64
+# After a fault of the engine, before it is tried again.
+REPAIR_SECONDS = 1.0
 
 
 class Scheduler:
@@ -126,12 +129,11 @@ class Scheduler:
     def _put(self, type_: type[Object], key: Key) -> None:
         try:
             obj = self._view.get(type_, key)
-        except ValueError as error:
-            # An object that cannot be read (stored by others, or before a rule existed) is told and left out.
-            log.error("object not readable", kind=type_.__name__, key=key, error=error)
-            return
-        if obj is not None:
-            self._state.put(obj)
+            if obj is not None:
+                self._state.put(obj)
+        except Exception as error:
+            # One object that cannot be read or taken in must not stop the work on all others.
+            log.error("object left out", kind=type_.__name__, key=key, error=repr(error))
 
     def rebuild(self) -> None:
         """Start from the objects anew: at the beginning, and when settings change."""
@@ -158,7 +160,14 @@ class Scheduler:
             await asyncio.sleep(0)
             self._wakeup.clear()
             started = time.perf_counter()
-            decided = cycle.schedule(self._state, self._clock())
+            try:
+                decided = cycle.schedule(self._state, self._clock())
+            except Exception as error:
+                # A fault of ours: its story goes to the log, and the state is made anew from the objects.
+                log.error("scheduling failed", error=repr(error), trace=traceback.format_exc())
+                await asyncio.sleep(REPAIR_SECONDS)
+                self.rebuild()
+                continue
             self._metrics.note_cycle(decided, time.perf_counter() - started)
             self._carry_out(decided)
             await asyncio.sleep(0)
