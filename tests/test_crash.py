@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from kyu import lock
@@ -50,6 +51,10 @@ def lines(folder: Path) -> Counter[str]:
     return Counter({path.name: len(path.read_text().splitlines()) for path in folder.iterdir()})
 
 
+def have_run(folder: Path, count: int) -> bool:
+    return lines(folder).total() >= count
+
+
 def test_every_job_runs_as_often_as_it_should_however_often_kyu_is_killed(tmp_path: Path) -> None:
     chance = random.Random(SEED)
     works = draw(chance)
@@ -57,15 +62,13 @@ def test_every_job_runs_as_often_as_it_should_however_often_kyu_is_killed(tmp_pa
     folder.mkdir()
     with local_kyu(tmp_path / "data", "--bare") as kyu:
         kyu.make_queue("busy", "1")
-        submitted = 0
-        for kill in range(1, KILLS + 1):
-            batch = works[submitted : len(works) * kill // KILLS]
-            for work in batch:
+        for kill in range(KILLS):
+            first, last = (len(works) * number // KILLS for number in (kill, kill + 1))
+            for work in works[first:last]:
                 work.submit(kyu, folder)
             # Somewhere between "nothing of these has run" and "nearly all have".
-            wanted = lines(folder).total() + chance.randrange(max(1, len(batch) - 2))
-            kyu.wait("some have run", lambda wanted=wanted: lines(folder).total() >= wanted)  # type: ignore[misc]
-            submitted += len(batch)
+            moment = sum(work.completions for work in works[:first]) + chance.randrange(last - first)
+            kyu.wait("so many have run", partial(have_run, folder, moment))
             kyu.kill()
             kyu.start()
         kyu.wait("all jobs are over", lambda: len(ended(kyu)) == len(works))
