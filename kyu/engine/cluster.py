@@ -22,6 +22,7 @@ from kyu.engine.shapes import PodSetShape
 from kyu.engine.topology_forest import Forest
 from kyu.engine.topology_types import FlavorInfo, NodeInfo, Requests
 from kyu.engine.tree import Queue
+from kyu.engine.workload import AssignedPodSet
 
 # A pod with one of these is placed by a topology; its room is counted with its workload.
 TOPOLOGY_ANNOTATIONS = (
@@ -58,6 +59,8 @@ class Cluster:
     pods: dict[Key, tuple[str, Requests]] = field(default_factory=dict)
     matches: dict[tuple[PodSetShape, str], FlavorReason | None] = field(default_factory=dict)
     """Remembered answers of eligibility.py."""
+    sole_assignments: dict[tuple[PodSetShape, str], tuple[AssignedPodSet, ...]] = field(default_factory=dict)
+    """What workloads of one resource get of a flavor, shared by all that look alike."""
 
     # Each of these says whether something has changed that a decision may depend on.
 

@@ -20,6 +20,7 @@ from kyu.engine import nomination, quota, variants
 from kyu.engine.decisions import Admit, Decision, Evict, Preempt, Wait
 from kyu.engine.flavors import Mode
 from kyu.engine.nomination import Nomination
+from kyu.engine.plan import Sketch
 from kyu.engine.quota import Cell
 from kyu.engine.reasons import (
     BetterVariant,
@@ -35,7 +36,7 @@ from kyu.engine.reasons import (
 )
 from kyu.engine.state import State
 from kyu.engine.tree import Queue
-from kyu.engine.workload import Holding
+from kyu.engine.workload import AssignedPodSet, Holding
 
 
 class Requeue(Enum):
@@ -69,7 +70,8 @@ class Commit:
 
     state: State
     decisions: list[Decision] = field(default_factory=list)
-    admitted: list[Nomination] = field(default_factory=list)
+    admitted: list[tuple[Nomination | Sketch, tuple[AssignedPodSet, ...]]] = field(default_factory=list)
+    """Who gets quota, and what."""
     victims: dict[Key, Holding] = field(default_factory=dict)
     blocked: bool = False
     _journal: list[tuple[Cell, int]] = field(default_factory=list)
@@ -124,7 +126,7 @@ class Commit:
         return None
 
     def _not_ready(self) -> bool:
-        return self.state.not_ready > 0 or any(admitted.moving is None for admitted in self.admitted)
+        return self.state.not_ready > 0 or any(isinstance(e, Sketch) or e.moving is None for e, _ in self.admitted)
 
     # Room
 
@@ -246,17 +248,29 @@ class Commit:
     def _admit(self, entry: Nomination) -> None:
         pod_sets = entry.assigned()
         flavors = {flavor for pod_set in pod_sets for flavor in pod_set.flavors.values()}
-        self.admitted.append(entry)
+        self.admitted.append((entry, pod_sets))
         self.decisions.append(
             Admit(
                 entry.ask.key,
                 entry.queue.name,
                 pod_sets,
-                tuple(sorted(self.state.cluster.checks_of(entry.queue, flavors))),
+                self._checks(entry.queue, flavors),
                 second_pass=entry.moving is not None,
                 replaces=entry.replaced.key if entry.replaced else None,
             )
         )
+
+    def admit_sketch(self, entry: Sketch) -> None:
+        """The short way for an entry that fits, where nobody in this cycle had to go."""
+        quota.charge(entry.cell, entry.amount)
+        self._journal.append((entry.cell, entry.amount))
+        queue, pod_sets = entry.queue, entry.assigned(self.state)
+        checks = () if queue.spec.admission_checks_strategy is None else self._checks(queue, {entry.cell.key.flavor})
+        self.admitted.append((entry, pod_sets))
+        self.decisions.append(Admit(entry.ask.key, queue.name, pod_sets, checks))
+
+    def _checks(self, queue: Queue, flavors: set[str]) -> tuple[str, ...]:
+        return tuple(sorted(self.state.cluster.checks_of(queue, flavors)))
 
     def wait(self, entry_queue: Queue, key: Key, reason: Reason, *, parked: bool) -> None:
         self.decisions.append(Wait(key, entry_queue.name, reason, parked))

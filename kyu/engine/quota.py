@@ -120,15 +120,19 @@ def _limited(amount: int) -> int:
 
 def available(cell: Cell) -> int:
     """Negative when the node is in debt, for example after its quota was cut; nobody can use a debt."""
+    private, most = 0, None
     parent = cell.parent
-    if parent is None:
-        return cell.subtree - cell.usage
-    from_parent = available(parent)
-    over = cell.usage - cell.local
-    cap = cell.cap
-    if over >= 0:
-        return from_parent if cap is None else min(from_parent, cap - over)
-    return (from_parent if cap is None else min(from_parent, cap)) - over
+    while parent is not None:
+        # Each node on the way gives what is unused of its private part, and lets no more through than its cap.
+        over, cap = cell.usage - cell.local, cell.cap
+        if over < 0:
+            private -= over
+            over = 0
+        if cap is not None and (most is None or cap - over + private < most):
+            most = cap - over + private
+        cell, parent = parent, parent.parent
+    free = cell.subtree - cell.usage + private
+    return free if most is None or free < most else most
 
 
 def fits(cell: Cell, amount: int) -> bool:

@@ -17,25 +17,26 @@ from kyu.engine.tree import Queue
 
 def reach(queue: Queue, cell: Cell, priority: int, *, fair_sharing: bool) -> int:
     """The most of a cell that a workload of this priority could get, whatever happens to others."""
-    free = quota.available(cell)
-    own = preemptible(queue, cell, priority)
     policies = queue.policies
     if queue.parent is None or policies.reclaim not in ("Any", "LowerPriority"):
-        return free + own
-    if fair_sharing or not policies.borrow_forbidden:
+        return quota.available(cell) + preemptible(queue, cell, priority)
+    if fair_sharing or policies.borrow not in ("", "Never"):
         return BOUNDLESS
-    return max(free, reclaimable(cell)) + own
+    free, claimable = quota.available(cell), reclaimable(cell)
+    return (free if free > claimable else claimable) + preemptible(queue, cell, priority)
 
 
 def preemptible(queue: Queue, cell: Cell, priority: int) -> int:
     """What workloads of the same queue use that might be preempted."""
-    match queue.policies.within:
-        case "LowerPriority":
-            return sum(amount for other, amount in cell.by_priority.items() if other < priority)
-        case "LowerOrNewerEqualPriority":
-            return sum(amount for other, amount in cell.by_priority.items() if other <= priority)
-        case _:
-            return 0
+    within = queue.policies.within
+    if within not in ("LowerPriority", "LowerOrNewerEqualPriority"):
+        return 0
+    below = priority if within == "LowerPriority" else priority + 1
+    total = 0
+    for other, amount in cell.by_priority.items():
+        if other < below:
+            total += amount
+    return total
 
 
 def reclaimable(cell: Cell) -> int:
@@ -45,10 +46,9 @@ def reclaimable(cell: Cell) -> int:
     A larger amount leaves every such part over its quota, and then nothing outside it is reclaimed.
     """
     most = cell.subtree - cell.usage
-    below = quota.local_available(cell)
-    parent = cell.parent
-    while parent is not None and parent.parent is not None:
+    below = 0
+    while (parent := cell.parent) is not None and parent.parent is not None:
+        below += quota.local_available(cell)
         most = max(most, parent.subtree - parent.usage + below)
-        below += quota.local_available(parent)
-        parent = parent.parent
+        cell = parent
     return most

@@ -64,6 +64,8 @@ class Shape:
 
     groups: tuple[tuple[int, ...], ...]
     """Indices of pod sets that must get the same flavors, in order of appearance; most stand alone."""
+    sole: tuple[str, int] | None = None
+    """The only resource and how much of it, where that is all that the workload asks for."""
 
     @property
     def can_shrink(self) -> bool:
@@ -136,7 +138,7 @@ class Shapes:
                     group=pod_set.topology_request.pod_set_group_name if pod_set.topology_request else None,
                 )
             )
-        return Shape(tuple(parsed), violation, claims, pod_set_groups(parsed))
+        return Shape(tuple(parsed), violation, claims, pod_set_groups(parsed), find_sole(parsed))
 
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -177,6 +179,13 @@ def pod_set_groups(pod_sets: Sequence[PodSetShape]) -> tuple[tuple[int, ...], ..
     for index, pod_set in enumerate(pod_sets):
         groups.setdefault(index if pod_set.group is None else pod_set.group, []).append(index)
     return tuple(tuple(indices) for indices in groups.values())
+
+
+def find_sole(pod_sets: Sequence[PodSetShape]) -> tuple[str, int] | None:
+    if len(pod_sets) != 1 or len(pod_sets[0].total) != 1 or pod_sets[0].topology is not None:
+        return None
+    ((resource, amount),) = pod_sets[0].total.items()
+    return resource, amount
 
 
 def topology_request(request: PodSetTopologyRequest | None) -> TopologyRequest | None:

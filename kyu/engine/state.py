@@ -298,7 +298,7 @@ class State:
         self._note_second_pass(holding)
 
     def _charge(self, queue: Queue, holding: Holding) -> None:
-        holding.charges = charges(queue, holding.assigned)
+        holding.charges = holding.charges or charges(queue, holding.assigned)
         queue.add(holding)
         if any(not cell.declared for cell, _ in holding.charges):
             # A flavor that the queue no longer lists: its cell must find its place in the tree.
@@ -509,6 +509,8 @@ class State:
     def is_selected(self, queue: Queue, ask: Ask) -> bool:
         """Whether the queue serves the workload's namespace."""
         labels = self.cluster.labels_by_namespace.get(ask.key.namespace)
+        if queue.selects_all:
+            return labels is not None
         return labels is not None and selects(queue.spec.namespace_selector, labels)
 
     # What-ifs

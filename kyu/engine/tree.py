@@ -17,10 +17,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from kyu.api import quantity
+from kyu.api.meta import LabelSelector
 from kyu.api.queues import ClusterQueue, ClusterQueuePreemption, Cohort, FairSharing, ResourceGroup
 from kyu.engine import quota
 from kyu.engine.queues import Line
 from kyu.engine.quota import Cell, FlavorResource
+from kyu.engine.topology_types import PODS
 from kyu.engine.workload import Holding
 
 
@@ -180,6 +182,8 @@ class Queue(TreeNode):
         "line",
         "placed",
         "policies",
+        "selects_all",
+        "sole_flavors",
         "spec",
         "strict",
         "terminating",
@@ -191,6 +195,10 @@ class Queue(TreeNode):
         self.spec = ClusterQueue().spec
         self.groups: tuple[Group, ...] = ()
         self.group_by_resource: dict[str, Group] = {}
+        self.sole_flavors: dict[str, Flavor] = {}
+        """By resource: the flavor, if there is only one for it."""
+        self.selects_all = False
+        """It serves every namespace."""
         self.policies = Policies()
         self.strict = False
         self.terminating = False
@@ -226,6 +234,10 @@ class Queue(TreeNode):
             for group in spec.resource_groups
         )
         self.group_by_resource = {resource: group for group in self.groups for resource in group.resources}
+        # Where pods are counted too, no workload asks for one resource only.
+        single = [group for group in self.groups if len(group.flavors) == 1 and PODS not in self.group_by_resource]
+        self.sole_flavors = {resource: group.flavors[0] for group in single for resource in group.resources}
+        self.selects_all = spec.namespace_selector == LabelSelector()
 
     def flavor_names(self) -> set[str]:
         return {flavor.name for group in self.groups for flavor in group.flavors}

@@ -49,7 +49,7 @@ def run_cycle(
     """
     state.cycles += 1
     with state.forest.scope():
-        work = _Work(state, short_ways and not state.options.fair_sharing)
+        work = _Work(state, short_ways and plan.are_open(state.options))
         for holding in second_passes:
             work.nominate_again(holding)
         for queue in queues:
@@ -87,18 +87,14 @@ class _Work:
     def nominate(self, queue: Queue, ask: Ask) -> None:
         problem = why_not_nominated(self.state, queue, ask)
         if problem is None:
-            sketch = self._sketch(queue, ask) if self.short_ways else None
-            if sketch is not None:
-                self.sketches.append(sketch)
+            entry = plan.nominate(self.state, queue, ask) if self.short_ways else None
+            if isinstance(entry, Sketch):
+                self.sketches.append(entry)
             else:
-                self.entries.append(nomination.nominate(self.state, queue, ask))
+                self.entries.append(entry or nomination.nominate(self.state, queue, ask))
             return
         requeue = Requeue.ALONE_ALWAYS if isinstance(problem, NamespaceMismatch) else Requeue.ALONE
         self._requeue(queue, ask, Outcome(problem, requeue), pending_flavors=False)
-
-    def _sketch(self, queue: Queue, ask: Ask) -> Sketch | None:
-        known = plan.find_plan(self.state, queue, ask)
-        return None if known is None else plan.sketch(queue, ask, known)
 
     def nominate_again(self, holding: Holding) -> None:
         queue = self.state.queues.get(holding.cluster_queue)
@@ -145,9 +141,13 @@ class _Work:
 
     def process(self, entry: Nomination | Sketch) -> None:
         if isinstance(entry, Sketch):
-            if not self.commit.victims and not entry.fits():
-                # It stays at the head of its line, as if nothing had been.
-                self.lost.add(entry.ask.key)
+            if not self.commit.victims:
+                if entry.fits():
+                    self.commit.admit_sketch(entry)
+                    self.changed.add(entry.queue.name)
+                else:
+                    # It stays at the head of its line, as if nothing had been.
+                    self.lost.add(entry.ask.key)
                 return
             entry = entry.nomination()
         self.settle(entry, self.commit.process(entry))
@@ -194,13 +194,14 @@ class _Work:
     def finish(self, now: float) -> Cycle:
         """Assume what was admitted."""
         state = self.state
-        for entry in self.commit.admitted:
-            assigned = entry.assigned()
-            if entry.moving is not None:
+        for entry, assigned in self.commit.admitted:
+            holding = Holding(entry.ask, entry.queue.name, assigned, reserved_at=now)
+            if isinstance(entry, Sketch):
+                holding.charges = ((entry.cell, entry.amount),)
+            elif entry.moving is not None:
                 state.reassign(entry.moving, assigned)
                 continue
-            holding = Holding(entry.ask, entry.queue.name, assigned, reserved_at=now)
-            if entry.replaced is not None:
+            elif entry.replaced is not None:
                 state.remove_holding(entry.replaced)
             state.assume(entry.ask, holding, first=True)
         for entry, from_the_start in self.parked:
