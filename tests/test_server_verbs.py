@@ -287,7 +287,7 @@ async def test_a_full_store_answers_with_a_status_that_invites_to_come_again(tmp
 
 
 @pytest.mark.parametrize("body", [{"metadata": "{}"}, {"spec": "x"}, {"spec": {"replicas": "many"}}, {"spec": []}])
-async def test_a_scale_of_the_wrong_form_is_400(tmp_path: Path, body: Json) -> None:
+async def test_a_scale_of_the_wrong_form_is_refused(tmp_path: Path, body: Json) -> None:
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
     path = "/apis/apps/v1/namespaces/default/deployments"
@@ -296,4 +296,4 @@ async def test_a_scale_of_the_wrong_form_is_400(tmp_path: Path, body: Json) -> N
         answer = await ask(
             api, "PATCH", f"{path}/d/scale", requests.encode(body), content_type="application/merge-patch+json"
         )
-        assert answer.status == 400
+        assert answer.status == 422

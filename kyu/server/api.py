@@ -72,7 +72,7 @@ class Api:
     def _make_routes(self, clock: Callable[[], datetime], logs: pods.Logs | None) -> routes.Routes:
         reads = Reads(self.store, self.hub)
         changes, deletion = self.writes, self.deletion
-        scales = scale.Scale(self.objects, changes)
+        scales = scale.Scale(self.objects, changes, clock)
         pod = pods.Pods(self.objects, deletion, clock, logs)
         verbs: dict[str, routes.Verb] = {
             "get": reads.get,

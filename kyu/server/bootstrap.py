@@ -14,6 +14,7 @@ from collections.abc import Iterable
 
 from kyu.api import crds, pools
 from kyu.api.meta import Json, Key
+from kyu.kinds import table
 from kyu.server import auth, errors, rbac, tokens
 from kyu.server.api import INTERNAL, Api
 from kyu.server.exchange import encode
@@ -29,17 +30,6 @@ FINGERPRINT = "kyu.dev/definition"
 READ = ["get", "list", "watch"]
 WRITE = ["create", "delete", "deletecollection", "patch", "update"]
 KUEUE = "kueue.x-k8s.io"
-# What jobs are made of, for those who submit them.
-JOB_RESOURCES = {
-    "batch": ["jobs"],
-    "jobset.x-k8s.io": ["jobsets"],
-    "kubeflow.org": ["mpijobs", "paddlejobs", "pytorchjobs", "tfjobs", "xgboostjobs", "jaxjobs"],
-    "trainer.kubeflow.org": ["trainjobs"],
-    "ray.io": ["rayclusters", "rayjobs", "rayservices"],
-    "leaderworkerset.x-k8s.io": ["leaderworkersets"],
-    "workload.codeflare.dev": ["appwrappers"],
-    "apps": ["deployments", "statefulsets"],
-}
 
 
 async def ensure(api: Api) -> None:
@@ -169,14 +159,22 @@ def _user_rules(verbs: list[str]) -> list[Json]:
         _rule([""], ["pods", "pods/log", "events", "configmaps", "limitranges", "resourcequotas"], READ),
         _rule([KUEUE], queues, READ),
         _rule(["visibility.kueue.x-k8s.io"], ["localqueues/pendingworkloads"], READ),
-        *(_rule([group], resources, READ) for group, resources in JOB_RESOURCES.items()),
+        *(_rule([group], resources, READ) for group, resources in job_resources().items()),
     ]
     if verbs:
         rules += [
             _rule([""], ["pods", "configmaps"], verbs),
-            *(_rule([group], resources, verbs) for group, resources in JOB_RESOURCES.items()),
+            *(_rule([group], resources, verbs) for group, resources in job_resources().items()),
         ]
     return rules
+
+
+def job_resources() -> dict[str, list[str]]:
+    """The kinds of jobs by group, for those who submit them. Pods have rules of their own."""
+    found: dict[str, list[str]] = {}
+    for kind in (job_kind.kind for job_kind in table.KINDS if job_kind.kind.group):
+        found.setdefault(kind.group, []).append(kind.plural)
+    return found
 
 
 def _rule(groups: list[str], resources: list[str], verbs: list[str]) -> Json:

@@ -70,6 +70,7 @@ class BuiltInRules:
         self._row = row
         self.creates_on_update = row.creates_on_update
         self.has_generation = row.has_generation
+        self.counts_deletion = row.has_generation and row.kind != crd.KIND
         self.default_propagation: Propagation | None = "Orphan" if row.default_propagation == "Orphan" else None
         self.answers_deleted_object = row.answers_deleted_object
         self._is_pod = row.kind.plural == "pods" and not row.kind.group
@@ -139,6 +140,7 @@ class BuiltInRules:
 
     def prepare_delete(self, obj: Json, now: datetime) -> None:
         if self._row.kind == crd.KIND:
+            del obj["metadata"]["deletionGracePeriodSeconds"]
             finalizers = obj["metadata"].get("finalizers") or []
             obj["metadata"]["finalizers"] = [*finalizers, crd.CLEANUP_FINALIZER]
             status = obj.get("status") or {}

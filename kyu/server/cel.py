@@ -141,9 +141,17 @@ def reads_of(source: str) -> tuple[tuple[str, ...], ...]:
     return tuple(sorted(found)) if not any("__" in name for path in found for name in path) else ((),)
 
 
-def is_touched(rule: Rule, value: Any, old: Any) -> bool:
-    """Whether anything has changed that a rule about changes looks at."""
-    return any(_at(value, path) != _at(old, path) for path in rule.reads)
+def due(rules: tuple[Rule, ...], value: Any, old: Any) -> list[Rule]:
+    """All rules, but of those about changes only those that look at something that has changed."""
+    if old is MISSING or old is None:
+        return [rule for rule in rules if not rule.needs_old]
+    # Rules of one node look at the same few fields: each is compared once.
+    has_changed: dict[tuple[str, ...], bool] = {}
+    for rule in rules:
+        for path in rule.reads if rule.needs_old else ():
+            if path not in has_changed:
+                has_changed[path] = _at(value, path) != _at(old, path)
+    return [rule for rule in rules if not rule.needs_old or any(map(has_changed.__getitem__, rule.reads))]
 
 
 def _at(value: Any, path: tuple[str, ...]) -> Any:
@@ -185,9 +193,7 @@ def _run(schema: Schema, value: Any, old: Any, path: str, found: list[FieldError
     has_old = old is not MISSING and old is not None
     plain = _activation(value, [old] if has_old else [])
     typed = None
-    for rule in rules_of(schema):
-        if rule.needs_old and not (has_old and is_touched(rule, value, old)):
-            continue
+    for rule in due(rules_of(schema), value, old):
         activation = plain
         if rule.needs_types:
             if typed is None:

@@ -111,6 +111,7 @@ class CustomRules:
     allows_unconditional_update = False
     creates_on_update = False
     has_generation = True
+    counts_deletion = True
     answers_deleted_object = False
     shows_mark_before_going = False
     default_propagation: Propagation | None = None

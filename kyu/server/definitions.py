@@ -13,18 +13,20 @@ from datetime import datetime
 
 from kyu import log
 from kyu.api.meta import Json
-from kyu.server import auth, crd, custom, errors, forms
+from kyu.server import auth, crd, custom, errors, forms, managed
 from kyu.server.deletion import Deletion
 from kyu.server.exchange import User
 from kyu.server.objects import Objects
 from kyu.server.options import DeleteOptions
-from kyu.server.registry import Registry, storage_name
+from kyu.server.registry import Registry, Resource, storage_name
 from kyu.server.store import Change, Record, Store, Unwritable
 from kyu.server.watch import Hub
 
 DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 FINALIZER = User("system:apiextensions", (auth.MASTERS,))
 RETRY_SECONDS = 2.0
+# The field manager of what the server writes by itself.
+SERVER = "kube-apiserver"
 
 
 class Definitions:
@@ -103,7 +105,7 @@ class Definitions:
             before = tuple(status.get("storedVersions") or ())
             status["storedVersions"] = crd.stored_versions(definition, before)
         if status != definition.get("status"):
-            await self._write({**definition, "status": status})
+            await self._write(self._owned({**definition, "status": status}, definition))
 
     async def _clean(self, record: Record, definition: Json) -> None:
         """Delete the objects of the kind; when none is left, let the definition go."""
@@ -129,10 +131,27 @@ class Definitions:
         elif left != metadata.get("finalizers"):
             await self._write({**definition, "metadata": {**metadata, "finalizers": left}})
 
-    async def _write(self, definition: Json) -> None:
+    def _owned(self, new: Json, old: Json) -> Json:
+        """The server itself is written down as the owner of the status."""
+        resource = self._resource()
+        return managed.track_update(
+            resource.schema,
+            old,
+            new,
+            manager=SERVER,
+            api_version=resource.kind.api_version,
+            subresource="status",
+            now=self._clock(),
+            resets=resource.rules.resets("status"),
+        )
+
+    def _resource(self) -> Resource:
         resource = self._registry.stored(DEFINITIONS)
         assert resource is not None
-        _, done = self._objects.put(resource, definition)
+        return resource
+
+    async def _write(self, definition: Json) -> None:
+        _, done = self._objects.put(self._resource(), definition)
         await done
 
     # The registry.

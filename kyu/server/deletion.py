@@ -127,7 +127,7 @@ class Deletion:
         grace = resource.rules.grace_seconds(obj, options.grace_seconds)
         was = meta.get("deletionGracePeriodSeconds", 0)
         if not meta.get("deletionTimestamp"):
-            if resource.rules.has_generation:
+            if resource.rules.counts_deletion:
                 meta["generation"] = meta.get("generation", 0) + 1
             meta["deletionTimestamp"] = metadata.timestamp(now + timedelta(seconds=grace))
             meta["deletionGracePeriodSeconds"] = grace

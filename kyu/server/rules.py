@@ -26,9 +26,13 @@ class Rules(Protocol):
     @property
     def creates_on_update(self) -> bool: ...
 
-    # A change of the spec, and the mark of a deletion, raise metadata.generation.
+    # A change of the spec raises metadata.generation.
     @property
     def has_generation(self) -> bool: ...
+
+    # The mark of a deletion raises it, too.
+    @property
+    def counts_deletion(self) -> bool: ...
 
     def read(self, body: Json) -> tuple[Json, list[str]]:
         """The body in the form of the kind, and the paths of unknown fields. Raises TypeMismatch."""

@@ -1,81 +1,163 @@
 """
 The scale subresource: one number of an object, in a form that is the same for all kinds.
 
-Called by: server/api.py. Kubernetes: autoscaling/v1 Scale.
+A write is done on the scale, as an object of its own kind, and then carried over to the object.
+
+Called by: server/api.py. Calls: server/writes.py, server/scale_owners.py. Kubernetes: autoscaling/v1 Scale.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from datetime import datetime
+from functools import cache, cached_property
 
 from kyu.api import errors as fields
 from kyu.api.meta import Json, Kind
-from kyu.server import bodies, errors, jsonpath, patch, writes
+from kyu.server import bodies, errors, forms, intake, jsonpath, managed, metadata, patch, scale_owners, writes
+from kyu.server.builtin import BuiltinKind
+from kyu.server.builtin_data import load
+from kyu.server.catalog import BuiltInRules
 from kyu.server.exchange import Request, Response, json_response
 from kyu.server.objects import Objects
 from kyu.server.options import WriteOptions, write_options
 from kyu.server.registry import Resource, ScalePaths
 from kyu.server.routes import Target
+from kyu.server.schema_node import Schema
 
 SCALE = Kind("autoscaling", "v1", "Scale", "scales")
+SUBRESOURCE = "scale"
+PATCH_TYPES = (writes.JSON, writes.MERGE, writes.APPLY)
 # Where the built-in kinds with replicas keep them.
 BUILT_IN = ScalePaths(".spec.replicas", ".status.replicas", ".spec.selector")
 
 
 class Scale:
-    def __init__(self, objects: Objects, changes: writes.Writes) -> None:
+    def __init__(self, objects: Objects, changes: writes.Writes, clock: Callable[[], datetime]) -> None:
         self._objects = objects
         self._writes = changes
+        self._clock = clock
 
     async def get(self, request: Request, target: Target) -> Response:
-        _, obj = self._objects.latest(target.resource, *target.key)
-        return json_response(200, _shown(target.resource, obj))
+        resource = target.resource
+        _, obj = self._objects.latest(resource, *target.key)
+        path = _paths(resource).spec_replicas
+        if resource.is_custom and jsonpath.first(path, obj) is None:
+            text = f'the spec replicas field "{path}" does not exist'
+            details = {"causes": [{"message": text}]}
+            raise errors.ApiError(500, "InternalError", f"Internal error occurred: {text}", details)
+        return json_response(200, _shown(resource, obj))
 
     async def update(self, request: Request, target: Target) -> Response:
         options = write_options(request, "UpdateOptions")
-        body, _ = bodies.decode(request, SCALE)
-        return await self._write(request, target, body, options)
+        body, duplicates = bodies.decode(request, SCALE)
+        wanted, warnings = intake.from_body(_scale_resource(), body, duplicates, options.validation)
+        metadata.check_place(target.resource.kind, wanted, target.namespace, target.name)
+        _, obj = self._objects.latest(target.resource, *target.key)
+        return await self._write(request, target, self._tracked(target.resource, obj, wanted, options), warnings)
 
     async def patch(self, request: Request, target: Target) -> Response:
+        resource, type_ = target.resource, request.content_type
+        if type_ == writes.STRATEGIC and resource.is_custom:
+            raise errors.unsupported_media_type(PATCH_TYPES)
+        if type_ not in (*PATCH_TYPES, writes.STRATEGIC):
+            raise errors.unsupported_patch_type()
         options = write_options(request, "PatchOptions")
-        _, obj = self._objects.latest(target.resource, *target.key)
-        shown, body = _shown(target.resource, obj), bodies.parse_json(request.body)
-        match request.content_type:
-            case writes.MERGE | writes.STRATEGIC:
-                wanted = patch.merge_patch(shown, body)
-            case writes.JSON:
-                wanted = patch.json_patch(shown, body)
-            case _:
-                raise errors.unsupported_patch_type()
-        return await self._write(request, target, wanted, options)
+        _, obj = self._objects.latest(resource, *target.key)
+        if type_ == writes.APPLY:
+            return await self._write(request, target, self._applied(request, target, obj, options))
+        shown, body = _shown(resource, obj), bodies.parse_json(request.body)
+        patched = patch.json_patch(shown, body) if type_ == writes.JSON else patch.merge_patch(shown, body)
+        wanted, warnings = intake.from_patch(_scale_resource(), patched, options.validation)
+        metadata.check_place(resource.kind, wanted, target.namespace, target.name)
+        return await self._write(request, target, self._tracked(resource, obj, wanted, options), warnings)
 
-    async def _write(self, request: Request, target: Target, scale: Json, options: WriteOptions) -> Response:
+    def _tracked(self, resource: Resource, obj: Json, wanted: Json, options: WriteOptions) -> Json:
+        return managed.track_update(
+            _scale_resource().schema,
+            _with_owners(resource, obj),
+            wanted,
+            manager=options.manager,
+            api_version=scale_owners.SCALE_VERSION,
+            subresource=SUBRESOURCE,
+            now=self._clock(),
+            resets=managed.MAIN_RESETS,
+        )
+
+    def _applied(self, request: Request, target: Target, obj: Json, options: WriteOptions) -> Json:
+        if target.resource.is_custom:
+            # Kubernetes fails at this too, because it looks for a Scale among the versions of the custom kind.
+            raise errors.internal("the scale of a custom kind cannot be applied: use another kind of patch")
+        config = intake.from_apply(_scale_resource(), bodies.parse_yaml(request.body))
+        place = {"metadata": dict(config.get("metadata", {}))}
+        metadata.check_place(target.resource.kind, place, target.namespace, target.name)
+        applied = managed.apply(
+            _scale_resource().schema,
+            _with_owners(target.resource, obj),
+            config,
+            manager=options.manager,
+            force=bool(options.force),
+            api_version=scale_owners.SCALE_VERSION,
+            subresource=SUBRESOURCE,
+            now=self._clock(),
+            resets=managed.MAIN_RESETS,
+        )
+        return intake.from_apply_result(_scale_resource(), applied)[0]
+
+    async def _write(self, request: Request, target: Target, scale: Json, warnings: tuple[str, ...] = ()) -> Response:
+        """Carry what the scale says over to the object."""
         resource = target.resource
-        replicas = bodies.section(scale, "spec").get("replicas", 0)
-        if not isinstance(replicas, int) or isinstance(replicas, bool):
-            raise errors.bad_request("spec.replicas must be an integer")
+        options = write_options(request, "UpdateOptions" if request.method == "PUT" else "PatchOptions")
+        record, obj = self._objects.latest(resource, *target.key)
         path = _paths(resource).spec_replicas
+        replicas = bodies.section(scale, "spec").get("replicas", 0)
         if replicas < 0:
-            found = [fields.invalid(path, replicas, "should be a non-negative integer")]
-            raise errors.invalid(resource.kind, target.name, found)
-        change: Json = {}
-        inner = change
+            raise _negative(resource, target.name, path, replicas)
         *parents, last = path.strip(".").split(".")
+        new = patch.clone(obj)
+        inner = new
         for name in parents:
             inner = inner.setdefault(name, {})
         inner[last] = replicas
-        if version := bodies.section(scale, "metadata").get("resourceVersion"):
-            change["metadata"] = {"resourceVersion": version}
-        main = replace(target, subresource="")
-        written = self._writes.patch_object(main, change, writes.MERGE, options, request.user)
+        field = tuple(f"f:{name}" for name in (*parents, last))
+        owners = scale_owners.seen_in_parent(obj, scale, field, resource.kind.api_version)
+        new = managed.with_managed(managed.without_managed(new), owners)
+        new["metadata"]["resourceVersion"] = scale["metadata"].get("resourceVersion", "")
+        written = self._writes.store_object(target, record, obj, new, options, request.user)
         if written.done is not None:
             await written.done
-        obj = self._objects.latest(resource, *target.key)[1]
-        return json_response(200, _shown(resource, obj))
+        return json_response(200, _shown(resource, forms.served_object(resource, written.record)), warnings=warnings)
+
+
+class _ScaleKind(BuiltinKind):
+    """The published schema of a scale stands beside the kinds that have one."""
+
+    @cached_property
+    def schema(self) -> Schema:
+        return load("apps", "v1").schema(SCALE.group, SCALE.version, SCALE.kind)
+
+
+@cache
+def _scale_resource() -> Resource:
+    row = _ScaleKind(SCALE)
+    return Resource(SCALE, "scale", "", row.schema, BuiltInRules(row))
+
+
+def _negative(resource: Resource, name: str, path: str, replicas: int) -> errors.ApiError:
+    """Custom kinds are blamed themselves, in other words."""
+    if resource.is_custom:
+        return errors.invalid(resource.kind, name, [fields.invalid(path, replicas, "should be a non-negative integer")])
+    found = [fields.invalid("spec.replicas", replicas, "must be greater than or equal to 0")]
+    return errors.invalid(SCALE, name, found)
 
 
 def _paths(resource: Resource) -> ScalePaths:
     return resource.scale or BUILT_IN
+
+
+def _with_owners(resource: Resource, obj: Json) -> Json:
+    field = tuple(f"f:{name}" for name in _paths(resource).spec_replicas.strip(".").split("."))
+    return managed.with_managed(_shown(resource, obj), scale_owners.seen_in_scale(obj, field))
 
 
 def _shown(resource: Resource, obj: Json) -> Json:

@@ -125,7 +125,7 @@ def key_of(schema: Schema, item: Any) -> str:
     """What tells an item of a list map from others; the empty text where nothing does."""
     if schema.list_type != "map" or not isinstance(item, dict):
         return ""
-    return repr([(name, item.get(name)) for name in schema.list_map_keys])
+    return repr([item.get(name) for name in schema.list_map_keys])
 
 
 def items_by_key(schema: Schema, items: Any) -> dict[str, Any]:
@@ -148,14 +148,14 @@ def check_lists(schema: Schema, value: Any, old: Any, path: str, found: list[Fie
         before = old if isinstance(old, dict) else {}
         for name, item in value.items():
             child = schema.child(name)
-            if child is not None:
+            if child is not None and child.has_list_rules:
                 check_lists(child, item, before.get(name, MISSING), _join(path, name), found)
     elif isinstance(value, list):
         if schema.list_type == "set":
             _check_unique(value, path, found)
         elif schema.list_type == "map":
             _check_keys(schema, value, path, found)
-        if schema.items is not None:
+        if schema.items is not None and schema.items.has_list_rules:
             known = items_by_key(schema, old)
             for index, item in enumerate(value):
                 check_lists(schema.items, item, known.get(key_of(schema, item), MISSING), f"{path}[{index}]", found)

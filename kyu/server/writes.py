@@ -188,6 +188,12 @@ class Writes:
             written = self._finish(resource, record, old, obj, options, user, subresource, is_apply=True)
         return _warned(written, warnings)
 
+    def store_object(
+        self, target: Target, record: Record, old: Json, new: Json, options: WriteOptions, user: User
+    ) -> Written:
+        """The next state of an object, in which the owners of fields are written down already."""
+        return self._finish(target.resource, record, old, new, options, user, "", is_apply=True)
+
     # What all of them share.
 
     def _finish(
