@@ -38,7 +38,7 @@ from kyu.runtime import heartbeat, isolation, logs, node, podplan, simulate
 from kyu.runtime.agent import Agent, PodRuntime
 from kyu.runtime.processes import Machine, Runtime
 from kyu.runtime.simulated_nodes import SIMULATED_LABEL
-from kyu.server import errors
+from kyu.server import errors, wrapping
 from kyu.server.api import INTERNAL, Api
 from kyu.server.exchange import Stream
 from kyu.server.pods import LogOptions
@@ -102,7 +102,7 @@ class ControlPlane:
         far = Agent(client, plane.cache, write, lambda name: mode != "local" and is_virtual(name))
         machine = Machine(self._name, node.resources(self._facts), gpus=self._facts.gpus)
         self._runtime = Runtime(str(self._folder), machine, agent.on_status, self._options)
-        api.admission.further = Doorkeeper(plane).admit
+        api.admission.further = Doorkeeper(plane, api).admit
         await self._register_simulated(client)
         async with asyncio.TaskGroup() as group:
             group.create_task(plane.run())
@@ -208,8 +208,9 @@ class LogStream:
 class Doorkeeper:
     """What webhooks do on a cluster, at the door of the embedded server."""
 
-    def __init__(self, plane: Plane) -> None:
+    def __init__(self, plane: Plane, api: Api) -> None:
         self._plane = plane
+        self._api = api
 
     def admit(self, attempt: Attempt) -> None:
         kind = attempt.resource.kind
@@ -220,7 +221,8 @@ class Doorkeeper:
         elif table.find_kind(kind) is not None:
             verdict = webhooks.admit(self._plane.view, {**typed, **attempt.new}, old)
             by_hand = [] if attempt.user == INTERNAL else webhooks.assigned_by_hand({**typed, **attempt.new}, old)
-            if faults := [*by_hand, *verdict.errors]:
+            wrapped = wrapping.find_faults(attempt, self._api.registry, self._api.authorizer)
+            if faults := [*by_hand, *wrapped, *verdict.errors]:
                 raise errors.invalid(kind, attempt.new["metadata"].get("name", ""), faults)
             changed = verdict.obj
         else:

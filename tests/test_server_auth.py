@@ -132,7 +132,7 @@ async def test_reviews_say_what_requests_would_meet(tmp_path: Path) -> None:
 
         assert await can("create", "jobs", "default")
         assert not await can("create", "jobs", "kube-system")
-        assert not await can("create", "cronjobs", "default")
+        assert not await can("create", "secrets", "default")
 
 
 async def test_only_who_may_acts_as_somebody_else(tmp_path: Path) -> None:

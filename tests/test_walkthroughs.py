@@ -233,6 +233,34 @@ def test_a_team_cannot_touch_the_other_teams_queue(teams: Terminal) -> None:
     assert "forbidden" in teams.kubectl("-n", "team2", "create", "-f", "-", user="team1-user", text=stray, fails=True)
 
 
+def wrapper(*wrapped: Json) -> str:
+    meta = {"name": "wrapper", "labels": {"kueue.x-k8s.io/queue-name": "skypilot-local-queue-team1"}}
+    components = [{"template": obj} for obj in wrapped]
+    return yaml.safe_dump(
+        {
+            "apiVersion": "workload.codeflare.dev/v1beta2",
+            "kind": "AppWrapper",
+            "metadata": meta,
+            "spec": {"components": components},
+        }
+    )
+
+
+def test_what_a_team_may_not_make_cannot_be_wrapped_either(teams: Terminal) -> None:
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+    me = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "team1-user"}
+    binding = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "mine"}}
+    inside = yaml.safe_load(pod("inside", "", "true"))
+    abroad = {**inside, "metadata": {"name": "abroad", "namespace": "team2"}}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "stolen"}}
+    text = wrapper(inside, {**binding, "roleRef": role, "subjects": [me]}, abroad, secret)
+    refusal = teams.kubectl("create", "-f", "-", user="team1-user", text=text, fails=True)
+    assert "components[0]" not in refusal
+    assert "roles and bindings cannot be wrapped" in refusal
+    assert "components[2].template: Forbidden: a wrapped object must be in the namespace" in refusal
+    assert 'User "team1-user" cannot create v1 Secret in namespace team1' in refusal
+
+
 def test_a_queue_of_the_other_namespace_is_told_as_missing(teams: Terminal) -> None:
     stray = pod("astray", "skypilot-local-queue-team2", "true")
     teams.kubectl("create", "-f", "-", user="team1-user", text=stray)
