@@ -21,7 +21,7 @@ from kyu.engine.decisions import Cycle, Wait
 from kyu.engine.quota import Cell, FlavorResource
 from kyu.engine.state import State
 from kyu.engine.tree import CohortNode, Queue, TreeNode
-from kyu.engine.turn import run_cycle
+from kyu.engine.turn import heads_of, run_cycle
 from kyu.engine.workload import Holding
 
 
@@ -76,7 +76,8 @@ def schedule(state: State, now: datetime) -> Cycle:
     seen: set[tuple[object, ...]] = set()
     while True:
         take_snapshot(state)
-        cycle = run_cycle(state, by_name(state.queues.values()), moment, list(state.second_passes.values()))
+        heads = heads_of(by_name(state.queues.values()))
+        cycle = run_cycle(state, heads, moment, list(state.second_passes.values()))
         result.extend(cycle)
         if cycle.blocked:
             return result
@@ -85,13 +86,13 @@ def schedule(state: State, now: datetime) -> Cycle:
         if any(not isinstance(decision, Wait) for decision in cycle.decisions):
             seen.clear()
             continue
-        looks = heads(state)
+        looks = next_heads(state)
         if looks in seen:
             return result
         seen.add(looks)
 
 
-def heads(state: State) -> tuple[object, ...]:
+def next_heads(state: State) -> tuple[object, ...]:
     """What the next cycle would look at."""
     found: list[object] = []
     for queue in state.queues.values():

@@ -136,7 +136,9 @@ class Commit:
     def _room(self, entry: Nomination) -> tuple[bool, bool]:
         """Does the quota suffice, and the room on nodes, once all victims so far and its own have gone?"""
         assignment, forest = entry.assignment, self.state.forest
-        gone = {**self.victims, **{holding.key: holding for holding in entry.leaving()}}
+        gone = dict(self.victims)
+        for holding in entry.leaving():
+            gone[holding.key] = holding
         mark = forest.mark()
         for holding in gone.values():
             quota.refund_all(holding.charges)

@@ -16,6 +16,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Literal
 
 from kyu.api.meta import Key
@@ -24,7 +25,7 @@ from kyu.engine.decisions import Cycle, Wait
 from kyu.engine.queues import Peers, Place, Reach, place
 from kyu.engine.state import State
 from kyu.engine.tree import Queue, TreeNode, queues_of
-from kyu.engine.turn import run_cycle
+from kyu.engine.turn import heads_of, run_cycle
 from kyu.engine.workload import Ask, Holding
 
 
@@ -38,7 +39,8 @@ def schedule(state: State, now: datetime, *, cycles: Literal[1] | None = None) -
     moment = now.timestamp()
     state.begin(moment)
     if cycles == 1:
-        return run_cycle(state, by_name(state.queues.values()), moment, list(state.second_passes.values()))
+        heads = heads_of(by_name(state.queues.values()))
+        return run_cycle(state, heads, moment, list(state.second_passes.values()))
     result = Cycle()
     while state.waiting.awake and not result.blocked:
         # What was a root when it was woken may have got a parent since.
@@ -94,21 +96,27 @@ class _Turns:
 
     def distance(self) -> int | None:
         """In how many turns somebody is due who is worth asking; None if nobody is."""
-        line = self.queue.line
+        line, todo = self.queue.line, self.todo
         if self.keeps_head:
             return None if self.settled or line.head() is None else 0
-        self._tidy()
-        while self.todo and self.is_hopeless(line.peers_by_place[self.todo[0]]):
-            del self.todo[0]
-            self._tidy()
-        return line.turns_before(self.todo[0]) if self.todo else None
+        while todo:
+            peers = line.peers_by_place.get(todo[0])
+            if peers is not None and not line.is_parked(peers) and not self.is_hopeless(peers):
+                return line.turns_before(todo[0])
+            del todo[0]
+        return None
 
     def is_hopeless(self, peers: Peers) -> bool:
         """What was within reach when the pass began has been taken by others, and what they wait for is known."""
-        first = peers.first()
-        if peers.watches is None or first is None or _resumes(first):
+        if peers.watches is None:
             return False
-        return all(amount > self.reach(cell, peers.priority) for cell, amount in peers.watches)
+        first = peers.first()
+        if first is None or _resumes(first):
+            return False
+        for cell, amount in peers.watches:  # noqa: SIM110 - a generator costs as much again
+            if amount <= self.reach(cell, peers.priority):
+                return False
+        return True
 
     def _tidy(self) -> None:
         """Forget those in front who were parked with others, or have gone."""
@@ -218,8 +226,7 @@ class _Pass:
                 line.skip_all()
 
     def _reach(self, queue: Queue) -> Reach:
-        fair_sharing = self.state.options.fair_sharing
-        return lambda cell, priority: reach.reach(queue, cell, priority, fair_sharing=fair_sharing)
+        return partial(reach.reach, queue, fair_sharing=self.state.options.fair_sharing)
 
     def _skip(self, count: int) -> None:
         """Cycles in which nothing would have happened."""
@@ -233,25 +240,28 @@ class _Pass:
     def _take_turn(self, chosen: list[_Turns], second: list[Holding]) -> bool:
         """One cycle, with everybody in it who matters; False when going on would repeat what was."""
         if len(chosen) < len(self.turns):
-            for turns in set(self.turns).difference(chosen):
-                turns.queue.line.skip(1)
+            for turns in self.turns:
+                if turns not in chosen:
+                    turns.queue.line.skip(1)
         stickies = [turns.queue.line.sticky for turns in chosen]
         for turns in chosen:
             turns.begin()
-        cycle = run_cycle(self.state, [t.queue for t in chosen], self.now, second, short_ways=True)
+        heads = [(turns.queue, turns.head) for turns in chosen if turns.head is not None]
+        cycle = run_cycle(self.state, heads, self.now, second, short_ways=True)
         for turns, sticky in zip(chosen, stickies, strict=True):
             turns.end(sticky)
         self.result.extend(cycle)
         return not cycle.blocked and self._goes_on(cycle, chosen)
 
     def _goes_on(self, cycle: Cycle, chosen: list[_Turns]) -> bool:
-        if any(not isinstance(decision, Wait) for decision in cycle.decisions):
-            self.seen.clear()
-            for turns in self.turns:
-                turns.settled = False
-            return True
-        if any(isinstance(decision, Wait) and decision.parked for decision in cycle.decisions):
-            self.seen.clear()
+        for decision in cycle.decisions:
+            if not isinstance(decision, Wait):
+                self.seen.clear()
+                for turns in self.turns:
+                    turns.settled = False
+                return True
+            if decision.parked:
+                self.seen.clear()
         for turns in chosen:
             turns.settled = turns.repeats(cycle.lost)
         signature = tuple(self._looks(turns) for turns in self.turns)

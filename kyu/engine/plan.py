@@ -1,7 +1,7 @@
 """
 The short way for the most common workload: one pod set, one resource, one flavor, no wishes about nodes.
 
-What such a workload asks for is one amount of one cell. If that is free it fits, and a ``Sketch`` says all that there is
+What such a workload asks for is one amount of one cell. If that is free it fits, and a ``Sketch`` says all there is
 to say; if it is not, the only question is whom to preempt, and the nomination is written down without any search for
 flavors. Whatever is not as simple as that takes the long way.
 

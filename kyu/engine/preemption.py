@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kyu.engine import quota
 from kyu.engine.options import Options
@@ -60,7 +60,10 @@ class Demand:
     def is_out_of_reach(self) -> bool:
         """Even without everybody whom it may preempt it would not fit."""
         queue, priority = self.queue, self.ask.priority
-        return any(amount > reach(queue, c, priority, fair_sharing=False) for c, amount in self.amounts.items())
+        for cell, amount in self.amounts.items():  # noqa: SIM110 - a generator costs as much again
+            if amount > reach(queue, cell, priority, fair_sharing=False):
+                return True
+        return False
 
     def may_take(self, policy: str, candidate: Holding) -> bool:
         """The policy of the preemptor's queue, applied to one workload."""
@@ -77,7 +80,10 @@ class Demand:
                 return False
 
     def uses_needed(self, candidate: Holding) -> bool:
-        return any(cell.key in self.needed for cell, _ in candidate.charges)
+        for cell, _ in candidate.charges:  # noqa: SIM110 - a generator costs as much again
+            if cell.key in self.needed:
+                return True
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +113,9 @@ REASON_BY_VARIANT: Mapping[Variant, PreemptionReason] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
+    """A workload that might be preempted."""
+
     holding: Holding
     queue: Queue
     variant: Variant
@@ -137,11 +144,13 @@ class Candidates:
     priority: list[Candidate]
     own: list[Candidate]
 
-    def in_order(self) -> Iterator[Candidate]:
+    def in_order(self) -> list[Candidate]:
         """Those that are evicted already cost nothing; after that, others' workloads before the own."""
-        for evicted in (True, False):
-            for candidates in (self.hierarchical, self.priority, self.own):
-                yield from (c for c in candidates if c.holding.evicted == evicted)
+        found = [*self.hierarchical, *self.priority, *self.own]
+        # Each list begins with its evicted.
+        if any(part[0].holding.evicted for part in (self.hierarchical, self.priority, self.own) if part):
+            found.sort(key=_is_spared)
+        return found
 
 
 def find_targets(stage: Stage, demand: Demand) -> list[Target]:
@@ -182,6 +191,10 @@ def collect(stage: Stage, demand: Demand) -> Candidates:
     return found
 
 
+def _is_spared(candidate: Candidate) -> bool:
+    return not candidate.holding.evicted
+
+
 def _order(candidate: Candidate) -> tuple[bool, int, float, str]:
     return candidate.holding.order
 
@@ -189,7 +202,7 @@ def _order(candidate: Candidate) -> tuple[bool, int, float, str]:
 def own_candidates(stage: Stage, demand: Demand) -> list[Holding]:
     """Workloads of the preemptor's own queue that its policy lets it take, in order."""
     queue = demand.queue
-    found = list(queue_candidates(queue, demand, queue.policies.within))
+    found = queue_candidates(queue, demand, queue.policies.within)
     if queue.by_usage and len({holding.local_queue for holding in found}) > 1:
         # Of equal names in several namespaces the order is that of the names alone. Kueue: candidatesOrdering.
         usage = {h.key: stage.past_usage(queue, h.key.namespace, h.local_queue) for h in found}
@@ -197,17 +210,20 @@ def own_candidates(stage: Stage, demand: Demand) -> list[Holding]:
     return found
 
 
-def queue_candidates(queue: Queue, demand: Demand, policy: str) -> Iterator[Holding]:
+def queue_candidates(queue: Queue, demand: Demand, policy: str) -> list[Holding]:
+    """Workloads of one queue that the policy lets the preemptor take, in order."""
     if policy in ("", "Never"):
-        return
-    priority, ordered = demand.ask.priority, policy != "Any"
+        return []
+    found = []
+    priority, anybody = demand.ask.priority, policy == "Any"
     for _, holding in queue.holdings:
-        if ordered and holding.priority > priority:
+        if not anybody and holding.priority > priority:
             if not holding.evicted:
-                return
+                break
             continue
-        if holding.present and demand.may_take(policy, holding) and demand.uses_needed(holding):
-            yield holding
+        if holding.present and (anybody or demand.may_take(policy, holding)) and demand.uses_needed(holding):
+            found.append(holding)
+    return found
 
 
 def borrowing_queues(cohort: CohortNode, visited: object, needed: Sequence[FlavorResource]) -> Iterator[Queue]:

@@ -460,8 +460,12 @@ class State:
         """Everybody in the trees that were woken gets another turn."""
         while self._wakes:
             wakes, self._wakes = self._wakes, {}
+            by_root: dict[TreeNode, set[FlavorResource] | None] = {}
             for node, grown in wakes.items():
                 root = self.hierarchy.find_root(node)
+                known = by_root.setdefault(root, grown)
+                by_root[root] = None if known is None or grown is None else known | grown
+            for root, grown in by_root.items():
                 self.waiting.awake.add(root)
                 for queue in queues_of(root):
                     queue.line.wake()

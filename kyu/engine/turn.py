@@ -36,14 +36,14 @@ from kyu.engine.workload import Ask, Holding
 
 def run_cycle(
     state: State,
-    queues: Iterable[Queue],
+    heads: Iterable[tuple[Queue, Ask]],
     now: float,
     second_passes: Iterable[Holding] = (),
     *,
     short_ways: bool = False,
 ) -> Cycle:
     """
-    One cycle over the heads of these queues, and over workloads that have quota and need to be placed.
+    One cycle over these heads of queues, and over workloads that have quota and need to be placed.
 
     With ``short_ways`` what is known about the peers of a head is used to nominate it without a search.
     """
@@ -52,16 +52,20 @@ def run_cycle(
         work = _Work(state, short_ways and plan.are_open(state.options))
         for holding in second_passes:
             work.nominate_again(holding)
-        for queue in queues:
-            head = queue.line.head() if queue.active else None
-            if head is not None:
-                work.nominate(queue, head)
+        for queue, head in heads:
+            work.nominate(queue, head)
         for entry in work.in_order():
             if work.commit.blocked:
                 break
             work.process(entry)
         work.commit.close()
     return work.finish(now)
+
+
+def heads_of(queues: Iterable[Queue]) -> list[tuple[Queue, Ask]]:
+    """The head of every queue that takes part."""
+    found = ((queue, queue.line.head()) for queue in queues if queue.active)
+    return [(queue, head) for queue, head in found if head is not None]
 
 
 @dataclass(slots=True)
