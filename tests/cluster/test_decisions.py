@@ -1,0 +1,77 @@
+"""
+Kyu's engine admits whom Kueue admits, in random histories on a real control plane.
+
+DECISIONS_SEED and DECISIONS_SCENARIOS play other and more of them than the few that are always played.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from kyu.api import config_file
+from kyu.api.config import Configuration
+from kyu.engine import options
+from tests.cluster import decisions, kueue
+from tests.cluster.client import Manifest
+from tests.cluster.conftest import require
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.decisions_played import Kueue, Kyu
+
+SEED = int(os.environ.get("DECISIONS_SEED", "1"))
+SCENARIOS = int(os.environ.get("DECISIONS_SCENARIOS", "8"))
+ARRIVALS = int(os.environ.get("DECISIONS_ARRIVALS", "5"))
+# Gates that the versions of Kueue disagree about are set.
+GATES = {"RecomputeAssignmentUponPreemptionTargetsOverlap": True, "FlavorFungibilityPreserveScanProgress": True}
+SETTINGS: dict[str, Manifest] = {
+    "classical": {"featureGates": GATES},
+    "fair": {
+        "featureGates": GATES,
+        "fairSharing": {"preemptionStrategies": ["LessThanOrEqualToFinalShare", "LessThanInitialShare"]},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def bare_plane() -> Iterator[ControlPlane]:
+    """An API server with Kueue's kinds, nothing else."""
+    require("kueue")
+    with ControlPlane.start() as running:
+        kueue.install(running, webhooks=True)
+        yield running
+
+
+@pytest.mark.parametrize("mode", SETTINGS)
+def test_same_admissions(mode: str, bare_plane: ControlPlane) -> None:
+    kueue.run(bare_plane, SETTINGS[mode])
+    try:
+        differences = play(mode, Kueue(bare_plane.admin))
+    finally:
+        bare_plane.processes.kill(kueue.NAME)
+    assert not differences, "\n".join(differences)
+
+
+def play(mode: str, theirs: Kueue) -> list[str]:
+    """Scenarios side by side, one arrival in each at a time. A line per scenario that goes another way with Kyu."""
+    theirs.admin.apply(decisions.flavors())
+    scenarios = [decisions.scenario(f"{mode}-{SEED + n}", SEED + n, ARRIVALS) for n in range(SCENARIOS)]
+    known = options.from_configuration(configuration(SETTINGS[mode]))
+    ours = {each.name: Kyu.start(known, [*decisions.flavors(), *theirs.set_up(each)]) for each in scenarios}
+    theirs.settle()
+    difference_by_name: dict[str, str] = {}
+    for number in range(ARRIVALS):
+        arrived = {each.name: theirs.admin.create(each.workloads[number]) for each in scenarios}
+        theirs.settle()
+        for name, workload in arrived.items():
+            ours[name].arrive(workload)
+            wanted, found = theirs.outcome(name), ours[name].outcome()
+            if wanted != found and name not in difference_by_name:
+                difference_by_name[name] = f"{name}, arrival {number}:\n  Kueue {wanted}\n  Kyu   {found}"
+    return list(difference_by_name.values())
+
+
+def configuration(settings: Manifest) -> Configuration:
+    head = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration"}
+    return config_file.load({**head, **settings}).configuration
