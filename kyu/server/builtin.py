@@ -75,6 +75,8 @@ class BuiltinKind:
     subresources: tuple[Subresource, ...] = ()
     # metadata.generation: 1 on creation, one more when the spec changes.
     has_generation: bool = False
+    # A change of the annotations counts in the generation, too.
+    counts_annotations: bool = False
     # A PUT to a name that is not there creates the object.
     creates_on_update: bool = False
     default_propagation: Literal["Background", "Orphan"] = "Background"
@@ -164,8 +166,14 @@ def prepare_update(row: BuiltinKind, new: Json, old: Json) -> None:
         row.prepare_update_from(new, old)
     if row.has_generation:
         generation = old["metadata"].get("generation", 0)
-        has_changed = new.get("spec") != old.get("spec")
+        has_changed = new.get("spec") != old.get("spec") or (
+            row.counts_annotations and _annotations(new) != _annotations(old)
+        )
         new["metadata"]["generation"] = generation + 1 if has_changed else generation
+
+
+def _annotations(obj: Json) -> Json:
+    return obj["metadata"].get("annotations") or {}
 
 
 def prepare_status(row: BuiltinKind, new: Json, old: Json) -> None:
@@ -315,6 +323,7 @@ def _app(
     return BuiltinKind(
         Kind("apps", "v1", kind, plural), (short,), ("all",),
         subresources=(SCALE, STATUS) if is_scaled else (STATUS,), has_generation=True, default=fill,
+        counts_annotations=kind == "Deployment",
         prepare_update_from=prepare_update_from,
         check=builtin_apps.validate_workload, check_update=check_update,
     )  # fmt: skip

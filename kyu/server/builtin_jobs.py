@@ -102,14 +102,13 @@ def _validate_generated_selector(job: Json) -> list[FieldError]:
 
 
 def _validate_selector(spec: Json) -> list[FieldError]:
-    if not spec.get("selector"):
-        return [fields.required("spec.selector")]
     labels = (spec["template"].get("metadata") or {}).get("labels") or {}
+    detail = "`selector` does not match template `labels`"
+    mismatch = fields.invalid("spec.template.metadata.labels", dict(sorted(labels.items())), detail)
+    if not spec.get("selector"):
+        return [fields.required("spec.selector"), mismatch]
     wanted = spec["selector"].get("matchLabels") or {}
-    if any(labels.get(key) != value for key, value in wanted.items()):
-        detail = "`selector` does not match template `labels`"
-        return [fields.invalid("spec.template.metadata.labels", dict(sorted(labels.items())), detail)]
-    return []
+    return [mismatch] if any(labels.get(key) != value for key, value in wanted.items()) else []
 
 
 def validate_job_spec(spec: Json, path: str) -> list[FieldError]:
@@ -160,8 +159,9 @@ def _validate_restart_policy(spec: Json, path: str) -> list[FieldError]:
 
 
 def validate_job_update(new: Json, old: Json) -> list[FieldError]:
+    """Kubernetes checks the spec twice here, once as that of any Job and once as that of this one."""
     after, before = new["spec"], old["spec"]
-    found = validate_job_spec(after, "spec") + _validate_selector(after)
+    found = (validate_job_spec(after, "spec") + _validate_selector(after)) * 2
     if not _may_resize(after, before):
         found += _immutable("completions", after, before)
     found += _immutable("selector", after, before)

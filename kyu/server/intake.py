@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import Any
 
 from kyu.api import errors as fields
-from kyu.api.errors import FieldError
 from kyu.api.meta import Json, Kind
 from kyu.server import errors, schema
 from kyu.server.exchange import encode
@@ -32,8 +31,10 @@ def untyped(obj: Json) -> Json:
     return {name: value for name, value in obj.items() if name not in ("kind", "apiVersion")}
 
 
-def version_required() -> FieldError:
-    return fields.invalid("metadata.resourceVersion", 0, "must be specified for an update")
+def version_required(kind: Kind, name: str) -> errors.ApiError:
+    """The one refusal of this sort in which the resource stands in place of the Kind."""
+    found = fields.invalid("metadata.resourceVersion", 0, "must be specified for an update")
+    return errors.invalid(Kind(kind.group, kind.version, kind.plural, kind.plural), name, [found])
 
 
 def from_body(

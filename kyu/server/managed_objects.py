@@ -233,6 +233,9 @@ def _compare(schema: Schema, old: Any, new: Any, path: tuple[str, ...], changes:
         _compare_items(schema, old, new, path, changes)
     else:
         sets.insert(changes.touched, path)
+        if isinstance(old, dict | list) and not is_whole(schema, old):
+            # Another sort of value: nobody owns any longer what was below it.
+            sets.insert(changes.removed, path, all_below(schema, old))
 
 
 def _compare_items(schema: Schema, old: list[Any], new: list[Any], path: tuple[str, ...], changes: Changes) -> None:

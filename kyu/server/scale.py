@@ -111,14 +111,14 @@ class Scale:
         record, obj = self._objects.latest(resource, *target.key)
         path = _paths(resource).spec_replicas
         replicas = bodies.section(scale, "spec").get("replicas", 0)
-        if replicas < 0:
-            raise _negative(resource, target.name, path, replicas)
         *parents, last = path.strip(".").split(".")
         new = patch.clone(obj)
         inner = new
         for name in parents:
             inner = inner.setdefault(name, {})
         inner[last] = replicas
+        if replicas < 0:
+            raise _negative(resource, obj, new, replicas)
         field = tuple(f"f:{name}" for name in (*parents, last))
         owners = scale_owners.seen_in_parent(obj, scale, field, resource.kind.api_version)
         new = managed.with_managed(managed.without_managed(new), owners)
@@ -143,10 +143,13 @@ def _scale_resource() -> Resource:
     return Resource(SCALE, "scale", "", row.schema, BuiltInRules(row))
 
 
-def _negative(resource: Resource, name: str, path: str, replicas: int) -> errors.ApiError:
-    """Custom kinds are blamed themselves, in other words."""
+def _negative(resource: Resource, old: Json, new: Json, replicas: int) -> errors.ApiError:
+    """Custom kinds are blamed themselves, in other words, and with all else that is wrong with them then."""
+    name = old["metadata"]["name"]
     if resource.is_custom:
-        return errors.invalid(resource.kind, name, [fields.invalid(path, replicas, "should be a non-negative integer")])
+        path = _paths(resource).spec_replicas
+        found = [fields.invalid(path, replicas, "should be a non-negative integer")]
+        return errors.invalid(resource.kind, name, found + resource.rules.validate_update(new, old, ""))
     found = [fields.invalid("spec.replicas", replicas, "must be greater than or equal to 0")]
     return errors.invalid(SCALE, name, found)
 

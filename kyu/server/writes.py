@@ -134,7 +134,7 @@ class Writes:
             text = f"Precondition failed: UID in precondition: {given['uid']}, UID in object meta: {record.uid}"
             raise errors.conflict(resource.kind, target.name, text)
         if not given.get("resourceVersion") and not resource.rules.allows_unconditional_update:
-            raise errors.invalid(resource.kind, target.name, [intake.version_required()])
+            raise intake.version_required(resource.kind, target.name)
         return self._finish(resource, record, old, obj, options, user, target.subresource)
 
     def patch_object(self, target: Target, body: Any, type_: str, options: WriteOptions, user: User) -> Written:
