@@ -19,6 +19,7 @@ from kyu.api.meta import Json, Key
 from kyu.api.pool_messages import LONGEST_MESSAGE_BYTES
 from kyu.api.pools import MasterQueue, PoolReport, PoolSource
 from kyu.bus import envelopes, signing
+from kyu.bus import nats as bus
 from kyu.bus.nats import BadConnector, Connection, Connector, Unanswered
 from kyu.controllers import pools as listening
 from kyu.controllers.pool_expressions import Expressions, Question
@@ -187,6 +188,24 @@ async def test_nats_that_is_killed_and_started_again_is_found_and_says_so_withou
             async with speaking(url) as mouth:
                 await say(mouth, "a", MESSAGE)
                 await one.until("heard again", lambda: one.pools() == ["a"])
+
+
+async def test_a_server_that_hangs_is_noticed_and_no_pool_is_forgotten(
+    nats: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bus, "PING_SECONDS", 0.2)
+    monkeypatch.setattr(bus, "CONNECT_SECONDS", 1)
+    async with heard() as one:
+        async with speaking(nats.url) as mouth:
+            one.put(nats.url)
+            await one.until("connected", lambda: one.source().connected)
+            await say(mouth, "a", MESSAGE)
+            await one.until("heard", lambda: one.pools() == ["a"])
+        nats.pause()
+        await one.until("noticed", lambda: not one.source().connected)
+        nats.resume()
+        await one.until("connected again", lambda: one.source().connected)
+        assert one.pools() == ["a"]
 
 
 async def test_a_wrong_password_is_told_without_it(tmp_path: Path) -> None:
