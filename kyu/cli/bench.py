@@ -3,9 +3,11 @@ Measure Kyu against a rival, with ratios and a plot.
 
     kyu bench engine            what a decision costs, how that grows, and next to the textbook scheduler
     kyu bench embedded          the whole stack in real time: a burst, and Kueue's baseline load
+    kyu bench server            the API server over TLS: writes, watchers, many objects
+    kyu bench server --rival-kubeconfig FILE    the same, beside another API server
     kyu bench engine --quick    the same on a smaller scale, in about a minute
 
-Both sides are measured in the same run, in CPU time of this process.
+Both sides are measured in the same run; what is CPU time says so.
 """
 
 from __future__ import annotations
@@ -13,22 +15,33 @@ from __future__ import annotations
 import argparse
 import importlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
-# What can be measured: a module with run(*, quick) that yields rows.
-SUBJECTS = {"engine": "kyu.bench.engine", "embedded": "kyu.bench.embedded"}
+from kyu.cli.main import BadInput
+
+# What can be measured: a module with run(*, quick) that yields rows; that of the server also takes a rival.
+SUBJECTS = {"engine": "kyu.bench.engine", "embedded": "kyu.bench.embedded", "server": "kyu.bench.server"}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("subject", choices=sorted(SUBJECTS), help="what to measure")
     parser.add_argument("--quick", action="store_true", help="a smaller scale, for a first look")
+    parser.add_argument(
+        "--rival-kubeconfig", type=Path, metavar="FILE", help="an API server that takes the same writes"
+    )
     parser.add_argument("--no-plot", action="store_true", help="the table only")
 
 
 def run(args: argparse.Namespace) -> int:
     measure: Callable[..., Iterator[Any]] = importlib.import_module(SUBJECTS[args.subject]).run
+    options = {"quick": args.quick}
+    if args.rival_kubeconfig is not None:
+        if args.subject != "server":
+            raise BadInput("--rival-kubeconfig is for `kyu bench server`")
+        options["rival"] = args.rival_kubeconfig
     rows = []
-    for row in measure(quick=args.quick):
+    for row in measure(**options):
         rows.append(row)
         ratio = "" if row.ratio is None else f"{row.ratio:8.2f}"
         print(f"{row.name:52} {ratio:>8}  {row.must:>7}  {row.goal:>7}  {row.value}", flush=True)

@@ -1,0 +1,39 @@
+"""The benchmarks run, on a scale that says nothing about speed, and measure what they claim to measure."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from kyu.bench import embedded, server
+from kyu.bench.loads import Load, WorkloadSet
+from kyu.cli import main
+
+TINY = server.Size(workloads=70, pairs=1, watch_seconds=0.05, objects=600, idle_seconds=0.01)
+
+
+def test_all_writes_arrive_and_all_watchers_hear_of_them(tmp_path: Path) -> None:
+    rows = asyncio.run(server.measure_writes(tmp_path, TINY, rival=None))
+    by_name = {row.name: row for row in rows}
+    assert by_name["watchers that hear of everything"].ratio == 1.0
+    assert by_name["create + status apply, writes/s"].value.endswith(")")
+
+
+def test_a_filled_database_is_listed_to_the_last_object(tmp_path: Path) -> None:
+    # More objects than a page has; the number listed is asserted inside.
+    rows = asyncio.run(server.measure_many(tmp_path, TINY))
+    assert [row.name for row in rows][:1] == ["start with 600 Workloads, s"]
+    assert all(row.ratio is not None and row.ratio > 0 for row in rows)
+
+
+def test_a_burst_admits_and_finishes_every_workload() -> None:
+    load = Load("tiny", 1, 2, (WorkloadSet("small", 5, 10, 10, 50, 1),), 20, 100)
+    result = asyncio.run(embedded.play(load, at_once=True))
+    assert result.admissions == load.total == 10
+
+
+def test_only_the_server_has_a_rival(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["bench", "engine", "--rival-kubeconfig", "none"]) != 0
+    assert "kyu bench server" in capsys.readouterr().err
