@@ -106,10 +106,12 @@ class ControlPlane:
         await self._register_simulated(client)
         async with asyncio.TaskGroup() as group:
             group.create_task(plane.run())
+            # An agent that did not see all pods yet would end those that it adopts.
+            await plane.started.wait()
             group.create_task(agent.run(self._runtime))
             group.create_task(pretender.run(simulate.SimulatedRuntime(simulate.RealClock(), pretender.on_status)))
             group.create_task(far.run(self._virtual_runtime(plane, far)))
-            group.create_task(self._keep_machine(client, self._runtime, plane))
+            group.create_task(self._keep_machine(client, self._runtime))
 
     def _virtual_runtime(self, plane: Plane, agent: Agent) -> PodRuntime:
         """What the pods of virtual nodes are given to."""
@@ -121,7 +123,7 @@ class ControlPlane:
         self._pools = PoolRuntime(plane.view, plane.pools, self._signer, agent.on_status)
         return self._pools
 
-    async def _keep_machine(self, client: Client, runtime: Runtime, plane: Plane) -> None:
+    async def _keep_machine(self, client: Client, runtime: Runtime) -> None:
         """Register this machine when it is known what it can do, and keep its lease."""
         await runtime.opened.wait()
         abilities = node.Abilities(
@@ -131,7 +133,6 @@ class ControlPlane:
             trusts_users=self._settings.trust_users,
         )
         await heartbeat.register(client, [node.make_node(self._name, self._facts, abilities, self._clock())])
-        await plane.started.wait()
         self.ready.set()
         await heartbeat.keep_alive(client, self._name, self._clock)
 

@@ -261,6 +261,21 @@ def test_what_a_team_may_not_make_cannot_be_wrapped_either(teams: Terminal) -> N
     assert 'User "team1-user" cannot create v1 Secret in namespace team1' in refusal
 
 
+def test_a_team_cannot_choose_a_node_in_any_kind_of_job(teams: Terminal) -> None:
+    template = {"spec": {**yaml.safe_load(pod("any", "", "true"))["spec"], "nodeName": "some-node"}}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "pinned"}, "spec": {"template": template}}
+    cron = {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": {"template": template}}}
+    train = {"pytorchReplicaSpecs": {"Worker": {"replicas": 1, "template": template}}}
+    for body in (
+        yaml.safe_dump(job),
+        yaml.safe_dump({**job, "kind": "CronJob", "spec": cron}),
+        yaml.safe_dump({**job, "apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "spec": train}),
+        wrapper(job),
+    ):
+        refusal = teams.kubectl("create", "-f", "-", user="team1-user", text=body, fails=True)
+        assert "cannot set spec.nodeName: the queue decides where pods run" in refusal
+
+
 def test_a_queue_of_the_other_namespace_is_told_as_missing(teams: Terminal) -> None:
     stray = pod("astray", "skypilot-local-queue-team2", "true")
     teams.kubectl("create", "-f", "-", user="team1-user", text=stray)

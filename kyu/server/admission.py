@@ -7,9 +7,10 @@ Kubernetes: plugin/pkg/admission/{priority,defaulttolerationseconds,namespace/li
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from kyu.api.meta import Json
+from kyu.api.meta import Json, Kind
+from kyu.kinds import table
 from kyu.server import builtin_pods, errors, escalation, forms, rbac
 from kyu.server.namespaces import Lifecycle
 from kyu.server.store import Store
@@ -55,16 +56,34 @@ class Admission:
 
     def _check_assignment(self, attempt: Attempt) -> None:
         """Where a pod runs is decided by the queue: whoever may not bind pods may not choose a node either."""
-        spec = pod_spec(attempt.new)
-        if spec is None or not spec.get("nodeName"):
-            return
-        if attempt.old is not None and (pod_spec(attempt.old) or {}).get("nodeName") == spec["nodeName"]:
+        chosen = chosen_nodes(attempt.resource.kind, attempt.new)
+        if not chosen or (attempt.old is not None and chosen <= chosen_nodes(attempt.resource.kind, attempt.old)):
             return
         metadata = attempt.new["metadata"]
         wanted = rbac.Attributes("create", "", "pods", "binding", metadata.get("namespace", ""))
         if not self._authorizer.is_allowed(attempt.user, wanted):
             text = f'User "{attempt.user.name}" cannot set spec.nodeName: the queue decides where pods run'
             raise errors.forbidden(attempt.resource.kind, metadata.get("name", ""), text)
+
+
+def chosen_nodes(kind: Kind, obj: Json) -> set[str]:
+    """The nodes that an object names for its pods."""
+    spec = pod_spec(obj)
+    if spec is not None:
+        return {str(spec["nodeName"])} if spec.get("nodeName") else set()
+    return set(nodes_within(obj.get("spec"))) if table.find_kind(kind) is not None else set()
+
+
+def nodes_within(part: object) -> Iterator[str]:
+    """Kinds of jobs have their pod templates in many places; wherever one is, its node stands beside its containers."""
+    if isinstance(part, dict):
+        if part.get("nodeName") and "containers" in part:
+            yield str(part["nodeName"])
+        for value in part.values():
+            yield from nodes_within(value)
+    elif isinstance(part, list):
+        for value in part:
+            yield from nodes_within(value)
 
 
 def pod_spec(obj: Json) -> Json | None:
