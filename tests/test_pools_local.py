@@ -165,6 +165,27 @@ def test_credentials_are_for_administrators_only(running: LocalKyu) -> None:
         assert "masterqueues" in refused.stderr
 
 
+@pytest.mark.parametrize(
+    ("flavor", "said"),
+    [
+        ({"name": "x"}, "exactly one of natsFlavor and localFlavor"),
+        ({"name": "x", "natsFlavor": {"natsSubject": "s", "pools": ["a"]}}, "natsConnector or credentialsSecret"),
+        ({"name": "x", "natsFlavor": {"natsSubject": "s", "natsConnector": "nats://h"}}, "one of pools and poolRegExp"),
+        (
+            {"name": "x", "natsFlavor": {"natsSubject": "s.*", "natsConnector": "nats://h", "pools": ["a"]}},
+            "natsSubject",
+        ),
+        (
+            {"name": "x", "natsFlavor": {"natsSubject": "s", "natsConnector": "http://h", "pools": ["a"]}},
+            "natsConnector",
+        ),
+    ],
+)
+def test_a_master_queue_that_cannot_work_is_refused(running: LocalKyu, flavor: Json, said: str) -> None:
+    with pytest.raises(errors.ApiError, match=said):
+        running.client.create(MasterQueue.KIND, {"metadata": {"name": "bad"}, "spec": {"flavors": [flavor]}})
+
+
 def test_two_live_pools_and_a_restart_write_nothing(running: LocalKyu, nats: NatsServer) -> None:
     with pool(running, nats, "site-a"), pool(running, nats, "site-b"):
         running.wait("both are in the queue", lambda: "masterqueue-interlink-site-b" in str(versions(running)))
@@ -183,10 +204,45 @@ def test_two_live_pools_and_a_restart_write_nothing(running: LocalKyu, nats: Nat
             again.client.close()
 
 
-def test_deleting_the_master_queue_cleans_up(running: LocalKyu) -> None:
+LOCAL = """
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ResourceFlavor
+metadata:
+  name: "local-cpu"
+---
+apiVersion: vk.io/v1
+kind: MasterQueue
+metadata:
+  name: masterqueue
+spec:
+  template:
+    cohort: masterqueue
+  flavors:
+    - name: local-cpu
+      localFlavor: {}
+      nominalQuota:
+        pods: 100
+      canLendTo:
+        - queue: group1
+          lendingLimit:
+            pods: 30
+"""
+
+
+def test_a_local_flavor_takes_the_place_of_pools_and_deleting_cleans_up(running: LocalKyu) -> None:
     again = LocalKyu(running.data)
     try:
+        path = running.data / "local.yaml"
+        path.write_text(LOCAL)
+        again.kyu("apply", "-f", str(path))
+
+        def flavors() -> list[str]:
+            spec = again.client.get(ClusterQueue.KIND, Key("", "group1"))["spec"]
+            return [one["name"] for group in spec.get("resourceGroups") or () for one in group["flavors"]]
+
+        again.wait("only the local flavor is left", lambda: flavors() == ["local-cpu"])
         again.kyu("delete", "masterqueue", "masterqueue")
+        again.kyu("delete", "resourceflavor", "local-cpu")
 
         def left() -> list[str]:
             queues = [one["metadata"]["name"] for one in again.client.list(ClusterQueue.KIND)]

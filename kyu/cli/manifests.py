@@ -35,10 +35,10 @@ def run(args: argparse.Namespace) -> int:
 
 def generated(*, crds_only: bool) -> dict[str, str]:
     """What is generated, by its path below the directory."""
-    from kyu.api import crds, documents, roles
+    from kyu.api import crds, documents, pools, roles
 
     files = {}
-    for definition in crds.definitions():
+    for definition in (*crds.definitions(), pools.definition()):
         group, plural = definition["spec"]["group"], definition["spec"]["names"]["plural"]
         files[f"crds/{group}_{plural}.yaml"] = documents.render([definition])
     if not crds_only:
