@@ -318,6 +318,7 @@ JOBS: Final = (
 def _app(
     kind: str, plural: str, short: str, fill: Change, *,
     prepare_update_from: ChangeFromOld | None = None,
+    check: Check = builtin_apps.validate_workload,
     check_update: CheckUpdate = builtin_apps.validate_workload_update, is_scaled: bool = True,
 ) -> BuiltinKind:  # fmt: skip
     return BuiltinKind(
@@ -325,12 +326,13 @@ def _app(
         subresources=(SCALE, STATUS) if is_scaled else (STATUS,), has_generation=True, default=fill,
         counts_annotations=kind == "Deployment",
         prepare_update_from=prepare_update_from,
-        check=builtin_apps.validate_workload, check_update=check_update,
+        check=check, check_update=check_update,
     )  # fmt: skip
 
 
 APPS: Final = (
-    _app("Deployment", "deployments", "deploy", builtin_apps.default_deployment),
+    _app("Deployment", "deployments", "deploy", builtin_apps.default_deployment,
+         check=builtin_apps.validate_deployment, check_update=builtin_apps.validate_deployment_update),
     _app("StatefulSet", "statefulsets", "sts", builtin_apps.default_stateful_set,
          check_update=builtin_apps.validate_stateful_set_update),
     _app("ReplicaSet", "replicasets", "rs", builtin_apps.default_replica_set),

@@ -18,6 +18,7 @@ from kyu.server.builtin_pods import default_template
 
 HISTORY_LIMIT = 10
 ALWAYS = ("Always",)
+STRATEGIES = ("Recreate", "RollingUpdate")
 # What of a StatefulSet may change.
 STATEFUL_SET_CHANGES = ("replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit",
                         "persistentVolumeClaimRetentionPolicy", "minReadySeconds")  # fmt: skip
@@ -106,18 +107,42 @@ def validate_workload(obj: Json) -> list[FieldError]:
         found.append(fields.invalid("spec.selector", selector, detail))
     elif any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
         found.append(mismatch)
+    found += validate_template(template, "spec.template")
     policy = (template.get("spec") or {}).get("restartPolicy")
     if policy != "Always":
         found.append(fields.not_supported("spec.template.spec.restartPolicy", policy, ALWAYS))
-    return found + validate_template(template, "spec.template")
+    return found
+
+
+def validate_deployment(deployment: Json) -> list[FieldError]:
+    spec = deployment.get("spec") or {}
+    found = validate_workload(deployment)
+    strategy = spec.get("strategy") or {}
+    if strategy.get("type") == "Recreate" and strategy.get("rollingUpdate") is not None:
+        detail = "may not be specified when strategy `type` is 'Recreate'"
+        found.append(fields.forbidden("spec.strategy.rollingUpdate", detail))
+    elif strategy.get("type") not in STRATEGIES:
+        found.append(fields.not_supported("spec.strategy", strategy, STRATEGIES))
+    ready, deadline = spec.get("minReadySeconds", 0), spec.get("progressDeadlineSeconds")
+    for name in ("minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"):
+        if (spec.get(name) or 0) < 0:
+            found.append(fields.invalid(f"spec.{name}", spec[name], AT_LEAST_ZERO))
+    if deadline is not None and deadline <= ready:
+        found.append(fields.invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds"))
+    return found
+
+
+def validate_deployment_update(new: Json, old: Json) -> list[FieldError]:
+    return validate_deployment(new) + _validate_same_selector(new, old)
 
 
 def validate_workload_update(new: Json, old: Json) -> list[FieldError]:
-    found = validate_workload(new)
+    return validate_workload(new) + _validate_same_selector(new, old)
+
+
+def _validate_same_selector(new: Json, old: Json) -> list[FieldError]:
     after, before = (new.get("spec") or {}).get("selector"), (old.get("spec") or {}).get("selector")
-    if after != before:
-        found.append(fields.invalid("spec.selector", after, IMMUTABLE))
-    return found
+    return [fields.invalid("spec.selector", after, IMMUTABLE)] if after != before else []
 
 
 def validate_stateful_set_update(new: Json, old: Json) -> list[FieldError]:

@@ -84,10 +84,10 @@ def validate_secret(secret: Json) -> list[FieldError]:
 
 
 def validate_secret_update(new: Json, old: Json) -> list[FieldError]:
-    found = _validate_frozen(new, old, ("data",))
+    found: list[FieldError] = []
     if new.get("type") != old.get("type"):
         found.append(fields.invalid("type", new.get("type"), IMMUTABLE))
-    return found + validate_secret(new)
+    return found + _validate_frozen(new, old, ("data",)) + validate_secret(new)
 
 
 # Namespace and Node

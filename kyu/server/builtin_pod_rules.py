@@ -234,7 +234,7 @@ def _validate_gates(gates: Sequence[Json], path: str, found: list[FieldError]) -
 def validate_pod_update(new: Json, old: Json) -> list[FieldError]:
     """Everything of the spec is fixed but what is copied from the new one before the two are compared."""
     after, before = new.get("spec") or {}, old.get("spec") or {}
-    found: list[FieldError] = []
+    found = validate_pod(new)
     _validate_deadline(after, before, found)
     _validate_added_tolerations(after, before, found)
     is_gated = bool(before.get("schedulingGates"))
@@ -245,6 +245,7 @@ def validate_pod_update(new: Json, old: Json) -> list[FieldError]:
     if before.get("terminationGracePeriodSeconds", 0) < 0 and after.get("terminationGracePeriodSeconds") == 1:
         allowed["terminationGracePeriodSeconds"] = 1
     for group in ("containers", "initContainers"):
+        found += _missing_images(after, group)
         if len(after.get(group) or ()) == len(allowed.get(group) or ()):
             for mine, theirs in zip(allowed.get(group) or (), after.get(group) or (), strict=True):
                 _copy("image", theirs, mine)
@@ -262,6 +263,12 @@ def _copy(name: str, source: Json, target: Json) -> None:
         target[name] = source[name]
     else:
         target.pop(name, None)
+
+
+def _missing_images(spec: Json, group: str) -> list[FieldError]:
+    """What may change is looked at once more; a missing image is told twice."""
+    containers = enumerate(spec.get(group) or ())
+    return [fields.required(f"spec.{group}[{i}].image") for i, container in containers if not container.get("image")]
 
 
 def _validate_deadline(after: Json, before: Json, found: list[FieldError]) -> None:

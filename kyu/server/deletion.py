@@ -150,7 +150,7 @@ def finalizers_for(finalizers: list[str], policy: Propagation | None) -> list[st
 def _check_preconditions(resource: Resource, record: Record, options: DeleteOptions) -> None:
     kind = resource.kind
     what = f'Operation cannot be fulfilled on {kind.kind}{"." + kind.group if kind.group else ""} "{record.name}"'
-    text = ""
+    text, guess = "", "deleted and then recreated"
     if options.uid is not None and options.uid != record.uid:
         text = f"the UID in the precondition ({options.uid}) does not match the UID in record ({record.uid})"
     elif options.version is not None and options.version != str(record.version):
@@ -158,8 +158,9 @@ def _check_preconditions(resource: Resource, record: Record, options: DeleteOpti
             f"the ResourceVersion in the precondition ({options.version}) does not match the ResourceVersion in record"
             f" ({record.version})"
         )
+        guess = "modified"
     if text:
-        message = f"{what}: {text}. The object might have been deleted and then recreated"
+        message = f"{what}: {text}. The object might have been {guess}"
         details = {"name": record.name, "kind": kind.kind}
         if kind.group:
             details["group"] = kind.group

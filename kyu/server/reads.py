@@ -207,7 +207,8 @@ async def _in_turns(records: Sequence[Record]) -> AsyncIterator[Record]:
 
 def _list_version(text: str) -> int:
     if not text.isdigit():
-        raise errors.bad_request(f'invalid resource version: strconv.ParseUint: parsing "{text}": invalid syntax')
+        fault = f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+        raise errors.bad_request(f"invalid resource version: resourceVersion: {fault}")
     return int(text)
 
 

@@ -173,7 +173,8 @@ def _shown(resource: Resource, obj: Json) -> Json:
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
         "metadata": {name: meta[name] for name in names if name in meta},
-        "spec": {"replicas": jsonpath.first(paths.spec_replicas, obj) or 0},
+        # None are not written down.
+        "spec": {"replicas": replicas} if (replicas := jsonpath.first(paths.spec_replicas, obj)) else {},
         "status": status,
     }
 
