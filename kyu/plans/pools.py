@@ -44,7 +44,7 @@ def plan(view: View, key: Key, now: datetime) -> list[Action]:
     for one in wanted:
         if one not in foreign:
             actions += pools_objects.write(view, one)
-    actions += leftovers(view, queue, wanted)
+    actions += leftovers(view, queue, wanted, members)
     actions += evictions(view, members, now)
     patch = pools_status.plan_status(view, queue, raw, members, conflicts, now)
     if patch is not None:
@@ -62,9 +62,10 @@ def local_queues(view: View, queue: MasterQueue) -> list[Wanted]:
     ]
 
 
-def leftovers(view: View, queue: MasterQueue, wanted: Sequence[Wanted]) -> list[Action]:
+def leftovers(view: View, queue: MasterQueue, wanted: Sequence[Wanted], members: Sequence[Member]) -> list[Action]:
     """Flavors of pools that are gone, and doors that are not wanted any more."""
     keep = {(one.kind.kind, one.key) for one in wanted}
+    keep |= {(ResourceFlavor.KIND.kind, Key("", member.resource_flavor)) for member in members if member.has_flavor}
     return [
         Delete(Ref(kind, key), meta["uid"])
         for kind in (LocalQueue.KIND, ResourceFlavor.KIND)
@@ -79,7 +80,7 @@ def evictions(view: View, members: Sequence[Member], now: datetime) -> list[Acti
     actions: list[Action] = []
     for member in members:
         nats = member.group.nats_flavor
-        if nats is None or nats.lost_pool_policy != "Evict" or member.state != "Stale":
+        if nats is None or nats.lost_pool_policy != "Evict" or member.reason != "PoolSilent":
             continue
         if now < member.since + timedelta(seconds=nats.pool_timeout):
             continue

@@ -77,6 +77,7 @@ def find_members(view: View, queue: MasterQueue, now: datetime) -> list[Member]:
             found += local_member(view, group, now)
         else:
             found += nats_members(view, queue, group, group.nats_flavor, now)
+    found += members_of_former_groups(view, queue, now)
     covered = covered_resources(queue, found)
     sized = [replace(member, effective=effective_quota(member, covered)) for member in found]
     return leave_out(view, queue, sized, len(covered), now)
@@ -119,7 +120,36 @@ def nats_members(
     members = [member for member in found if member is not None]
     if nats.pools:
         members.sort(key=lambda member: nats.pools.index(member.pool))
-    return members
+    going = (leaving(listening, pool) for name, pool in known.items() if name not in pools)
+    return [*members, *(member for member in going if member is not None)]
+
+
+def members_of_former_groups(view: View, queue: MasterQueue, now: datetime) -> Iterable[Member]:
+    groups = {group.name for group in queue.spec.flavors}
+    for pool in queue.status.pools:
+        if pool.flavor not in groups:
+            nats = NatsFlavor(nats_subject="")
+            group = MasterQueueFlavor(pool.flavor, nats_flavor=nats)
+            member = leaving(Listening(view, queue, group, nats, None, now), pool)
+            if member is not None:
+                yield member
+
+
+def leaving(listening: Listening, before: PoolStatus) -> Member | None:
+    """A pool that is not selected any more goes like a silent one: when nothing uses its flavor."""
+    member = Member(
+        listening.group,
+        before.name,
+        before.resource_flavor,
+        "Stale",
+        listening.now,
+        "NotSelected",
+        before.published,
+        labels=before.labels,
+        taints=before.taints,
+    )
+    found = silent(listening, since(member, before, listening.now), before)
+    return found if found is not None and found.state == "Stale" else None
 
 
 def find_member(listening: Listening, pool: str, report: PoolReport | None, before: PoolStatus | None) -> Member | None:

@@ -42,7 +42,12 @@ class Wanted:
 
 
 def flavors(queue: MasterQueue, members: Iterable[Member]) -> list[Wanted]:
-    return [flavor(queue, member) for member in members if member.has_flavor and not member.is_local]
+    """Those of pools that are selected; what the others look like is not said any more."""
+    return [
+        flavor(queue, member)
+        for member in members
+        if member.has_flavor and not member.is_local and member.reason != "NotSelected"
+    ]
 
 
 def flavor(queue: MasterQueue, member: Member) -> Wanted:

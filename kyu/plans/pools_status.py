@@ -82,7 +82,7 @@ def set_list(status: Json, name: str, items: list[Json]) -> None:
 
 
 def set_refused(status: Json, sources: dict[str, PoolSource]) -> None:
-    """The counts only grow; after a restart they go on from what was stored when the first message is refused."""
+    """Counted from our start on; until the first one is refused, what was stored before stands."""
     counts: dict[str, int] = {}
     for source in sources.values():
         for reason, count in source.refused.items():
@@ -123,7 +123,7 @@ def problems(members: Sequence[Member], sources: dict[str, PoolSource]) -> Itera
     missing = [member.resource_flavor for member in members if member.reason == "LocalFlavorMissing"]
     if missing:
         yield Problem("LocalFlavorMissing", f"no ResourceFlavor {listed(missing)}")
-    for reason in ("NameTaken", "NameInvalid", "InAnotherGroup", "TooManyPools", "PoolSilent"):
+    for reason in ("NameTaken", "NameInvalid", "InAnotherGroup", "TooManyPools", "PoolSilent", "NotSelected"):
         names = [
             member.pool
             for member in members
@@ -144,6 +144,7 @@ WORDS = {
     "InAnotherGroup": "pools that an earlier group has already",
     "TooManyPools": "more pools than a queue can hold",
     "PoolSilent": "silent pools whose work has not ended",
+    "NotSelected": "pools that are not selected any more and whose work has not ended",
 }
 
 
