@@ -42,11 +42,13 @@ def place(ask: Ask) -> Place:
 class Peers:
     """Pending workloads of one queue that have the same shape and priority."""
 
-    __slots__ = ("again", "members", "parked_at", "place", "priority", "reason", "size", "watches")
+    __slots__ = ("_members", "_only", "again", "parked_at", "place", "priority", "reason", "size", "watches")
 
     def __init__(self, priority: int) -> None:
         self.priority = priority
-        self.members: list[Member] = []
+        self._only: Ask | None = None
+        """The only member, for as long as there was never another: most peers are alone, and a list takes room."""
+        self._members: list[Member] | None = None
         """A heap by time and UID. One that has left stays until it comes up; its ticket tells."""
         self.size = 0
         self.place: Place | None = None
@@ -60,14 +62,38 @@ class Peers:
         self.watches: Watches | None = None
         """Asking again is worth it once one of these amounts may be within reach; None if that is not known."""
 
+    def add(self, ask: Ask) -> None:
+        self.size += 1
+        if self._members is None:
+            if self._only is None:
+                self._only = ask
+                return
+            self._members = [_member(self._only)]
+            self._only = None
+        heapq.heappush(self._members, _member(ask))
+
+    def remove(self, ask: Ask) -> None:
+        """The workload leaves; its ticket has changed."""
+        self.size -= 1
+        if self._only is ask:
+            self._only = None
+
     def first(self) -> Ask | None:
-        members = self.members
+        members = self._members
+        if members is None:
+            return self._only
         while members and members[0][2] != members[0][3].ticket:
             heapq.heappop(members)
         return members[0][3] if members else None
 
     def waiting(self) -> Iterator[Ask]:
-        return (ask for _, _, ticket, ask in self.members if ask.ticket == ticket)
+        if self._members is None:
+            return iter(() if self._only is None else (self._only,))
+        return (ask for _, _, ticket, ask in self._members if ask.ticket == ticket)
+
+
+def _member(ask: Ask) -> Member:
+    return (ask.time, ask.uid, ask.ticket, ask)
 
 
 def _reason_of(peers: Peers) -> NoFit | None:
@@ -190,8 +216,7 @@ class Line:
             peers = self.peers_by_class[identity] = Peers(ask.priority)
             self.unknown.add(peers)
         ask.ticket += 1
-        heapq.heappush(peers.members, (ask.time, ask.uid, ask.ticket, ask))
-        peers.size += 1
+        peers.add(ask)
         if peers.size == 1:
             self._stand(peers, place(ask))
             self._note_newcomer(peers)
@@ -227,7 +252,7 @@ class Line:
             self.sticky = None
             return
         peers = self.peers_by_class[identity]
-        peers.size -= 1
+        peers.remove(ask)
         if peers.place != place(ask):
             return
         parked = self.is_parked(peers)

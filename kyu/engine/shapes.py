@@ -66,10 +66,8 @@ class Shape:
     """Indices of pod sets that must get the same flavors, in order of appearance; most stand alone."""
     sole: tuple[str, int] | None = None
     """The only resource and how much of it, where that is all that the workload asks for."""
-
-    @property
-    def can_shrink(self) -> bool:
-        return any(p.min_count is not None and p.min_count < p.spec_count for p in self.pod_sets)
+    can_shrink: bool = False
+    """Some pod set may run with fewer pods than it asks for."""
 
     def totals(self) -> dict[str, int]:
         total: dict[str, int] = {}
@@ -138,7 +136,8 @@ class Shapes:
                     group=pod_set.topology_request.pod_set_group_name if pod_set.topology_request else None,
                 )
             )
-        return Shape(tuple(parsed), violation, claims, pod_set_groups(parsed), find_sole(parsed))
+        can_shrink = any(p.min_count is not None and p.min_count < p.spec_count for p in parsed)
+        return Shape(tuple(parsed), violation, claims, pod_set_groups(parsed), find_sole(parsed), can_shrink)
 
 
 _ENCODER = msgspec.msgpack.Encoder()
