@@ -92,6 +92,23 @@ async def test_a_batch_user_cannot_decide_what_the_queue_decides(tmp_path: Path)
         assert await status(api, "POST", pods, pod) == 201
 
 
+async def test_a_batch_user_reads_neither_pools_nor_secrets_and_sets_no_status(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, client):
+        await bind(client, "batch-user")
+        for namespace in ("default", "kube-public"):
+            await client.create(SECRET, {"metadata": {"name": "s", "namespace": namespace}})
+            assert await status(api, "GET", f"/api/v1/namespaces/{namespace}/secrets/s") == 403
+        assert await status(api, "GET", "/api/v1/secrets") == 403
+        assert await status(api, "GET", "/apis/vk.io/v1alpha1/masterqueues") == 403
+        assert await status(api, "GET", "/apis/vk.io/v1alpha1/namespaces/default/masterqueues/m") == 403
+        jobs = "/apis/batch/v1/namespaces/default/jobs"
+        template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
+        assert await status(api, "POST", jobs, {"metadata": {"name": "j"}, "spec": {"template": template}}) == 201
+        assert await status(api, "PUT", f"{jobs}/j/status", {"metadata": {"name": "j"}, "status": {}}) == 403
+        pods = "/api/v1/namespaces/default/pods"
+        assert await status(api, "POST", f"{pods}/p/binding", {"target": {"name": "n"}}) == 403
+
+
 async def test_a_change_of_a_role_counts_at_once(tmp_path: Path) -> None:
     async with serving(tmp_path) as (api, client):
         rule = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"], "resourceNames": ["mine"]}
