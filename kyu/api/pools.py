@@ -8,7 +8,6 @@ the listening goes as a PoolSource; both live in memory only, under the namespac
 Used by: plans/pools.py (reads them), controllers/pools.py (makes reports and sources), server (serves the definition).
 """
 
-# ruff: noqa: RUF012 (msgspec gives each Struct its own copy of an empty default)
 from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal, TypeAlias

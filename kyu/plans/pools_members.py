@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from kyu.api import quantity
 from kyu.api.actions import View
 from kyu.api.kueue import ClusterQueue, ResourceFlavor, Workload
-from kyu.api.meta import Key
+from kyu.api.meta import Json, Key
 from kyu.api.names import why_not_dns_subdomain
 from kyu.api.pools import (
     MasterQueue,
@@ -241,7 +241,7 @@ def is_zero(value: object) -> bool:
     return isinstance(value, str | int) and not quantity.parse(value)
 
 
-def flavor_entries(cluster_queue: dict[str, object]) -> Iterable[dict[str, list[dict[str, object]]]]:
+def flavor_entries(cluster_queue: Json) -> Iterable[Json]:
     for group in fields.list_at(cluster_queue, ("spec", "resourceGroups")):
         yield from fields.list_at(group, ("flavors",))
 
