@@ -491,9 +491,9 @@ class State:
 
     def _wake_topologies(self) -> None:
         """Nodes have changed: wake every tree with a flavor that is placed."""
-        roots = {queue.root for queue in self.queues.values() if queue.placed}
-        for root in roots:
-            self._wake_tree(root)
+        for queue in self.queues.values():
+            if queue.placed:
+                self._wake_tree(queue)
 
     def _wake_held(self, namespace: str) -> None:
         """The labels of a namespace have changed: workloads that a queue did not select may be selected now."""

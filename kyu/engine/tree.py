@@ -25,6 +25,9 @@ from kyu.engine.quota import Cell, FlavorResource
 from kyu.engine.topology_types import PODS
 from kyu.engine.workload import Holding
 
+# No tree is that high: a node with so many ancestors is its own.
+MAX_HEIGHT = 500
+
 
 class TreeNode:
     """What queues and cohorts have in common: a place in the tree, and a cell per flavor and resource."""
@@ -49,9 +52,14 @@ class TreeNode:
 
     @property
     def root(self) -> TreeNode:
+        """The top of the node's tree; the node itself if its parents form a cycle."""
         node: TreeNode = self
+        height = 0
         while node.parent is not None:
             node = node.parent
+            height += 1
+            if height > MAX_HEIGHT:
+                return self
         return node
 
     def is_within(self, needed: Iterable[FlavorResource]) -> bool:
@@ -115,9 +123,11 @@ class CohortNode(TreeNode):
         """What the members could use of each resource at the very most."""
 
     def all_queues(self) -> Iterator[Queue]:
+        """Of the whole tree below; of a cohort whose parents form a cycle, its own only."""
         yield from self.queues
         for child in self.children:
-            yield from child.all_queues()
+            if not child.cyclic:
+                yield from child.all_queues()
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,14 +339,16 @@ class Hierarchy:
         return node if parent is not None and parent.cyclic else node.root
 
     def refresh(self) -> set[TreeNode]:
-        """Recompute the trees of all that was marked; the roots of those trees."""
+        """Recompute the trees of all that was marked; the roots of those trees, and all cohorts of a cycle."""
         if not self._changed:
             return set()
         changed, self._changed = self._changed, {}
         roots: set[TreeNode] = set()
         for node in changed.values():
             root = self._find_root(node)
-            if root is not None and root not in roots:
+            if root is None:
+                roots.update(_cycle_members(node if isinstance(node, CohortNode) else node.parent))
+            elif root not in roots:
                 roots.add(root)
                 settle_tree(root)
         return roots
@@ -392,7 +404,7 @@ def _members(cohort: CohortNode, kind: TreeNode) -> list[TreeNode]:
     return cohort.queues if isinstance(kind, Queue) else cohort.children  # type: ignore[return-value]
 
 
-def _cycle_members(start: TreeNode) -> set[CohortNode]:
+def _cycle_members(start: TreeNode | None) -> set[CohortNode]:
     """Everything below the cycle, the cycle included."""
     found: set[CohortNode] = set()
     waiting = [start]

@@ -127,6 +127,10 @@ class Ask:
         self.ticket = 0
         """Changes whenever it joins or leaves a line, so that an old entry of it is told from the current one."""
 
+    def __lt__(self, other: Ask) -> bool:
+        """Heaps compare members of equal time and UID: one has left, one came back. Any order will do."""
+        return False
+
     def __repr__(self) -> str:
         return f"Ask({self.key}, priority {self.priority})"
 
