@@ -235,7 +235,7 @@ def load(manifests: list[Json], known: Options) -> State:
     return state
 
 
-@settings(max_examples=settings.default.max_examples // 2)
+@settings(max_examples=settings().max_examples // 2)
 @given(clusters(), engine_options(), st.sampled_from((1, 3, None)))
 def test_odd_objects_are_decided_about(manifests: list[Json], known: Options, cycles: int | None) -> None:
     state = load(manifests, known)
