@@ -88,6 +88,7 @@ def test_apply_and_what_get_shows(kubectl: Kubectl) -> None:
         "localqueue.kueue.x-k8s.io/research",
     ]
     assert json.loads(kubectl("get", "job", "train", "-o", "json"))["spec"]["completions"] == 1
+    assert kubectl("get", "cm", "settings", "-o", "go-template={{.data.color}}") == "blue"
     assert "kind: Job" in kubectl("get", "job", "train", "-o", "yaml")
     assert "busybox" in kubectl("get", "job", "train", "-o", "wide")
     assert kubectl("get", "cm", "-o", "custom-columns=N:.metadata.name", "--sort-by=.metadata.name").split() == [
@@ -144,6 +145,18 @@ def test_wait(kubectl: Kubectl) -> None:
     kubectl("wait", "--for=jsonpath={.data.a}=1", "configmap/seen", "--timeout=10s")
     kubectl("delete", "configmap", "seen")
     kubectl("wait", "--for=delete", "configmap/seen", "--timeout=10s")
+
+
+def test_watch(server: Path, kubectl: Kubectl) -> None:
+    environment = {**os.environ, "KUBECONFIG": str(server / "kubeconfig"), "HOME": str(server)}
+    command = ["kubectl", "--namespace", "test-watch", "get", "configmaps", "--watch", "-o", "name"]
+    kubectl("create", "configmap", "before")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "configmap/before\n"
+        kubectl("create", "configmap", "later")
+        assert process.stdout.readline() == "configmap/later\n"
+        process.terminate()
 
 
 def test_delete_with_each_propagation_policy(kubectl: Kubectl) -> None:
