@@ -112,7 +112,9 @@ def _decode_struct(schema: Schema, value: Any, place: _Place) -> Json:
         if child is None:
             place.unknown.append(f"{place.path}.{name}" if place.path else name)
         elif item is not None:
-            decoded = _decode(child, item, place.field(name, struct))
+            # Most fields are plain texts: they need neither work nor a place to complain about.
+            is_plain = child.type == "string" and not child.format and isinstance(item, str)
+            decoded = item if is_plain else _decode(child, item, place.field(name, struct))
             code = shape.get(name, "")
             # An empty list or map that cannot be left out is written as null, whether it was given or not.
             if decoded or not (code in OMITTED or (code == "n" and not child.properties)):
