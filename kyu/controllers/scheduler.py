@@ -70,6 +70,8 @@ SETTLE_SECONDS = 0.3
 STATUS_SECONDS = 0.1
 STATUS_PAUSE_SECONDS = 1.0
 WRITERS = 64
+# Before an eviction that could not be written is decided again.
+AGAIN_SECONDS = 0.02
 # After a fault of the engine, before it is tried again.
 REPAIR_SECONDS = 1.0
 
@@ -179,9 +181,9 @@ class Scheduler:
                     self._reasons.pop(decision.key, None)
                     self._start(self._admit(decision))
                 case Preempt():
-                    self._start(self._apply(partial(admission.plan_preempt, self._view, decision)))
+                    self._start(self._evict(decision.victim, partial(admission.plan_preempt, self._view, decision)))
                 case Evict():
-                    self._start(self._apply(partial(admission.plan_evict, self._view, decision)))
+                    self._start(self._evict(decision.key, partial(admission.plan_evict, self._view, decision)))
                 case Wait():
                     self._reasons[decision.key] = decision
 
@@ -203,14 +205,29 @@ class Scheduler:
                 self._state.forget(decision.key)
                 self._wakeup.set()
 
-    async def _apply(self, plan: Callable[[datetime], list[Action]]) -> None:
-        """A write that is decided again by a later cycle if it fails."""
+    async def _evict(self, victim: Key, plan: Callable[[datetime], list[Action] | None]) -> None:
+        """The engine takes the victim as leaving; if that cannot be written, it must know, and decide again."""
+        # Its own admission may still be on its way; it is evicted when that is seen, or given up with it.
+        while (actions := plan(self._clock())) is None and victim in self._state.holdings:
+            await asyncio.sleep(AGAIN_SECONDS)
+        if actions is None:
+            return
+        async with self._slots:
+            try:
+                await self._write(actions)
+            except (ApiError, OSError) as error:
+                log.info("eviction not written", workload=victim, error=error)
+                self._state.forget(victim)
+                await asyncio.sleep(AGAIN_SECONDS)
+                self._wakeup.set()
+
+    async def _tell(self, plan: Callable[[datetime], list[Action]]) -> None:
+        """A reason to wait; if it cannot be written, the workload has changed and is looked at again."""
         async with self._slots:
             try:
                 await self._write(plan(self._clock()))
             except (ApiError, OSError) as error:
-                log.info("decision not written", error=error)
-                self._wakeup.set()
+                log.debug("reason not written", error=error)
 
     async def _tell_reasons(self) -> None:
         while True:
@@ -222,7 +239,7 @@ class Scheduler:
                     due[key] = Wait(key, "", explain.why_waiting(self._state, ask), parked=True)
             for key, decision in due.items():
                 ask = self._state.waiting.asks.get(key)
-                await self._apply(partial(admission.plan_wait, self._view, decision, ask.shape if ask else None))
+                await self._tell(partial(admission.plan_wait, self._view, decision, ask.shape if ask else None))
 
     # Numbers of queues.
 
