@@ -207,11 +207,13 @@ class Scheduler:
 
     async def _evict(self, victim: Key, plan: Callable[[datetime], list[Action] | None]) -> None:
         """The engine takes the victim as leaving; if that cannot be written, it must know, and decide again."""
-        # Its own admission may still be on its way; it is evicted when that is seen, or given up with it.
-        while (actions := plan(self._clock())) is None and victim in self._state.holdings:
+        actions = plan(self._clock())
+        while actions is None:
+            # Its own admission is still on its way: it is evicted when that is seen, or not at all if that failed.
             await asyncio.sleep(AGAIN_SECONDS)
-        if actions is None:
-            return
+            if victim not in self._state.holdings:
+                return
+            actions = plan(self._clock())
         async with self._slots:
             try:
                 await self._write(actions)
