@@ -26,9 +26,14 @@ from kyu.kinds.templates import Conflict, Mismatch, PodSet, PodSetInfo
 class Unit(ABC):
     """What the rules may ask of a job, and the writes that it proposes."""
 
-    queue_name: str
-    # The object that carries the labels and annotations of the whole unit.
-    head: Json
+    @property
+    @abstractmethod
+    def head(self) -> Json:
+        """The object that carries the labels and annotations of the whole unit."""
+
+    @property
+    @abstractmethod
+    def queue_name(self) -> str: ...
 
     @property
     @abstractmethod
@@ -98,7 +103,11 @@ class JobUnit(Unit):
     """A job object."""
 
     kind: JobKind
-    head: Json
+    obj: Json
+
+    @property
+    def head(self) -> Json:
+        return self.obj
 
     @property
     def key(self) -> Key:
@@ -109,7 +118,7 @@ class JobUnit(Unit):
         return Ref(self.kind.kind, self.key)
 
     @property
-    def queue_name(self) -> str:  # type: ignore[override]
+    def queue_name(self) -> str:
         return self.kind.queue_name(self.head)
 
     def workloads(self, view: View) -> list[Key]:
@@ -184,7 +193,7 @@ class PodGroupUnit(Unit):
     members: tuple[Json, ...]
 
     @property
-    def head(self) -> Json:  # type: ignore[override]
+    def head(self) -> Json:
         return min(self.members, key=pod_group.age)
 
     @property
@@ -192,7 +201,7 @@ class PodGroupUnit(Unit):
         return pod_ref(self.head)
 
     @property
-    def queue_name(self) -> str:  # type: ignore[override]
+    def queue_name(self) -> str:
         return metadata.queue_name(self.head)
 
     def workloads(self, view: View) -> list[Key]:
