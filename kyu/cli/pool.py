@@ -103,7 +103,8 @@ async def _announce(args: argparse.Namespace, connector: Connector) -> None:
     try:
         if args.once:
             try:
-                await asyncio.wait_for(connection.connected(), CONNECT_SECONDS)
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    await connection.connected()
             except TimeoutError as error:
                 raise Failed(f"{connector.address}: {connection.state.error or 'no answer'}") from error
             await publisher.publish_once(connection, publication, find_offer())

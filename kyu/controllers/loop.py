@@ -131,7 +131,9 @@ class Loop:
             return
         self._wakeup.clear()
         try:
-            await asyncio.wait_for(self._wakeup.wait(), self._seconds_to_next_timer())
+            # Not wait_for: up to Python 3.11 it forgets a cancellation that comes together with the event.
+            async with asyncio.timeout(self._seconds_to_next_timer()):
+                await self._wakeup.wait()
         except TimeoutError:
             return
 

@@ -112,7 +112,8 @@ class Expressions:
 
     async def _read(self, process: asyncio.subprocess.Process, seconds: float) -> object:
         assert process.stdout is not None
-        line = await asyncio.wait_for(process.stdout.readline(), seconds)
+        async with asyncio.timeout(seconds):
+            line = await process.stdout.readline()
         if not line:
             # The timer has killed it.
             raise TimeoutError

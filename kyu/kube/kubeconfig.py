@@ -107,7 +107,8 @@ class Credentials:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
             )
-            output, _ = await asyncio.wait_for(process.communicate(), EXEC_SECONDS)
+            async with asyncio.timeout(EXEC_SECONDS):
+                output, _ = await process.communicate()
         except (OSError, TimeoutError) as error:
             raise BadKubeconfig(f"credential plugin {plugin.command}: {str(error) or 'timed out'}") from error
         if process.returncode != 0:

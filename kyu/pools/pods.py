@@ -252,7 +252,8 @@ class PoolLog:
                 content = {**content, "offset": answer["next"], "tail": None}
             if not piece:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._closed.wait(), FOLLOW_SECONDS)
+                    async with asyncio.timeout(FOLLOW_SECONDS):
+                        await self._closed.wait()
 
     def close(self) -> None:
         self._closed.set()

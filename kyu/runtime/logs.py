@@ -101,7 +101,8 @@ async def rendered(log: Log, options: LogOptions, closed: asyncio.Event) -> Asyn
             return
         else:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(closed.wait(), FOLLOW_SECONDS)
+                async with asyncio.timeout(FOLLOW_SECONDS):
+                    await closed.wait()
 
 
 @dataclass(slots=True)

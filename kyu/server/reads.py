@@ -123,7 +123,8 @@ class Reads:
         arrived = asyncio.Event()
         stop = self._store.listen(lambda change: arrived.set() if change.record.version >= version else None)
         try:
-            await asyncio.wait_for(arrived.wait(), FUTURE_SECONDS)
+            async with asyncio.timeout(FUTURE_SECONDS):
+                await arrived.wait()
         except TimeoutError:
             message = f"Too large resource version: {version}, current: {self._store.version}"
             cause = errors.cause("ResourceVersionTooLarge", "Too large resource version")

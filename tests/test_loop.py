@@ -1,0 +1,88 @@
+"""The loop of all controllers: what it plans, when it plans again, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from kyu.api.actions import Action, Event, View, WakeAt
+from kyu.api.core import Namespace
+from kyu.api.meta import Key, Ref
+from kyu.controllers.loop import Controller, Loop, Watch
+from kyu.kube.errors import Conflict
+from tests.memory_view import MemoryView
+
+KEY = Key("", "a")
+TOLD = Event(Ref(Namespace.KIND, KEY), "Normal", "Planned", "")
+
+
+class Recorder:
+    """A plan that acts once for each entry of ``answers``, and a writer that fails as often as it is told to."""
+
+    def __init__(self, *answers: list[Action], failures: int = 0) -> None:
+        self.answers = list(answers)
+        self.failures = failures
+        self.planned = 0
+        self.written: list[Action] = []
+        self.done = asyncio.Event()
+
+    def plan(self, view: View, key: Key, now: datetime) -> list[Action]:
+        self.planned += 1
+        if self.failures:
+            return self.answers[0]
+        return self.answers.pop(0) if self.answers else []
+
+    async def write(self, actions: list[Action]) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise Conflict(409, "Conflict", "somebody else was first")
+        self.written += actions
+        self.done.set()
+
+    def loop(self) -> Loop:
+        rows = [Controller("row", self.plan, (Watch(Namespace.KIND, lambda view, obj: (KEY,)),))]
+        return Loop(MemoryView(), self.write, rows, lambda: datetime.now(UTC))
+
+
+async def run(recorder: Recorder) -> None:
+    """One change, until something was written."""
+    loop = recorder.loop()
+    task = asyncio.create_task(loop.run())
+    loop.changed(Namespace.KIND, None, {"metadata": {"name": "a"}})
+    async with asyncio.timeout(10):
+        await recorder.done.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_change_is_planned_and_written() -> None:
+    recorder = Recorder([TOLD])
+    await run(recorder)
+    assert recorder.written == [TOLD]
+
+
+async def test_a_conflict_is_planned_again() -> None:
+    recorder = Recorder([TOLD], failures=3)
+    await run(recorder)
+    assert recorder.planned == 4
+
+
+async def test_a_plan_that_asks_to_be_woken_is_asked_again() -> None:
+    recorder = Recorder([WakeAt(datetime.now(UTC) + timedelta(milliseconds=50))], [TOLD])
+    await run(recorder)
+    assert recorder.planned == 2
+
+
+@pytest.mark.parametrize("ticks", range(6))
+async def test_a_cancellation_is_heard_whatever_happens_at_the_same_time(ticks: int) -> None:
+    recorder = Recorder()
+    loop = recorder.loop()
+    task = asyncio.create_task(loop.run())
+    for _ in range(ticks):
+        await asyncio.sleep(0)
+    loop.changed(Namespace.KIND, None, {"metadata": {"name": "a"}})
+    task.cancel()
+    done, _ = await asyncio.wait([task], timeout=5)
+    assert done, "the loop goes on"
