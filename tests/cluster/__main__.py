@@ -74,7 +74,7 @@ def run_tests(pytest_arguments: list[str]) -> int:
             say(str(error))
             return 1
     # The project's own options leave this folder out, so they are set aside.
-    options = ["-o", "addopts=-q --strict-markers -rs --durations=5", *pytest_arguments]
+    options = ["-o", "addopts=-q --strict-markers -rsfE --durations=5", *pytest_arguments]
     if not any(Path(argument.partition("::")[0]).exists() for argument in pytest_arguments):
         options.append(str(HERE))
     return subprocess.run([sys.executable, "-m", "pytest", *options], cwd=HERE.parent.parent).returncode

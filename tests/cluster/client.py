@@ -26,6 +26,8 @@ Manifest = dict[str, Any]
 Body = Manifest | list[Manifest] | None
 
 FIELD_MANAGER = "tests"
+# How long something that must come may take, on a machine that has other things to do.
+PATIENCE_SECONDS = 90.0
 
 
 class ApiError(Exception):
@@ -107,7 +109,7 @@ class Client:
         kind: str,
         name: str,
         namespace: str = "default",
-        seconds: float = 30.0,
+        seconds: float = PATIENCE_SECONDS,
     ) -> Manifest:
         """The object, as soon as it exists and is as wanted."""
         path = self.path(api_version, kind, None, namespace)
@@ -126,7 +128,7 @@ class Client:
         kind: str,
         names: Iterable[str],
         namespace: str = "default",
-        seconds: float = 30.0,
+        seconds: float = PATIENCE_SECONDS,
     ) -> None:
         """Returns as soon as each of these objects was seen as wanted; one watch for all of them."""
         remaining = set(names)
@@ -140,7 +142,7 @@ class Client:
         raise Timeout(f"{kind} {', '.join(sorted(remaining))} not as wanted after {seconds} s")
 
     def until_event(
-        self, wanted: Callable[[Manifest], bool], path: str, query: Mapping[str, str], seconds: float = 30.0
+        self, wanted: Callable[[Manifest], bool], path: str, query: Mapping[str, str], seconds: float = PATIENCE_SECONDS
     ) -> Manifest:
         """The object of the first event that is as wanted; the state of now counts as events."""
         latest: Manifest | None = None

@@ -27,7 +27,7 @@ from tests.cluster.client import ApiError, Client
 from tests.cluster.commands import Layout
 from tests.cluster.processes import Processes
 
-READY_SECONDS = 60.0
+READY_SECONDS = 120.0
 # How often an answer is asked for that cannot be watched.
 POLL_SECONDS = 0.05
 

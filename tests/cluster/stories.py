@@ -10,6 +10,7 @@ Called by: test_same_decisions.py.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from tests.cluster.client import Client, Manifest, condition, has
@@ -40,6 +41,7 @@ def an_owner_takes_back_what_was_borrowed(admin: Client) -> None:
     for name in ("first", "second"):
         admin.create(job(namespace, name, "a", cpu="4"))
         wait_for_workload(admin, namespace, name, "PodsReady")
+        await_next_second()
     admin.create(job(namespace, "owner", "b", cpu="4"))
     wait_for_workload(admin, namespace, "second", "Evicted")
     wait_for_workload(admin, namespace, "owner", "PodsReady")
@@ -214,6 +216,11 @@ def wait_for_workload(
     path = admin.path(KUEUE, "Workload", None, namespace)
     query = {"labelSelector": f"kueue.x-k8s.io/job-uid={uid}"}
     admin.until_event(lambda event: wanted(event["object"]), path, query)
+
+
+def await_next_second() -> None:
+    """Times in objects are whole seconds: of two workloads admitted in the same one, chance says who is the newer."""
+    time.sleep(1.0 - time.time() % 1.0)
 
 
 def set_up(admin: Client, namespace: str, *manifests: list[Manifest]) -> None:

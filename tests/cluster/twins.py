@@ -29,7 +29,7 @@ BLANKED = ("uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "
 REFUSAL = ("reason", "code", "details")
 
 
-SERVED_SECONDS = 30.0
+SERVED_SECONDS = 90.0
 POLL_SECONDS = 0.05
 UID = re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 
