@@ -18,14 +18,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
+import msgspec
+
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json, Key, Kind, Ref
 from kyu.kinds import conditions, fields, metadata, pods, templates, validation
 from kyu.kinds.templates import NO_RANKS, Conflict, Mismatch, PodSet, PodSetInfo, Ranks
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(msgspec.Struct, frozen=True):
     """Where one pod set lies in the object, and how many pods it has."""
 
     name: str
@@ -235,8 +236,11 @@ class JobKind(ABC):
             may_be_elastic=self.may_be_elastic,
             has_default_queue=context.has_default_queue,
         )
-        slots = [validation.Template(slot.template, self.template(obj, slot), slot.count) for slot in self.slots(obj)]
-        return [*validation.metadata_errors(facts), *validation.topology_errors(slots), *self.own_errors(obj, old)]
+        asking = [
+            validation.Template(slot.template, metadata.annotations_of(self.template(obj, slot)), slot.count)
+            for slot in self.slots(obj)
+        ]
+        return [*validation.metadata_errors(facts), *validation.topology_errors(asking), *self.own_errors(obj, old)]
 
     def own_errors(self, obj: Json, old: Json | None) -> list[FieldError]:
         """The rules of this kind alone."""

@@ -1,8 +1,9 @@
 """
 The rules that Kueue's webhooks hold every job to, whatever its kind.
 
-Two tables: one of rules on the labels and annotations of the object (what may be written, and what may change while it
-runs), one on the topology annotations of its pod templates. A rule gives errors as Kubernetes words them.
+Two parts: rules on the labels and annotations of the object (what may be written, and what may change while it runs), a
+table with one rule for each key; and rules on the topology annotations of its pod templates. A rule gives errors as
+Kubernetes words them.
 
 Called by: kind.py. Kueue: pkg/controller/jobframework/validation.go, tas_validation.go
 """
@@ -10,8 +11,9 @@ Called by: kind.py. Kueue: pkg/controller/jobframework/validation.go, tas_valida
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
 
 from kyu.api import names
 from kyu.api.errors import FieldError, forbidden, invalid, required, too_many
@@ -26,8 +28,7 @@ GROUP_SIZE = 2
 IMMUTABLE = "field is immutable"
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True):
     """An object, what it was before, and what its kind permits."""
 
     obj: Json
@@ -39,18 +40,19 @@ class Facts:
     has_default_queue: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
-    """A pod template and where it stands."""
+class Template(msgspec.Struct, frozen=True):
+    """A pod template, by where it stands and what its annotations ask for."""
 
     path: fields.Path
-    body: Json
+    asked: dict[str, str]
     count: int
 
 
 def metadata_errors(facts: Facts) -> list[FieldError]:
-    rules = (queue_errors, prebuilt_errors, time_errors, priority_errors, elastic_errors, gate_errors)
-    return [error for rule in rules for error in rule(facts)]
+    """A rule is about its key alone: where neither the object nor what it was before has the key, all is well."""
+    sides = (facts.obj,) if facts.old is None else (facts.obj, facts.old)
+    keys = {key for side in sides for held in (metadata.labels_of(side), metadata.annotations_of(side)) for key in held}
+    return [error for key, rule in RULE_BY_KEY.items() if key in keys for error in rule(facts)]
 
 
 def label_field(key: str) -> str:
@@ -148,13 +150,24 @@ def is_gate(name: str) -> bool:
     )
 
 
+RULE_BY_KEY: dict[str, Callable[[Facts], Iterator[FieldError]]] = {
+    metadata.QUEUE_NAME: queue_errors,
+    metadata.PREBUILT_WORKLOAD: prebuilt_errors,
+    metadata.MAX_EXEC_TIME_SECONDS: time_errors,
+    metadata.PRIORITY_CLASS: priority_errors,
+    metadata.ELASTIC_JOB: elastic_errors,
+    metadata.ADMISSION_GATED_BY: gate_errors,
+}
+
+
 def topology_errors(pod_templates: Sequence[Template]) -> list[FieldError]:
-    errors = [error for template in pod_templates for error in template_topology_errors(template)]
-    return errors + list(group_errors(pod_templates))
+    asking = [template for template in pod_templates if template.asked]
+    errors = [error for template in asking for error in template_topology_errors(template)]
+    return errors + list(group_errors(asking))
 
 
 def template_topology_errors(template: Template) -> Iterator[FieldError]:
-    asked = metadata.annotations_of(template.body)
+    asked = template.asked
     field = fields.show((*template.path, "metadata", "annotations"))
     kinds = (metadata.REQUIRED_TOPOLOGY, metadata.PREFERRED_TOPOLOGY, metadata.UNCONSTRAINED_TOPOLOGY)
     present = [key for key in kinds if key in asked]
@@ -235,7 +248,7 @@ def group_errors(pod_templates: Sequence[Template]) -> Iterator[FieldError]:
     """Two pod sets that are placed together: a leader and its workers, with one request."""
     members_by_group: dict[str, list[Template]] = {}
     for template in pod_templates:
-        name = metadata.annotations_of(template.body).get(metadata.POD_SET_GROUP_NAME)
+        name = template.asked.get(metadata.POD_SET_GROUP_NAME)
         if name is not None:
             members_by_group.setdefault(name, []).append(template)
     for name, members in members_by_group.items():
@@ -245,14 +258,8 @@ def group_errors(pod_templates: Sequence[Template]) -> Iterator[FieldError]:
             continue
         if all(member.count != 1 for member in members):
             yield invalid(field, name, "one pod set of a group must have a single pod")
-        wishes = [
-            tuple(
-                metadata.annotations_of(m.body).get(k)
-                for k in (metadata.REQUIRED_TOPOLOGY, metadata.PREFERRED_TOPOLOGY)
-            )
-            for m in members
-        ]
-        if wishes[0] != wishes[1]:
+        one, other = (member.asked for member in members)
+        if any(one.get(key) != other.get(key) for key in (metadata.REQUIRED_TOPOLOGY, metadata.PREFERRED_TOPOLOGY)):
             yield invalid(field, name, "both pod sets of a group must ask for the same topology")
 
 
