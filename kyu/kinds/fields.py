@@ -114,6 +114,13 @@ def own(owned: dict[Path, Any], path: Path) -> Any:
     return copied
 
 
+def clone(value: Any) -> Any:
+    """A deep copy of JSON; several times faster than ``copy.deepcopy``."""
+    if type(value) is dict:
+        return {key: clone(item) for key, item in value.items()}
+    return [clone(item) for item in value] if type(value) is list else value
+
+
 def merge_patch(old: Json, new: Json) -> Json:
     """The JSON merge patch that turns old to new; empty when they are equal. Lists are replaced as a whole."""
     patch: Json = {key: None for key in old if key not in new}

@@ -40,13 +40,12 @@ def sync(edit: StatusEdit, workload: Workload, cluster_queue: ClusterQueue, now:
 
 
 def list_checks(edit: StatusEdit, names: list[str], now: datetime) -> None:
-    known = {check["name"]: check for check in edit.status.get("admissionChecks") or ()}
+    if names == [check["name"] for check in edit.read("admissionChecks") or ()]:
+        return
+    known = {check["name"]: check for check in edit.status.pop("admissionChecks", None) or ()}
     fresh = {"state": "Pending", "message": "", "lastTransitionTime": timestamp(now)}
-    listed = [known.get(name) or {"name": name, **fresh} for name in names]
-    if listed or known:
-        edit.status["admissionChecks"] = listed
-        if not listed:
-            edit.status.pop("admissionChecks")
+    if names:
+        edit.status["admissionChecks"] = [known.get(name) or {"name": name, **fresh} for name in names]
 
 
 def all_ready(workload: Workload) -> bool:

@@ -294,7 +294,7 @@ def report(this: Round) -> list[Action] | None:
     """While it runs: whether its pods are ready, and which of them will not run again."""
     edit = this.edit()
     note_pods_ready(edit, ready=this.unit.pods_ready())
-    known = {item["name"]: item["count"] for item in edit.status.get("reclaimablePods") or ()}
+    known = {item["name"]: item["count"] for item in edit.read("reclaimablePods") or ()}
     reclaimable = {
         name: max(count, known.get(name, 0)) for name, count in sorted(this.unit.reclaimable_pods().items()) if count
     }

@@ -10,29 +10,44 @@ Used by: the plans that write status. Kubernetes: apimachinery meta conditions; 
 
 from __future__ import annotations
 
-import copy
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal
 
 from kyu.api.actions import Patch
 from kyu.api.meta import Json, Kind, Ref
 from kyu.api.meta import Key as ObjectKey
-from kyu.kinds.fields import merge_patch
+from kyu.kinds.fields import clone, merge_patch
 
 # A condition's message is cut here, as Kueue does, so that a status never outgrows what a server takes.
 LONGEST_MESSAGE = 32 * 1024
 
 
 class StatusEdit:
-    """A working copy of one object's status. ``patch()`` is None when nothing was changed after all."""
+    """The status of one object, and its next one. ``patch()`` is None when nothing was changed after all.
+
+    The copy that may be changed is made by the first who asks for ``status``: most plans look and change nothing.
+    """
 
     def __init__(self, raw: Json, now: datetime) -> None:
         self.raw = raw
         self.now = now
-        self.status: Json = copy.deepcopy(raw.get("status") or {})
+        self._stored: Json = raw.get("status") or {}
+        self._draft: Json | None = None
+
+    @property
+    def status(self) -> Json:
+        """To be changed."""
+        if self._draft is None:
+            self._draft = clone(self._stored)
+        return self._draft
+
+    def read(self, field: str) -> Any:
+        """A field of the status as it is now, not to be changed; None if it is absent."""
+        return (self._stored if self._draft is None else self._draft).get(field)
 
     def condition(self, type_: str) -> Json | None:
-        return next((c for c in self.status.get("conditions") or () if c.get("type") == type_), None)
+        """Not to be changed."""
+        return next((c for c in self.read("conditions") or () if c.get("type") == type_), None)
 
     def is_true(self, type_: str) -> bool:
         condition = self.condition(type_)
@@ -44,25 +59,23 @@ class StatusEdit:
         generation = (self.raw.get("metadata") or {}).get("generation")
         if generation:
             wanted["observedGeneration"] = generation
-        condition = self.condition(type_)
-        if condition is None:
-            self.status.setdefault("conditions", []).append(
-                {"type": type_, **wanted, "lastTransitionTime": timestamp(self.now)}
-            )
+        known = self.condition(type_)
+        if known is not None and all(known.get(field) == wanted[field] for field in ("status", "reason", "message")):
             return
-        if all(condition.get(field) == wanted[field] for field in ("status", "reason", "message")):
-            return
-        if condition.get("status") != status:
-            condition["lastTransitionTime"] = timestamp(self.now)
-        condition.update(wanted)
+        if known is None or known.get("status") != status:
+            wanted["lastTransitionTime"] = timestamp(self.now)
+        conditions = self.status.setdefault("conditions", [])
+        if known is None:
+            conditions.append({"type": type_, **wanted})
+        else:
+            next(c for c in conditions if c.get("type") == type_).update(wanted)
 
     def remove_condition(self, type_: str) -> None:
-        conditions = [c for c in self.status.get("conditions") or () if c.get("type") != type_]
-        if "conditions" in self.status:
-            self.status["conditions"] = conditions
+        if self.condition(type_) is not None:
+            self.status["conditions"] = [c for c in self.status["conditions"] if c.get("type") != type_]
 
     def patch(self, kind: Kind) -> Patch | None:
-        change = merge_patch(self.raw.get("status") or {}, self.status)
+        change = merge_patch(self._stored, self._draft) if self._draft is not None else {}
         if not change:
             return None
         metadata = self.raw["metadata"]
@@ -76,7 +89,7 @@ class StatusEdit:
 
 def timestamp(moment: datetime) -> str:
     """RFC 3339 in UTC, whole seconds, as Kubernetes writes times."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"{moment.astimezone(UTC).isoformat()[:19]}Z"
 
 
 def parse_time(text: str | None) -> datetime | None:

@@ -10,14 +10,14 @@ Called by: the row `workload` of controllers/table.py. Kueue: pkg/controller/cor
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from kyu.api.actions import Action, Delete, Event, Patch, View, WakeAt
 from kyu.api.config import Configuration
 from kyu.api.kueue import ClusterQueue, LocalQueue, Workload
-from kyu.api.meta import Condition, Key, Ref, find_condition
+from kyu.api.meta import Condition, Key, Ref
 from kyu.plans import checks, queue
 from kyu.plans.eviction import clear_reservation, evict, release
 from kyu.plans.status import StatusEdit, parse_time, timestamp
@@ -30,6 +30,7 @@ class Life:
     """What the rules look at: the workload, its queues, the settings, and the edit that they write to."""
 
     workload: Workload
+    conditions: Mapping[str, Condition]
     local_queue: LocalQueue | None
     cluster_queue: ClusterQueue | None
     configuration: Configuration
@@ -38,10 +39,10 @@ class Life:
     now: datetime
 
     def condition(self, type_: str) -> Condition | None:
-        return find_condition(self.workload.status.conditions, type_)
+        return self.conditions.get(type_)
 
     def is_true(self, type_: str) -> bool:
-        condition = self.condition(type_)
+        condition = self.conditions.get(type_)
         return condition is not None and condition.status == "True"
 
     @property
@@ -73,13 +74,15 @@ def plan(view: View, key: Key, now: datetime) -> list[Action]:
     settings = view.configuration
     if workload.metadata.deletion_timestamp:
         return let_go(workload)
-    if (finished := find_condition(workload.status.conditions, "Finished")) and finished.status == "True":
+    conditions = {condition.type: condition for condition in workload.status.conditions}
+    if (finished := conditions.get("Finished")) and finished.status == "True":
         return retire(workload, finished, settings, now)
     local_queue = view.get(LocalQueue, Key(key.namespace, workload.spec.queue_name))
     admission = workload.status.admission
     name = admission.cluster_queue if admission else (local_queue.spec.cluster_queue if local_queue else "")
     life = Life(
         workload,
+        conditions,
         local_queue,
         view.get(ClusterQueue, Key("", name)) if name else None,
         settings,
