@@ -36,6 +36,12 @@ def test_a_command_is_submitted_runs_and_is_waited_for(kyu: LocalKyu, tmp_path: 
     assert kyu.kyu("logs", name.strip()).stdout == f"here is {tmp_path}\n"
 
 
+def test_a_queue_that_is_not_there_is_refused_by_name(kyu: LocalKyu) -> None:
+    done = kyu.kyu("submit", "-q", "locla", "--", "true", check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "has no queue 'locla'; there are: " in done.stderr
+
+
 def test_a_failed_command_gives_its_exit_code(kyu: LocalKyu) -> None:
     kyu.kyu("submit", "-q", "local", "--cpu", "100m", "--name", "fails", "--", "sh", "-c", "exit 7")
     assert kyu.kyu("wait", "fails", check=False).returncode == 7
@@ -57,7 +63,7 @@ def test_quota_holds_jobs_back_and_says_why(kyu: LocalKyu) -> None:
         "it says why", lambda: (w := kyu.workload("second")) and condition(w, "QuotaReserved").get("message")
     )
     assert "insufficient unused quota for cpu in flavor narrow" in waiting
-    assert "second" in kyu.kyu("jobs", "-q", "narrow").stdout
+    assert "insufficient unused quota for cpu in flavor narrow, 200m more needed" in kyu.kyu("jobs").stdout
     kyu.kyu("cancel", "first")
     kyu.wait_for("second", "Succeeded")
     kyu.wait("the quota is free again", lambda: kyu.used("narrow") == "0")

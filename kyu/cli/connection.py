@@ -21,9 +21,13 @@ class Server:
     namespace: str
     description: str
 
-    def only_queue(self) -> str:
-        """The LocalQueue of a user who did not name one: `default`, or the only one that there is."""
+    def find_queue(self, wanted: str) -> str:
+        """The LocalQueue that a user named; else `default`, or the only one that there is."""
         names = sorted(str(item["metadata"]["name"]) for item in self.client.list(LocalQueue.KIND, self.namespace))
+        if wanted in names:
+            return wanted
+        if wanted and names:
+            raise BadInput(f"namespace {self.namespace} has no queue {wanted!r}; there are: {', '.join(names)}")
         if "default" in names:
             return "default"
         if len(names) == 1:

@@ -226,7 +226,8 @@ def wanted(args: argparse.Namespace, item: Json) -> bool:
 
 def tables(kind: Kind, items: list[Json], *, wide: bool, namespaces: bool) -> str:
     if kind == Workload.KIND:
-        return jobs.jobs_table(items, wide=wide, namespaces=namespaces)
+        table = jobs.jobs_table(items, namespaces=namespaces)
+        return table if wide else output.fitted(table)
     header, rows = ["NAME"], []
     for item in items:
         spec, status = item.get("spec") or {}, item.get("status") or {}

@@ -9,11 +9,15 @@ Jobs in the queue: what runs, what waits and why. Every kind of job that is queu
 from __future__ import annotations
 
 import argparse
+import re
 from dataclasses import dataclass
 
 from kyu.api.kueue import Workload
 from kyu.api.meta import Json
 from kyu.cli import connection, output
+
+# What Kueue's messages begin with; in a table the reason itself comes first.
+LEAD_IN = re.compile(r"couldn't assign flavors to pod set main: ")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +44,8 @@ def run(args: argparse.Namespace) -> int:
         place = "any namespace" if args.all_namespaces else f"namespace {server.namespace}"
         output.note(f"no jobs in {place}" + ("" if args.all else "; --all shows finished ones"))
         return 0
-    print(jobs_table(shown, wide=args.output == "wide", namespaces=args.all_namespaces))
+    table = jobs_table(shown, namespaces=args.all_namespaces)
+    print(table if args.output == "wide" else output.fitted(table))
     return 0
 
 
@@ -52,15 +57,14 @@ class State:
     why: str = ""
 
 
-def jobs_table(workloads: list[Json], *, wide: bool, namespaces: bool) -> str:
+def jobs_table(workloads: list[Json], *, namespaces: bool) -> str:
     header = ["JOB", "KIND", "QUEUE", "STATE", "PODS", "AGE", "WHY"]
     rows = []
     for item in workloads:
         state = state_of(item)
         kind, name = owner_of(item)
-        why = state.why if wide else shortened(state.why)
         age = output.age(item["metadata"].get("creationTimestamp"))
-        row = [name, kind, item["spec"].get("queueName"), state.word, pods(item), age, why]
+        row = [name, kind, item["spec"].get("queueName"), state.word, pods(item), age, " ".join(state.why.split())]
         rows.append([item["metadata"]["namespace"], *row] if namespaces else row)
     return output.table(["NAMESPACE", *header] if namespaces else header, rows)
 
@@ -84,7 +88,7 @@ def state_of(workload: Json) -> State:
         waiting = [c["name"] for c in workload["status"].get("admissionChecks") or () if c["state"] != "Ready"]
         return State("Reserved", f"waits for admission check {', '.join(waiting)}" if waiting else "")
     reserved = conditions.get("QuotaReserved", {})
-    return State("Queued", reserved.get("message", ""))
+    return State("Queued", LEAD_IN.sub("", reserved.get("message", "")))
 
 
 def owner_of(workload: Json) -> tuple[str, str]:

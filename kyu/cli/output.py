@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -39,6 +40,14 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
         ]
         lines.append("   ".join(padded).rstrip())
     return "\n".join(lines)
+
+
+def fitted(text: str) -> str:
+    """Lines no wider than the terminal; as they are if they go elsewhere."""
+    if not sys.stdout.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    return "\n".join(line if len(line) <= width else f"{line[: width - 1]}…" for line in text.splitlines())
 
 
 def is_number(text: str) -> bool:

@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     server = connection.connect(args)
     job["metadata"]["namespace"] = server.namespace
-    job["metadata"]["labels"][metadata.QUEUE_NAME] = args.queue or server.only_queue()
+    job["metadata"]["labels"][metadata.QUEUE_NAME] = server.find_queue(args.queue)
     created = server.client.create(JOB, job)
     if args.output != "table":
         print(output.objects([{"apiVersion": "batch/v1", "kind": "Job", **created}], args.output))
