@@ -3,7 +3,8 @@ The rules of a schema that are written in CEL: ``x-kubernetes-validations``.
 
 A rule stands at a place of the schema and sees the value there as ``self`` and, if it asks for it, the old value as
 ``oldSelf``; then it runs on updates only, and only if something that it looks at has changed. Rules are compiled when
-the first object arrives, and not asked again about a value that is the same as before.
+the first object arrives, and not asked again about a value that is the same as before. Most pass at a glance, without
+the library: see cel_quick.py.
 
 Called by: schema.py; crd.py compiles all rules of a new definition to refuse what cannot be run.
 The only file that imports the CEL library. Kubernetes: apiextensions-apiserver/pkg/apiserver/schema/cel
@@ -23,6 +24,7 @@ from kyu.api import errors as fields
 from kyu.api import quantity
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
+from kyu.server import cel_quick
 from kyu.server.errors import Unshown
 from kyu.server.schema_checks import items_by_key, key_of
 from kyu.server.schema_node import MISSING, Schema
@@ -52,6 +54,7 @@ class RuleError(Exception):
 class Rule:
     source: str
     program: Any
+    quick: cel_quick.Program | None
     message: str
     message_program: Any
     reason: str
@@ -126,9 +129,11 @@ def compile_rule(raw: Json, special: frozenset[str] = frozenset()) -> Rule:
     except RuntimeError as error:
         raise RuleError(str(error).partition("\n")[0]) from None
     needs_old = bool(re.search(r"\boldSelf\b", source)) and not is_old_optional
+    needs_types = not special.isdisjoint(re.findall(r"\w+", f"{source} {expression}"))
+    quick = None if needs_types or is_old_optional else cel_quick.compile_rule(source)
     return Rule(
-        source, program, raw.get("message", ""), message_program, raw.get("reason", ""), raw.get("fieldPath", ""),
-        needs_old, not special.isdisjoint(re.findall(r"\w+", f"{source} {expression}")), reads_of(source),
+        source, program, quick, raw.get("message", ""), message_program, raw.get("reason", ""),
+        raw.get("fieldPath", ""), needs_old, needs_types, reads_of(source),
     )  # fmt: skip
 
 
@@ -142,16 +147,23 @@ def reads_of(source: str) -> tuple[tuple[str, ...], ...]:
 
 
 def due(rules: tuple[Rule, ...], value: Any, old: Any) -> list[Rule]:
-    """All rules, but of those about changes only those that look at something that has changed."""
-    if old is MISSING or old is None:
-        return [rule for rule in rules if not rule.needs_old]
+    """The rules that do not pass at a glance; those about changes must also look at something that has changed."""
+    has_old = old is not MISSING and old is not None
     # Rules of one node look at the same few fields: each is compared once.
     has_changed: dict[tuple[str, ...], bool] = {}
+    found = []
     for rule in rules:
-        for path in rule.reads if rule.needs_old else ():
-            if path not in has_changed:
-                has_changed[path] = _at(value, path) != _at(old, path)
-    return [rule for rule in rules if not rule.needs_old or any(map(has_changed.__getitem__, rule.reads))]
+        if rule.needs_old:
+            if not has_old:
+                continue
+            for path in rule.reads:
+                if path not in has_changed:
+                    has_changed[path] = _at(value, path) != _at(old, path)
+            if not any(map(has_changed.__getitem__, rule.reads)):
+                continue
+        if rule.quick is None or not cel_quick.is_surely_true(rule.quick, value, old):
+            found.append(rule)
+    return found
 
 
 def _at(value: Any, path: tuple[str, ...]) -> Any:
@@ -190,10 +202,13 @@ def check_rules(schema: Schema, value: Any, old: Any, path: str, found: list[Fie
 
 
 def _run(schema: Schema, value: Any, old: Any, path: str, found: list[FieldError]) -> None:
+    rules = due(rules_of(schema), value, old)
+    if not rules:
+        return
     has_old = old is not MISSING and old is not None
     plain = _activation(value, [old] if has_old else [])
     typed = None
-    for rule in due(rules_of(schema), value, old):
+    for rule in rules:
         activation = plain
         if rule.needs_types:
             if typed is None:
