@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import signal
-import subprocess
-import sys
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -16,11 +15,13 @@ from kyu.api import codec
 from kyu.api.kueue import ClusterQueue, LocalQueue, ResourceFlavor
 from kyu.api.meta import Json, Key
 from kyu.api.pools import MasterQueue
+from kyu.bus.nats import Connection, Connector
 from kyu.kinds.job import JOB
-from kyu.kinds.pod import POD
 from kyu.kube import errors, kubeconfig
+from kyu.kube.apply import EVENT
 from kyu.kube.blocking import BlockingClient
-from tests.local_kyu import LocalKyu, local_kyu
+from tests.local_kyu import LONGEST_SECONDS, LocalKyu, local_kyu
+from tests.local_pools import master_queue, pod_of, publishing, runner_options
 from tests.nats_servers import NatsServer, nats_server
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "00-masterqueue"
@@ -52,27 +53,8 @@ def make_queues(kyu: LocalKyu, nats: NatsServer) -> None:
     kyu.kyu("apply", "-f", str(path))
 
 
-@contextmanager
-def pool(kyu: LocalKyu, nats: NatsServer, name: str, *options: str) -> Iterator[None]:
-    words = ["pool", "publish", "--nats", url(nats), "--pool", name, "--from", "static", "--period", "0.5"]
-    words += ["--resource", "cpu=8", "--resource", "memory=16Gi", "--resource", "pods=20"]
-    words += ["--pool-data", str(kyu.data / f"pool-{name}"), *options]
-    process = subprocess.Popen([sys.executable, "-m", "kyu", *words], stderr=subprocess.DEVNULL)
-    try:
-        kyu.wait(f"pool {name} is live", lambda: state_of(kyu, name) == "Live")
-        yield
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait()
-
-
-def master_queue(kyu: LocalKyu) -> Json:
-    return kyu.client.get(MasterQueue.KIND, Key("", "masterqueue"))
-
-
-def state_of(kyu: LocalKyu, name: str) -> str:
-    pools = (master_queue(kyu).get("status") or {}).get("pools") or ()
-    return next((one["state"] for one in pools if one["name"] == name), "")
+def pool(kyu: LocalKyu, nats: NatsServer, name: str, *options: str) -> AbstractContextManager[None]:
+    return publishing(kyu, url(nats), name, *options)
 
 
 def create_job(kyu: LocalKyu, script: str) -> str:
@@ -84,39 +66,67 @@ def create_job(kyu: LocalKyu, script: str) -> str:
     return name
 
 
-def pod_of(kyu: LocalKyu, job: str) -> Json | None:
-    found = [one for one in kyu.client.list(POD, "default") if one["metadata"]["name"].startswith(f"{job}-")]
-    return found[0] if found else None
-
-
 def versions(kyu: LocalKyu) -> dict[str, str]:
-    kinds = (ResourceFlavor, ClusterQueue, MasterQueue, LocalQueue)
+    """Of all that this MasterQueue is, has, and says: a write would raise one of them."""
+    kinds = [one.KIND for one in (MasterQueue, ResourceFlavor, ClusterQueue, LocalQueue)]
+    found = [(kind.kind, one["metadata"], one["metadata"]) for kind in kinds for one in kyu.client.list(kind)]
+    about_queues = (one for one in kyu.client.list(EVENT) if one["involvedObject"]["kind"] != "Node")
+    found += [("Event", one["metadata"], one["involvedObject"]) for one in about_queues]
     return {
-        f"{one['kind']}/{one['metadata']['name']}": json.dumps(one.get("spec"))
-        + str(one["metadata"].get("generation", one["metadata"]["resourceVersion"]))
-        for kind in kinds
-        for one in kyu.client.list(kind.KIND)
+        f"{kind}/{metadata['name']}": metadata["resourceVersion"]
+        for kind, metadata, about in found
+        if not is_of_barrier(about)
     }
 
 
-def test_a_job_runs_on_the_pool_that_it_was_admitted_to(running: LocalKyu, nats: NatsServer) -> None:
-    key = running.kyu("pool", "key", "--data", str(running.data)).stdout.strip()
-    with pool(running, nats, "podman-firenze", "--label", "site=firenze", "--run", "--allow", key):
-        flavor = running.client.get(ResourceFlavor.KIND, Key("", "masterqueue-interlink-podman-firenze"))
-        assert flavor["metadata"]["labels"] == {"site": "firenze"}
-        group = running.client.get(ClusterQueue.KIND, Key("", "group1"))
-        quotas = {one["name"]: one for one in group["spec"]["resourceGroups"][0]["flavors"][0]["resources"]}
-        assert quotas["pods"] == {"name": "pods", "nominalQuota": "0", "borrowingLimit": "30"}
-        assert quotas["cpu"] == {"name": "cpu", "nominalQuota": "0"}
-        job = create_job(running, 'echo "Hello world!"')
-        running.wait_for(job, "Succeeded")
-        assert "Hello world!" in running.kyu("logs", job).stdout
-        pod = pod_of(running, job)
-        assert pod is not None
-        assert pod["spec"]["nodeName"] == "interlink"
-        assert {"key": "pool.vk.io", "value": "podman-firenze", "effect": "NoSchedule"} in pod["spec"]["tolerations"]
-        failing = create_job(running, "exit 3")
-        running.wait(f"{failing} failed", lambda: (p := pod_of(running, failing)) and p["status"]["phase"] == "Failed")
+def is_of_barrier(named: Json) -> bool:
+    name: str = named["name"]
+    return name.startswith("barrier")
+
+
+def make_barrier(kyu: LocalKyu, nats: NatsServer) -> None:
+    """Another MasterQueue, on another subject: when its pool is live, all messages before that one were heard."""
+    flavor = {"natsConnector": url(nats), "natsSubject": "barrier.resources", "pools": ["barrier"]}
+    spec = {"flavors": [{"name": "b", "natsFlavor": flavor}]}
+    kyu.client.create(MasterQueue.KIND, {"metadata": {"name": "barrier"}, "spec": spec})
+
+
+def pass_barrier(kyu: LocalKyu, nats: NatsServer) -> None:
+    words = ["--pool", "barrier", "--subject", "barrier.resources", "--from", "static", "--once"]
+    kyu.kyu("pool", "publish", "--nats", url(nats), "--pool-data", str(kyu.data / "barrier"), *words)
+
+    def is_live() -> bool:
+        found = kyu.client.get(MasterQueue.KIND, Key("", "barrier"))
+        return bool((found.get("status") or {}).get("livePools"))
+
+    kyu.wait("the barrier is passed", is_live)
+
+
+async def until_all_spoke(address: str, *pools: str) -> None:
+    """Twice each, so that how often they speak is known too."""
+    heard: Counter[str] = Counter()
+    enough = asyncio.Event()
+
+    def on_message(subject: str, payload: bytes, reply: str) -> None:
+        heard[subject.rpartition(".")[2]] += 1
+        if all(heard[pool] >= 2 for pool in pools):
+            enough.set()
+
+    connection = Connection(Connector(address), "test")
+    connection.listen("interlink.resources.*", on_message)
+    task = asyncio.create_task(connection.run())
+    try:
+        async with asyncio.timeout(LONGEST_SECONDS):
+            await enough.wait()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def test_a_job_that_fails_on_its_pool_has_failed(running: LocalKyu, nats: NatsServer) -> None:
+    with pool(running, nats, "podman-firenze", *runner_options(running)):
+        job = create_job(running, "exit 3")
+        running.wait(f"{job} failed", lambda: (p := pod_of(running, job)) and p["status"]["phase"] == "Failed")
         assert "podman-firenze" in running.kyu("pool", "list").stdout
 
 
@@ -188,74 +198,34 @@ def test_a_master_queue_that_cannot_work_is_refused(running: LocalKyu, flavor: J
         running.client.create(MasterQueue.KIND, {"metadata": {"name": "bad"}, "spec": {"flavors": [flavor]}})
 
 
-def test_two_live_pools_and_a_restart_write_nothing(running: LocalKyu, nats: NatsServer) -> None:
-    with pool(running, nats, "site-a"), pool(running, nats, "site-b"):
-        running.wait("both are in the queue", lambda: "masterqueue-interlink-site-b" in str(versions(running)))
-        before = versions(running)
-        running.kill()
-        running.start()
-        again = LocalKyu(running.data)
-        try:
-            condition = "NatsConnected"
-            again.wait("connected", lambda: condition in str(master_queue(again)["status"]["conditions"]))
-            again.wait("the log", lambda: "connected=True" in again.log())
-            after = versions(again)
-            names = [name for name in before if "site-a" in name or "site-b" in name or "Queue" in name]
-            assert {name: after.get(name) for name in names} == {name: before[name] for name in names}
-        finally:
-            again.client.close()
+def test_two_live_pools_and_a_restart_write_nothing(tmp_path: Path, nats: NatsServer) -> None:
+    with local_kyu(tmp_path / "data") as kyu:
+        make_queues(kyu, nats)
+        make_barrier(kyu, nats)
+        with pool(kyu, nats, "site-a"), pool(kyu, nats, "site-b"):
+            kyu.wait("both are in the queue", lambda: "masterqueue-interlink-site-b" in quota_of(kyu, "group1"))
+            before = kyu.wait("it settles", lambda: settled(kyu, nats))
+            kyu.kill()
+            kyu.start()
+            again = LocalKyu(kyu.data)
+            try:
+                again.wait("the log", lambda: "connected=True" in again.log())
+                asyncio.run(until_all_spoke(url(nats), "site-a", "site-b"))
+                pass_barrier(again, nats)
+                assert versions(again) == before
+            finally:
+                again.client.close()
 
 
-LOCAL = """
-apiVersion: kueue.x-k8s.io/v1beta1
-kind: ResourceFlavor
-metadata:
-  name: "local-cpu"
----
-apiVersion: vk.io/v1
-kind: MasterQueue
-metadata:
-  name: masterqueue
-spec:
-  template:
-    cohort: masterqueue
-  flavors:
-    - name: local-cpu
-      localFlavor: {}
-      nominalQuota:
-        pods: 100
-      canLendTo:
-        - queue: group1
-          lendingLimit:
-            pods: 30
-"""
+def quota_of(kyu: LocalKyu, queue: str) -> str:
+    return json.dumps(kyu.client.get(ClusterQueue.KIND, Key("", queue))["spec"])
 
 
-def test_a_local_flavor_takes_the_place_of_pools_and_deleting_cleans_up(running: LocalKyu) -> None:
-    again = LocalKyu(running.data)
-    try:
-        path = running.data / "local.yaml"
-        path.write_text(LOCAL)
-        again.kyu("apply", "-f", str(path))
-
-        def flavors() -> list[str]:
-            spec = again.client.get(ClusterQueue.KIND, Key("", "group1"))["spec"]
-            return [one["name"] for group in spec.get("resourceGroups") or () for one in group["flavors"]]
-
-        again.wait("only the local flavor is left", lambda: flavors() == ["local-cpu"])
-        again.kyu("delete", "masterqueue", "masterqueue")
-        again.kyu("delete", "resourceflavor", "local-cpu")
-
-        def left() -> list[str]:
-            queues = [one["metadata"]["name"] for one in again.client.list(ClusterQueue.KIND)]
-            flavors = [one["metadata"]["name"] for one in again.client.list(ResourceFlavor.KIND)]
-            return [name for name in queues + flavors if name != "local"]
-
-        again.wait("all is gone", lambda: left() == [])
-        nodes = again.kyu("get", "nodes").stdout
-        assert "interlink" not in nodes
-    finally:
-        again.client.close()
+def settled(kyu: LocalKyu, nats: NatsServer) -> dict[str, str]:
+    """The versions, if nothing was written while both pools spoke."""
+    before = versions(kyu)
+    asyncio.run(until_all_spoke(url(nats), "site-a", "site-b"))
+    return before if versions(kyu) == before else {}
 
 
 @pytest.mark.parametrize("mode", ["local", "simulate"])

@@ -178,6 +178,8 @@ class PoolStatus(Wire, frozen=True):
     """Labels as published."""
     taints: tuple[str, ...] = ()
     """Taints as published."""
+    is_slow: bool = False
+    """It speaks too seldom for poolTimeout, so 2.5 of its periods count instead."""
 
 
 class MasterQueueStatus(Wire, frozen=True):

@@ -38,6 +38,8 @@ LOCAL_DEFAULTS = {"cpu": "1M", "memory": "1Ei", "pods": "100k", "nvidia.com/gpu"
 MOST_FLAVORS = 64
 MOST_PAIRS = 512
 PERIODS_PER_TIMEOUT = 2.5
+# 2.5 periods of a pool that was slow must be shorter than this part of the timeout for it to be quick again.
+CLEARLY_QUICK = 0.9
 REMEMBERED_AFTER_LOSS = timedelta(hours=1)
 
 
@@ -57,7 +59,8 @@ class Member:
     taints: tuple[str, ...] = ()
     # When the state changes if nothing is heard.
     next_at: datetime | None = None
-    is_impatient: bool = False
+    # It speaks too seldom for the timeout of its group.
+    is_slow: bool = False
 
     @property
     def is_local(self) -> bool:
@@ -165,7 +168,7 @@ def find_member(listening: Listening, pool: str, report: PoolReport | None, befo
         published=report.quotas if report else before.published if before else {},
         labels=said.labels,
         taints=said.taints,
-        is_impatient=is_impatient(nats, report),
+        is_slow=is_slow(nats, report, before),
     )
     expires = expiry(nats, listening.source, report)
     was_live = before is None or before.state in ("Live", "LeftOut")
@@ -198,11 +201,17 @@ def timeout(nats: NatsFlavor, report: PoolReport | None) -> timedelta:
     return timedelta(seconds=max(nats.pool_timeout, PERIODS_PER_TIMEOUT * period))
 
 
-def is_impatient(nats: NatsFlavor, report: PoolReport | None) -> bool:
-    """The wanted timeout is too short for how often the pool speaks."""
-    if nats.pool_timeout_policy == "strict" or report is None or report.period is None:
+def is_slow(nats: NatsFlavor, report: PoolReport | None, before: PoolStatus | None) -> bool:
+    """The wanted timeout is too short for how often the pool speaks. Until that is known again, what was known stays.
+
+    Periods are measured, so they waver: a slow pool counts as such until it is clearly not.
+    """
+    if nats.pool_timeout_policy == "strict":
         return False
-    return PERIODS_PER_TIMEOUT * report.period > nats.pool_timeout
+    was_slow = before is not None and before.is_slow
+    if report is None or report.period is None:
+        return was_slow
+    return PERIODS_PER_TIMEOUT * report.period > nats.pool_timeout * (CLEARLY_QUICK if was_slow else 1.0)
 
 
 def since(member: Member, before: PoolStatus | None, now: datetime) -> Member:

@@ -44,7 +44,7 @@ def plan_status(
     set_connected(edit, queue, sources)
     set_problems(edit, [*problems(members, sources), *(Problem("Conflict", text) for text in conflicts)])
     set_too_many(edit, members)
-    set_impatient(edit, members)
+    set_slow(edit, members)
     return edit.patch(MasterQueue.KIND)
 
 
@@ -73,6 +73,8 @@ def pool_status(member: Member) -> Json:
         status["labels"] = list(member.labels)
     if member.taints:
         status["taints"] = list(member.taints)
+    if member.is_slow:
+        status["isSlow"] = True
     return status
 
 
@@ -104,15 +106,15 @@ def set_ready(edit: StatusEdit, members: Sequence[Member]) -> None:
 
 
 def set_connected(edit: StatusEdit, queue: MasterQueue, sources: dict[str, PoolSource]) -> None:
-    """Right after a restart nobody has tried yet, and the condition stays as it was."""
-    if not any(group.nats_flavor for group in queue.spec.flavors):
+    """Right after a restart nobody has tried yet, or the first try is under way: the condition stays as it was."""
+    groups = [group.name for group in queue.spec.flavors if group.nats_flavor is not None]
+    if not groups:
         edit.remove_condition("NatsConnected")
-    if not sources:
         return
-    broken = [f"{name}: {source.error or 'connecting'}" for name, source in sources.items() if not source.connected]
+    broken = [f"{name}: {source.error}" for name, source in sources.items() if source.error]
     if broken:
         edit.set_condition("NatsConnected", "False", "NotConnected", "; ".join(broken))
-    else:
+    elif len(sources) == len(groups) and all(source.connected for source in sources.values()):
         edit.set_condition("NatsConnected", "True", "Connected", "all NATS servers are reached")
 
 
@@ -163,8 +165,8 @@ def set_too_many(edit: StatusEdit, members: Sequence[Member]) -> None:
         edit.remove_condition("TooManyPools")
 
 
-def set_impatient(edit: StatusEdit, members: Sequence[Member]) -> None:
-    names = [member.pool for member in members if member.is_impatient and member.state == "Live"]
+def set_slow(edit: StatusEdit, members: Sequence[Member]) -> None:
+    names = [member.pool for member in members if member.is_slow and member.state == "Live"]
     if names:
         message = f"poolTimeout is shorter than 2.5 periods of these pools, which count instead: {listed(names)}"
         edit.set_condition("PoolTimeoutTooShort", "True", "PeriodsCount", message)
