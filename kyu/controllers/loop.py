@@ -15,7 +15,7 @@ import asyncio
 import heapq
 import itertools
 import traceback
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -45,10 +45,19 @@ class Watch:
 
 
 @dataclass(frozen=True, slots=True)
+class Owned:
+    """Any change of an object of these kinds concerns those of its owners that are of the kind of the controller."""
+
+    kinds: tuple[Kind, ...]
+    owner: Kind
+
+
+@dataclass(frozen=True, slots=True)
 class Controller:
     name: str
     plan: Callable[[View, Key, datetime], list[Action]]
     watches: tuple[Watch, ...]
+    owned: Owned | None = None
 
 
 class Writer(Protocol):
@@ -77,6 +86,12 @@ class Loop:
         for controller in self._controllers.values():
             for watch in controller.watches:
                 self._watches.setdefault(watch.kind, []).append((controller.name, watch))
+        self._owners: dict[Kind, dict[tuple[str, str], list[Controller]]] = {}
+        for controller in self._controllers.values():
+            if (owned := controller.owned) is not None:
+                for kind in owned.kinds:
+                    of_owner = self._owners.setdefault(kind, {})
+                    of_owner.setdefault((owned.owner.group, owned.owner.kind), []).append(controller)
         self._due: dict[Item, None] = {}
         self._writing: set[Item] = set()
         self._changed_meanwhile: set[Item] = set()
@@ -90,7 +105,7 @@ class Loop:
 
     @property
     def kinds(self) -> frozenset[Kind]:
-        return frozenset(self._watches)
+        return frozenset(self._watches) | frozenset(self._owners)
 
     def changed(self, kind: Kind, old: Json | None, new: Json | None) -> None:
         """An object was created (no old), changed or deleted (no new)."""
@@ -101,6 +116,18 @@ class Loop:
                 if state is not None:
                     for key in watch.keys(self._view, state):
                         self.again((name, key))
+        if (of_owner := self._owners.get(kind)) is not None:
+            for state in (old, new):
+                if state is not None:
+                    self._note_owners(of_owner, state["metadata"])
+
+    def _note_owners(self, of_owner: Mapping[tuple[str, str], list[Controller]], metadata: Json) -> None:
+        for reference in metadata.get("ownerReferences") or ():
+            owner = (reference["apiVersion"].rpartition("/")[0], reference["kind"])
+            for controller in of_owner.get(owner, ()):
+                assert controller.owned is not None
+                namespace = metadata.get("namespace", "") if controller.owned.owner.namespaced else ""
+                self.again((controller.name, Key(namespace, reference["name"])))
 
     def again(self, item: Item) -> None:
         if item in self._writing:

@@ -17,7 +17,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from kyu.api.kueue import Workload
-from kyu.api.meta import Condition, find_condition
+from kyu.api.meta import Json, find_condition
 from kyu.engine.decisions import Cycle, Preempt
 from kyu.engine.state import State
 from kyu.plans.status import parse_time
@@ -74,35 +74,29 @@ class Metrics:
             if isinstance(decision, Preempt):
                 self._preempted.labels(decision.cluster_queue, decision.reason, ROLE).inc()
 
-    def note_workload(self, old: Workload | None, new: Workload, now: datetime) -> None:
-        """Count what became true with this change."""
-        admission = new.status.admission or (old.status.admission if old else None)
-        name = admission.cluster_queue if admission else ""
+    def note_workload(self, old: Json, new: Workload, now: datetime) -> None:
+        """Count what became true with this change. What was true when we came is not counted again."""
+        before = old.get("status") or {}
+        admission = new.status.admission
+        name = admission.cluster_queue if admission else (before.get("admission") or {}).get("clusterQueue", "")
+        were_true = {c["type"] for c in before.get("conditions") or () if c["status"] == "True"}
+        now_true = {c.type: c for c in new.status.conditions if c.status == "True" and c.type not in were_true}
         ref = new.spec.priority_class_ref
         labels = (name, ref.name if ref else "", ROLE)
-        if became_true(old, new, "QuotaReserved"):
+        if "QuotaReserved" in now_true:
             self._reserved.labels(*labels).inc()
             self._wait_reserved.labels(*labels).observe(seconds_queued(new, now))
-        if became_true(old, new, "Admitted"):
+        if "Admitted" in now_true:
             self._admitted.labels(*labels).inc()
             self._wait.labels(*labels).observe(seconds_queued(new, now))
-        if became_true(old, new, "Finished"):
+        if "Finished" in now_true:
             self._finished.labels(*labels).inc()
-        if evicted := became_true(old, new, "Evicted"):
+        if evicted := now_true.get("Evicted"):
             reason, _, cause = evicted.reason.partition("DueTo")
             preempted = find_condition(new.status.conditions, "Preempted")
             if reason == "Preempted" and preempted is not None:
                 cause = preempted.reason
             self._evicted.labels(name, reason, cause, labels[1], ROLE).inc()
-
-
-def became_true(old: Workload | None, new: Workload, type_: str) -> Condition | None:
-    """The condition, if it is true now and was not before. What was true when we came is not counted again."""
-    after = find_condition(new.status.conditions, type_)
-    if old is None or after is None or after.status != "True":
-        return None
-    before = find_condition(old.status.conditions, type_)
-    return None if before is not None and before.status == "True" else after
 
 
 def seconds_queued(workload: Workload, now: datetime) -> float:

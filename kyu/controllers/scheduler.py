@@ -22,7 +22,6 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from kyu import log
-from kyu.api import codec
 from kyu.api.actions import Action
 from kyu.api.core import LimitRange, Namespace, Node, Pod, RuntimeClass
 from kyu.api.kueue import (
@@ -123,10 +122,9 @@ class Scheduler:
         if is_untold(new):
             self._untold[key_of(new)] = None
         if old is not None and old.get("status") != new.get("status"):
-            before = codec.decode_as(Workload, old)
-            after = self._view.get(Workload, key_of(new))
-            assert after is not None
-            self._metrics.note_workload(before, after, self._clock())
+            typed = self._view.get(Workload, key_of(new))
+            assert typed is not None
+            self._metrics.note_workload(old, typed, self._clock())
 
     def _put(self, type_: type[Object], key: Key) -> None:
         try:

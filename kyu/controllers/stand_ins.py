@@ -13,8 +13,8 @@ from kyu.api.actions import View
 from kyu.api.core import Node, Pod
 from kyu.api.meta import Json, Key, Kind
 from kyu.api.pools import MasterQueue
-from kyu.controllers.loop import Controller, Watch
-from kyu.controllers.table import itself, owner_of
+from kyu.controllers.loop import Controller, Owned, Watch
+from kyu.controllers.table import itself
 from kyu.plans import binding, capacity, pods, pods_job, pool_nodes, provisioning
 
 # Pods are bound in one pass for all, so the row has one key.
@@ -51,8 +51,8 @@ def controllers() -> tuple[Controller, ...]:
 
 
 def pods_row(kind: Kind, plan: pods.Plan) -> Controller:
-    children = [Watch(child, owner_of(kind)) for child in pods.CHILD_KINDS if child != kind]
-    return Controller(f"pods/{kind.plural}", plan, (Watch(kind, itself), *children))
+    children = tuple(child for child in pods.CHILD_KINDS if child != kind)
+    return Controller(f"pods/{kind.plural}", plan, (Watch(kind, itself),), Owned(children, kind))
 
 
 def all_pods(view: View, obj: Json) -> Iterable[Key]:

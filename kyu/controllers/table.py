@@ -25,7 +25,7 @@ from kyu.api.kueue import (
 )
 from kyu.api.meta import Json, Key, Kind
 from kyu.api.pools import MasterQueue, PoolReport, PoolSource
-from kyu.controllers.loop import Controller, Watch
+from kyu.controllers.loop import Controller, Owned, Watch
 from kyu.kinds import metadata, pod_group, table, templates
 from kyu.kinds.job import JOB
 from kyu.kinds.kind import JobKind
@@ -58,9 +58,9 @@ def controllers() -> tuple[Controller, ...]:
             provisioning.plan,
             (
                 Watch(Workload.KIND, if_checked),
-                Watch(provisioning.REQUEST, owner_of(Workload.KIND)),
                 Watch(ProvisioningRequestConfig.KIND, checked_workloads),
             ),
+            Owned((provisioning.REQUEST,), Workload.KIND),
         ),
         Controller(
             "admission-check",
@@ -74,7 +74,7 @@ def controllers() -> tuple[Controller, ...]:
         Controller(
             "topology",
             topology.plan,
-            (Watch(Workload.KIND, itself, admission_changed), Watch(POD, workload_of_gated_pod)),
+            (Watch(Workload.KIND, itself, placement_changed), Watch(POD, workload_of_gated_pod)),
         ),
         Controller(
             "resource-flavor",
@@ -110,10 +110,10 @@ def job_row(kind: JobKind) -> Controller:
         partial(job.plan, kind),
         (
             Watch(kind.kind, itself),
-            Watch(Workload.KIND, owner_of(kind.kind)),
             Watch(WorkloadPriorityClass.KIND, partial(jobs_of_class, kind)),
             *(Watch(other, every(kind.kind)) for other in kind.refers_to),
         ),
+        Owned((Workload.KIND,), kind.kind),
     )
 
 
@@ -234,9 +234,12 @@ def spec_changed(old: Json | None, new: Json | None) -> bool:
     return old.get("spec") != new.get("spec") or is_deleting(old) != is_deleting(new)
 
 
-def admission_changed(old: Json | None, new: Json | None) -> bool:
-    """Of a Workload: it was admitted, or its place has changed."""
-    before, after = ((obj or {}).get("status") or {} for obj in (old, new))
+def placement_changed(old: Json | None, new: Json | None) -> bool:
+    """Of a Workload with a place: it was admitted, or its place has changed."""
+    after = (new or {}).get("status") or {}
+    if not any(one.get("topologyAssignment") for one in (after.get("admission") or {}).get("podSetAssignments") or ()):
+        return False
+    before = (old or {}).get("status") or {}
     return before.get("admission") != after.get("admission") or is_admitted(before) != is_admitted(after)
 
 
