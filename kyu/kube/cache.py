@@ -115,8 +115,8 @@ class Cache:
         shelf = self._shelf(kind)
         _strip(obj)
         # In a list, objects of Kubernetes' own kinds come without them.
-        obj.setdefault("apiVersion", kind.api_version)
-        obj.setdefault("kind", kind.kind)
+        if "kind" not in obj:
+            obj["apiVersion"], obj["kind"] = kind.api_version, kind.kind
         key = _key(obj)
         entry = _Entry(obj)
         known = shelf.find(key)
