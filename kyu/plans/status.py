@@ -16,7 +16,7 @@ from typing import Any, Literal
 from kyu.api.actions import Patch
 from kyu.api.meta import Json, Kind, Ref
 from kyu.api.meta import Key as ObjectKey
-from kyu.kinds.fields import clone, merge_patch
+from kyu.kinds.fields import merge_patch
 
 # A condition's message is cut here, as Kueue does, so that a status never outgrows what a server takes.
 LONGEST_MESSAGE = 32 * 1024
@@ -85,6 +85,13 @@ class StatusEdit:
             subresource="status",
             resource_version=metadata.get("resourceVersion", ""),
         )
+
+
+def clone(value: Any) -> Any:
+    """A deep copy of JSON; several times faster than ``copy.deepcopy``."""
+    if type(value) is dict:
+        return {key: clone(item) for key, item in value.items()}
+    return [clone(item) for item in value] if type(value) is list else value
 
 
 def timestamp(moment: datetime) -> str:
