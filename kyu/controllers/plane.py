@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 from kyu.api.config import Configuration
 from kyu.api.kueue import ClusterQueue, Cohort, LocalQueue
 from kyu.api.meta import Json, Key, Kind, Object
-from kyu.controllers import table
+from kyu.controllers import pool_rows, table
 from kyu.controllers.live import CONFIG_MAP, LiveView
 from kyu.controllers.loop import Controller, Loop
 from kyu.controllers.pools import PoolListener
@@ -56,7 +56,7 @@ class Plane:
         self.view = LiveView(self.cache, configuration, self._settings_changed)
         write = Writer(client, self.cache, clock, component="kueue-admission")
         self.scheduler = Scheduler(self.view, write, clock, self._queue_changed, registry or CollectorRegistry())
-        rows = (*table.controllers(), *self._queue_rows(), *extra)
+        rows = (*table.controllers(), *pool_rows.controllers(), *self._queue_rows(), *extra)
         self._loop = Loop(self.view, write, rows, clock)
         self.pools = PoolListener(self.cache, client, clock)
         self._served: set[Kind] = set()

@@ -4,7 +4,7 @@ CONTROLLERS: the table of all controllers. START HERE to find what reacts to wha
 A row has a name, a pure plan, and what it watches: a kind, which keys of the row a change concerns, and whether the
 change matters at all (the status of a queue changes all the time; most rows care about its spec only).
 
-Used by: app.py, which gives the rows to the loop.
+Used by: plane.py, which gives the rows to the loop. Those of pools are in pool_rows.py.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from kyu.api.actions import View
-from kyu.api.core import Namespace
 from kyu.api.kueue import (
     AdmissionCheck,
     ClusterQueue,
@@ -24,16 +23,12 @@ from kyu.api.kueue import (
     WorkloadPriorityClass,
 )
 from kyu.api.meta import Json, Key, Kind
-from kyu.api.pools import MasterQueue, PoolReport, PoolSource
 from kyu.controllers.loop import Controller, Owned, Watch
 from kyu.kinds import metadata, pod_group, table, templates
 from kyu.kinds.job import JOB
 from kyu.kinds.kind import JobKind
 from kyu.kinds.pod import POD
-from kyu.plans import after, job, pools, provisioning, queue_status, topology, workload
-
-# A message this many periods after the one before may find its pool dropped.
-LATE = 1.5
+from kyu.plans import after, job, provisioning, queue_status, topology, workload
 
 
 def itself(view: View, obj: Json) -> Iterable[Key]:
@@ -42,7 +37,7 @@ def itself(view: View, obj: Json) -> Iterable[Key]:
 
 
 def controllers() -> tuple[Controller, ...]:
-    """The rows that every mode has."""
+    """The rows that every mode has, but those of pools."""
     return (
         Controller(
             "workload",
@@ -80,20 +75,6 @@ def controllers() -> tuple[Controller, ...]:
             "resource-flavor",
             queue_status.plan_flavor,
             (Watch(ResourceFlavor.KIND, itself), Watch(ClusterQueue.KIND, flavors_of_queue, spec_changed)),
-        ),
-        Controller(
-            "master-queue",
-            pools.plan,
-            (
-                Watch(MasterQueue.KIND, itself),
-                Watch(PoolReport.KIND, queue_of_pools, report_changed),
-                Watch(PoolSource.KIND, queue_of_pools),
-                Watch(ResourceFlavor.KIND, master_queues_of_flavor, spec_changed),
-                Watch(ClusterQueue.KIND, owner_of(MasterQueue.KIND), spec_changed),
-                Watch(LocalQueue.KIND, owner_of(MasterQueue.KIND), spec_changed),
-                Watch(Namespace.KIND, every(MasterQueue.KIND), created),
-                Watch(Workload.KIND, master_queue_of_workload, quota_returned),
-            ),
         ),
         Controller(
             "pod-group",
@@ -191,27 +172,6 @@ def jobs_that_wait(view: View, obj: Json) -> Iterable[Key]:
             yield from itself(view, one)
 
 
-def queue_of_pools(view: View, obj: Json) -> Iterable[Key]:
-    yield Key("", obj["metadata"]["namespace"])
-
-
-def master_queues_of_flavor(view: View, obj: Json) -> Iterable[Key]:
-    """Its owner, and those that link it as a local flavor."""
-    yield from owner_of(MasterQueue.KIND)(view, obj)
-    name = obj["metadata"]["name"]
-    for one in view.list(MasterQueue):
-        if any(group.name == name and group.nats_flavor is None for group in one.spec.flavors):
-            yield one.key
-
-
-def master_queue_of_workload(view: View, obj: Json) -> Iterable[Key]:
-    """It may wait for work on a flavor to end."""
-    admission = (obj.get("status") or {}).get("admission") or {}
-    queue = view.find_json(ClusterQueue.KIND, Key("", admission.get("clusterQueue", "")))
-    if queue is not None:
-        yield from owner_of(MasterQueue.KIND)(view, queue)
-
-
 def workload_of_gated_pod(view: View, obj: Json) -> Iterable[Key]:
     name = metadata.annotations_of(obj).get(metadata.WORKLOAD)
     if name and templates.has_gate(obj, metadata.TOPOLOGY_GATE):
@@ -245,29 +205,6 @@ def placement_changed(old: Json | None, new: Json | None) -> bool:
 
 def is_admitted(status: Json) -> bool:
     return any(c["type"] == "Admitted" and c["status"] == "True" for c in status.get("conditions") or ())
-
-
-def created(old: Json | None, new: Json | None) -> bool:
-    return old is None
-
-
-def quota_returned(old: Json | None, new: Json | None) -> bool:
-    """Of a Workload: it held quota, and does not any more."""
-    return old is not None and holds_quota(old) and (new is None or not holds_quota(new))
-
-
-def holds_quota(workload: Json) -> bool:
-    status = workload.get("status") or {}
-    finished = any(c["type"] == "Finished" and c["status"] == "True" for c in status.get("conditions") or ())
-    return bool(status.get("admission")) and not finished
-
-
-def report_changed(old: Json | None, new: Json | None) -> bool:
-    """The pool says something else, or it was late. That it has spoken again as always concerns nobody."""
-    if old is None or new is None or any(old.get(name) != new.get(name) for name in ("quotas", "labels", "taints")):
-        return True
-    period = old.get("period")
-    return period is None or new["at"] - old["at"] > LATE * period or old.get("runs") != new.get("runs")
 
 
 def spec_or_activity_changed(old: Json | None, new: Json | None) -> bool:

@@ -1,0 +1,92 @@
+"""
+The rows of MasterQueues: what makes them look again. They run in every mode, also where scheduling is left to Kueue.
+
+A pool speaks every few seconds and work comes and goes all the time, so most of this file says what does *not* matter.
+
+Used by: plane.py, pool_plane.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kyu.api.actions import View
+from kyu.api.core import Namespace
+from kyu.api.kueue import ClusterQueue, LocalQueue, ResourceFlavor, Workload
+from kyu.api.meta import Json, Key
+from kyu.api.pools import MasterQueue, PoolReport, PoolSource
+from kyu.controllers.loop import Controller, Watch
+from kyu.controllers.table import every, itself, owner_of, spec_changed
+from kyu.plans import pools
+
+# A message this many periods after the one before may find its pool dropped.
+LATE = 1.5
+
+
+def controllers() -> tuple[Controller, ...]:
+    return (
+        Controller(
+            "master-queue",
+            pools.plan,
+            (
+                Watch(MasterQueue.KIND, itself),
+                Watch(PoolReport.KIND, queue_of_pools, report_changed),
+                Watch(PoolSource.KIND, queue_of_pools),
+                Watch(ResourceFlavor.KIND, master_queues_of_flavor, spec_changed),
+                Watch(ClusterQueue.KIND, owner_of(MasterQueue.KIND), spec_changed),
+                Watch(LocalQueue.KIND, owner_of(MasterQueue.KIND), spec_changed),
+                Watch(Namespace.KIND, every(MasterQueue.KIND), created),
+                Watch(Workload.KIND, master_queue_of_workload, quota_returned),
+            ),
+        ),
+    )
+
+
+# Which keys a change concerns.
+
+
+def queue_of_pools(view: View, obj: Json) -> Iterable[Key]:
+    yield Key("", obj["metadata"]["namespace"])
+
+
+def master_queues_of_flavor(view: View, obj: Json) -> Iterable[Key]:
+    """Its owner, and those that link it as a local flavor."""
+    yield from owner_of(MasterQueue.KIND)(view, obj)
+    name = obj["metadata"]["name"]
+    for one in view.list(MasterQueue):
+        if any(group.name == name and group.nats_flavor is None for group in one.spec.flavors):
+            yield one.key
+
+
+def master_queue_of_workload(view: View, obj: Json) -> Iterable[Key]:
+    """It may wait for work on a flavor to end."""
+    admission = (obj.get("status") or {}).get("admission") or {}
+    queue = view.find_json(ClusterQueue.KIND, Key("", admission.get("clusterQueue", "")))
+    if queue is not None:
+        yield from owner_of(MasterQueue.KIND)(view, queue)
+
+
+# Which changes matter.
+
+
+def created(old: Json | None, new: Json | None) -> bool:
+    return old is None
+
+
+def quota_returned(old: Json | None, new: Json | None) -> bool:
+    """Of a Workload: it held quota, and does not any more."""
+    return old is not None and holds_quota(old) and (new is None or not holds_quota(new))
+
+
+def holds_quota(workload: Json) -> bool:
+    status = workload.get("status") or {}
+    finished = any(c["type"] == "Finished" and c["status"] == "True" for c in status.get("conditions") or ())
+    return bool(status.get("admission")) and not finished
+
+
+def report_changed(old: Json | None, new: Json | None) -> bool:
+    """The pool says something else, or it was late. That it has spoken again as always concerns nobody."""
+    if old is None or new is None or any(old.get(name) != new.get(name) for name in ("quotas", "labels", "taints")):
+        return True
+    period = old.get("period")
+    return period is None or new["at"] - old["at"] > LATE * period or old.get("runs") != new.get("runs")
