@@ -4,57 +4,26 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Iterable
 
-from kyu.api import codec
 from kyu.api.actions import Action, Apply, Bind, Create, Delete, Event, Patch, WakeAt
 from kyu.api.config import Configuration
-from kyu.api.meta import Json, Key, Kind, Object
+from kyu.api.meta import Json, Key, Kind
+from kyu.plans.rehearsal import ObjectsView
 
-T = TypeVar("T", bound=Object)
 
-
-class MemoryView:
-    """Implements ``View``; ``carry_out`` does what a server would: merge patches, versions, finalizers."""
+class MemoryView(ObjectsView):
+    """``carry_out`` does what a server would: merge patches, versions, finalizers."""
 
     def __init__(self, objects: Iterable[Json] = (), configuration: Configuration | None = None) -> None:
-        self.configuration = configuration or Configuration()
-        self.objects: dict[tuple[str, str, Key], Json] = {}
         self._versions = itertools.count(1)
-        for obj in objects:
-            self.put(obj)
+        super().__init__(objects, configuration or Configuration())
 
     def put(self, obj: Json) -> None:
         meta = obj.setdefault("metadata", {})
         meta.setdefault("uid", f"uid-{meta['name']}")
         meta["resourceVersion"] = str(next(self._versions))
-        group = str(obj["apiVersion"]).rpartition("/")[0]
-        self.objects[group, obj["kind"], Key(meta.get("namespace", ""), meta["name"])] = obj
-
-    def get(self, type_: type[T], key: Key) -> T | None:
-        found = self.find_json(type_.KIND, key)
-        return None if found is None else codec.decode_as(type_, found)
-
-    def list(self, type_: type[T], namespace: str | None = None) -> Sequence[T]:
-        return [codec.decode_as(type_, obj) for obj in self.list_json(type_.KIND, namespace)]
-
-    def find_json(self, kind: Kind, key: Key) -> Json | None:
-        return self.objects.get((kind.group, kind.kind, key))
-
-    def list_json(self, kind: Kind, namespace: str | None = None) -> Sequence[Json]:
-        return [
-            obj
-            for (group, name, key), obj in self.objects.items()
-            if (group, name) == (kind.group, kind.kind) and namespace in (None, key.namespace)
-        ]
-
-    def owned_by(self, kind: Kind, uid: str) -> Sequence[Json]:
-        return [
-            obj
-            for obj in self.list_json(kind)
-            if any(o.get("controller") and o["uid"] == uid for o in obj["metadata"].get("ownerReferences") or ())
-        ]
+        super().put(obj)
 
     def carry_out(self, action: Action) -> None:
         match action:

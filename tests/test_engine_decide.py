@@ -151,3 +151,53 @@ def test_rules_of_admission_are_checked_unless_told_otherwise(
     assert "objects.yaml: document 3" in error
     assert "spec.resourceGroups" in error
     assert cli.main(["decide", "-f", str(file), "--no-validate"]) == 0
+
+
+def job(kind: str, name: str, **rest: Any) -> str:
+    labels = {"kueue.x-k8s.io/queue-name": "main"}
+    meta = {"name": name, "labels": labels, **rest.pop("metadata", {})}
+    return "\n---\n" + json.dumps({"apiVersion": "batch/v1", "kind": kind, "metadata": meta, **rest})
+
+
+def pod_spec(cpu: str) -> dict[str, Any]:
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}
+    return {"containers": [container], "restartPolicy": "Never"}
+
+
+def test_jobs_become_workloads_first_come_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = [
+        job("Job", name, spec={"parallelism": 2, "template": {"spec": pod_spec("1500m")}}) for name in ("zebra", "ant")
+    ]
+    (cycle,) = decide(tmp_path, capsys, QUEUES + "".join(jobs))["cycles"]
+    (admitted,) = cycle["admitted"].items()
+    assert admitted[0].startswith("default/job-zebra-")
+    assert admitted[1]["podSets"][0]["usage"] == {"cpu": "3"}
+    assert [name[:16] for name in cycle["pending"]] == ["default/job-ant-"]
+
+
+def test_pods_of_a_group_are_one_workload(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    group = {
+        "labels": {"kueue.x-k8s.io/queue-name": "main", "kueue.x-k8s.io/pod-group-name": "gang"},
+        "annotations": {"kueue.x-k8s.io/pod-group-total-count": "2"},
+    }
+    pods = [job("Pod", name, metadata=group, spec=pod_spec("1")).replace("batch/v1", "v1") for name in ("a", "b")]
+    (cycle,) = decide(tmp_path, capsys, QUEUES + "".join(pods))["cycles"]
+    assert [(name, sum(p["count"] for p in a["podSets"])) for name, a in cycle["admitted"].items()] == [
+        ("default/gang", 2)
+    ]
+
+
+def test_a_name_that_the_server_completes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = job("Job", "", metadata={"generateName": "sample-"}, spec={"template": {"spec": pod_spec("1")}})
+    (cycle,) = decide(tmp_path, capsys, QUEUES + text.replace('"name": "", ', ""))["cycles"]
+    assert [name[:19] for name in cycle["admitted"]] == ["default/job-sample-"]
+
+
+def test_a_job_that_would_be_refused_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "job.yaml"
+    wrong = {"annotations": {"kueue.x-k8s.io/job-min-parallelism": "many"}}
+    file.write_text(QUEUES + job("Job", "j", metadata=wrong, spec={"template": {"spec": pod_spec("1")}}))
+    assert cli.main(["decide", "-f", str(file)]) == 2
+    error = capsys.readouterr().err
+    assert "job.yaml: document 5" in error
+    assert "job-min-parallelism" in error

@@ -3,8 +3,9 @@ What would happen if these manifests were applied? The engine on files, without 
 
     kyu decide -f queues.yaml -f jobs/ --now 2026-01-01T00:00:00Z
 
-Workloads may hold quota already (in their status). Between cycles admissions hold, and preempted workloads return their
-quota and queue again. Without --cycles, cycles are run until nothing more is decided.
+Jobs of every kind that Kyu queues become Workloads first, as they would on a server; who stands first in the files came
+first. Workloads may hold quota already (in their status). Between cycles admissions hold, and preempted workloads
+return their quota and queue again. Without --cycles, cycles are run until nothing more is decided.
 """
 
 from __future__ import annotations
@@ -49,8 +50,9 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput("--cycles must be at least 1")
     now = parse_time(args.now)
     configuration = load_configuration(args.config)
-    manifests = [manifest for name in args.filename for manifest in read_manifests(name)]
+    manifests = [in_namespace(manifest) for name in args.filename for manifest in read_manifests(name)]
     objects = decode_all(manifests, configuration, validate=not args.no_validate)
+    objects += workloads_of_jobs(manifests, configuration, now)
     state = State(options.from_configuration(configuration))
     for obj in objects:
         state.put(obj)
@@ -70,11 +72,15 @@ def parse_time(text: str | None) -> datetime:
 
 
 def load_configuration(name: str | None) -> Configuration:
+    """The settings of a file; without one every kind of job is queued, as on the embedded server."""
+    import msgspec
+
     from kyu.api import config_file
-    from kyu.api.config import Configuration
+    from kyu.api.config import Configuration, Integrations
+    from kyu.kinds import table
 
     if name is None:
-        return Configuration()
+        return msgspec.structs.replace(Configuration(), integrations=Integrations(frameworks=table.FRAMEWORKS))
     manifests = read_manifests(name)
     if len(manifests) != 1:
         raise BadInput(f"{name}: expected one Configuration, found {len(manifests)} documents")
@@ -101,11 +107,54 @@ def read_manifests(name: str) -> list[Manifest]:
         raise BadInput(f"{name}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
+def in_namespace(manifest: Manifest) -> Manifest:
+    """A manifest without a namespace means `default`, as for kubectl."""
+    import msgspec
+
+    from kyu.kinds import table
+
+    job_kind = table.find(manifest.object)
+    if manifest.kind not in NAMESPACED_KINDS and (job_kind is None or not job_kind.kind.namespaced):
+        return manifest
+    given = manifest.object.get("metadata")
+    if not isinstance(given, dict) or given.get("namespace"):
+        return manifest
+    return msgspec.structs.replace(manifest, object={**manifest.object, "metadata": {**given, "namespace": "default"}})
+
+
+def workloads_of_jobs(manifests: list[Manifest], configuration: Configuration, now: datetime) -> list[Any]:
+    """The Workloads of jobs in the files, and the namespaces of these jobs where no file has them."""
+    from kyu.api import codec
+    from kyu.api.core import Namespace
+    from kyu.plans import rehearsal
+
+    jobs = [manifest for manifest in manifests if rehearsal.is_job(manifest.object)]
+    others = (manifest.object for manifest in manifests if not rehearsal.is_job(manifest.object))
+    view = rehearsal.ObjectsView(others, configuration)
+    answers = rehearsal.rehearse(view, [manifest.object for manifest in jobs], now)
+    faults = [
+        str(manifest.fault(error.message, error.field))
+        for manifest, answer in zip(jobs, answers, strict=True)
+        for error in answer.errors
+    ]
+    if faults:
+        raise BadInput("\n".join(faults))
+    made = [codec.decode(answer.workload) for answer in answers if answer.workload is not None]
+    known = {manifest.key.name for manifest in manifests if manifest.kind == "Namespace"}
+    missing = dict.fromkeys(name for obj in made if (name := obj.metadata.namespace) not in known)
+    labels = "kubernetes.io/metadata.name"
+    spaces = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": n, "labels": {labels: n}}} for n in missing
+    ]
+    return [*(codec.decode_as(Namespace, space) for space in spaces), *made]
+
+
 def decode_all(manifests: list[Manifest], configuration: Configuration, *, validate: bool) -> list[Any]:
     """The objects that the engine knows; what it has no use for is skipped, what is wrong is collected and refused."""
     from kyu.api import codec, rules
 
-    objects, faults = [], []
+    objects: list[Any] = []
+    faults: list[str] = []
     for manifest in manifests:
         if manifest.kind not in ENGINE_KINDS or codec.find_type(manifest.api_version, manifest.kind) is None:
             continue
@@ -130,6 +179,9 @@ ENGINE_KINDS = frozenset(
         "ResourceFlavor", "RuntimeClass", "Topology", "Workload", "WorkloadPriorityClass",
     }
 )  # fmt: skip
+
+
+NAMESPACED_KINDS = frozenset({"LimitRange", "LocalQueue", "Workload"})
 
 
 def rehearse(state: State, now: datetime, cycles: int | None) -> dict[str, Any]:
