@@ -13,8 +13,10 @@ Kueue: pkg/scheduler/preemption/preemption.go, classical/
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
+from heapq import merge
+from itertools import chain, repeat
 from typing import NamedTuple, Protocol
 
 from kyu.engine import quota
@@ -23,7 +25,7 @@ from kyu.engine.quota import Cell, FlavorResource
 from kyu.engine.reach import reach
 from kyu.engine.reasons import PreemptionReason
 from kyu.engine.tree import CohortNode, Queue
-from kyu.engine.workload import Ask, Holding
+from kyu.engine.workload import Ask, CandidateOrder, Holding
 
 
 class Stage(Protocol):
@@ -113,17 +115,17 @@ REASON_BY_VARIANT: Mapping[Variant, PreemptionReason] = {
 }
 
 
-class Candidate(NamedTuple):
-    """A workload that might be preempted."""
+class Source(NamedTuple):
+    """A queue, some of whose workloads might be preempted."""
 
-    holding: Holding
     queue: Queue
-    variant: Variant
     meeting: CohortNode | None = None
-    """The lowest cohort that the candidate and the preemptor share; None within one queue."""
+    """The lowest cohort that it and the preemptor's queue share; None for the preemptor's own."""
+    advantage: bool = False
+    """The preemptor claims back what is its own, or its cohort's."""
 
     def is_protected(self, needed: Sequence[FlavorResource]) -> bool:
-        """Its queue, or a cohort below the shared one, is back within its own quota by now."""
+        """The queue, or a cohort below the shared one, is back within its own quota by now."""
         if self.meeting is None:
             return False
         if self.queue.is_within(needed):
@@ -135,22 +137,60 @@ class Candidate(NamedTuple):
                 return True
         return False
 
+    def variant(self, demand: Demand, holding: Holding) -> Variant:
+        """By what right the preemptor takes a workload of this queue."""
+        policies = demand.queue.policies
+        if self.meeting is None:
+            return Variant.WITHIN
+        if self.advantage:
+            return Variant.HIERARCHICAL
+        if (
+            policies.borrow_forbidden
+            or holding.priority >= demand.ask.priority
+            or (policies.threshold is not None and holding.priority > policies.threshold)
+        ):
+            return Variant.WITHOUT_BORROWING
+        return Variant.WHILE_BORROWING
+
 
 @dataclass(slots=True)
 class Candidates:
-    """The three lists of classical preemption, each in order."""
+    """The three lists of classical preemption. Who is in them is found when their turn comes: few are ever needed."""
 
-    hierarchical: list[Candidate]
-    priority: list[Candidate]
-    own: list[Candidate]
+    stage: Stage
+    demand: Demand
+    hierarchical: list[Source] = field(default_factory=list)
+    priority: list[Source] = field(default_factory=list)
+    own: list[Source] = field(default_factory=list)
 
-    def in_order(self) -> list[Candidate]:
+    def add(self, part: list[Source], source: Source) -> None:
+        """Only if there is anybody to take."""
+        for evicted in (False, True):
+            if next(self._takable(source, evicted=evicted), None) is not None:
+                part.append(source)
+                return
+
+    def in_order(self) -> Iterator[tuple[Holding, Source]]:
         """Those that are evicted already cost nothing; after that, others' workloads before the own."""
-        found = [*self.hierarchical, *self.priority, *self.own]
-        # Each list begins with its evicted.
-        if any(part[0].holding.evicted for part in (self.hierarchical, self.priority, self.own) if part):
-            found.sort(key=_is_spared)
-        return found
+        parts = [part for part in (self.hierarchical, self.priority, self.own) if part]
+        for evicted in (True, False):
+            for part in parts:
+                yield from self._merged(part, evicted=evicted)
+
+    def _merged(self, part: list[Source], *, evicted: bool) -> Iterator[tuple[Holding, Source]]:
+        """The workloads of several queues in one order."""
+        sources = [source for source in part if not evicted or source.queue.has_evicted]
+        lines = [zip(self._takable(source, evicted=evicted), repeat(source)) for source in sources]
+        return merge(*lines, key=_order) if len(lines) > 1 else chain(*lines)
+
+    def _takable(self, source: Source, *, evicted: bool) -> Iterator[Holding]:
+        """Workloads of one queue: the evicted ones, or the others."""
+        queue, policies = source.queue, self.demand.queue.policies
+        if source.meeting is not None:
+            return takable(queue, self.demand, policies.reclaim, evicted=evicted)
+        if queue.by_usage:
+            return (holding for holding in own_candidates(self.stage, self.demand) if holding.evicted == evicted)
+        return takable(queue, self.demand, policies.within, evicted=evicted)
 
 
 def find_targets(stage: Stage, demand: Demand) -> list[Target]:
@@ -166,37 +206,25 @@ def find_targets(stage: Stage, demand: Demand) -> list[Target]:
 
 
 def collect(stage: Stage, demand: Demand) -> Candidates:
-    own = [Candidate(h, demand.queue, Variant.WITHIN) for h in own_candidates(stage, demand)]
-    found = Candidates([], [], own)
-    if demand.queue.policies.reclaim not in ("Any", "LowerPriority"):
+    queue = demand.queue
+    found = Candidates(stage, demand)
+    found.add(found.own, Source(queue))
+    if queue.policies.reclaim not in ("Any", "LowerPriority"):
         return found
     advantage = all(cell.usage + amount <= cell.subtree for cell, amount in demand.amounts.items())
     rest: dict[Cell, int] = {}
     for cell, amount in demand.amounts.items():
         if cell.parent is not None:
             rest[cell.parent] = max(0, amount - quota.local_available(cell))
-    visited: CohortNode | Queue = demand.queue
-    for cohort in demand.queue.ancestors():
-        members = [
-            candidate_in(demand, holding, queue, cohort, advantage)
-            for queue in borrowing_queues(cohort, visited, demand.needed)
-            for holding in queue_candidates(queue, demand, demand.queue.policies.reclaim)
-        ]
-        (found.hierarchical if advantage else found.priority).extend(members)
+    visited: CohortNode | Queue = queue
+    for cohort in queue.ancestors():
+        part = found.hierarchical if advantage else found.priority
+        for other in borrowing_queues(cohort, visited, demand.needed):
+            found.add(part, Source(other, cohort, advantage))
         advantage = advantage or all(cell.usage + amount <= cell.subtree for cell, amount in rest.items())
         rest = {c.parent: max(0, v - quota.local_available(c)) for c, v in rest.items() if c.parent is not None}
         visited = cohort
-    found.hierarchical.sort(key=_order)
-    found.priority.sort(key=_order)
     return found
-
-
-def _is_spared(candidate: Candidate) -> bool:
-    return not candidate.holding.evicted
-
-
-def _order(candidate: Candidate) -> tuple[bool, int, float, str]:
-    return candidate.holding.order
 
 
 def own_candidates(stage: Stage, demand: Demand) -> list[Holding]:
@@ -212,18 +240,23 @@ def own_candidates(stage: Stage, demand: Demand) -> list[Holding]:
 
 def queue_candidates(queue: Queue, demand: Demand, policy: str) -> list[Holding]:
     """Workloads of one queue that the policy lets the preemptor take, in order."""
+    return [h for evicted in (True, False) for h in takable(queue, demand, policy, evicted=evicted)]
+
+
+def takable(queue: Queue, demand: Demand, policy: str, *, evicted: bool) -> Iterator[Holding]:
+    """Evicted workloads of the queue, or the others, that the policy lets the preemptor take, one by one in order."""
     if policy in ("", "Never"):
-        return []
-    found = []
+        return
     priority, anybody = demand.ask.priority, policy == "Any"
-    for _, holding in queue.holdings:
+    for _, holding in queue.held(evicted=evicted):
         if not anybody and holding.priority > priority:
-            if not holding.evicted:
-                break
-            continue
+            return
         if holding.present and (anybody or demand.may_take(policy, holding)) and demand.uses_needed(holding):
-            found.append(holding)
-    return found
+            yield holding
+
+
+def _order(candidate: tuple[Holding, Source]) -> CandidateOrder:
+    return candidate[0].order
 
 
 def borrowing_queues(cohort: CohortNode, visited: object, needed: Sequence[FlavorResource]) -> Iterator[Queue]:
@@ -234,21 +267,6 @@ def borrowing_queues(cohort: CohortNode, visited: object, needed: Sequence[Flavo
     for child in cohort.children:
         if child is not visited and not child.is_within(needed):
             yield from borrowing_queues(child, visited, needed)
-
-
-def candidate_in(demand: Demand, holding: Holding, queue: Queue, meeting: CohortNode, advantage: bool) -> Candidate:
-    policies = demand.queue.policies
-    if advantage:
-        variant = Variant.HIERARCHICAL
-    elif (
-        policies.borrow_forbidden
-        or holding.priority >= demand.ask.priority
-        or (policies.threshold is not None and holding.priority > policies.threshold)
-    ):
-        variant = Variant.WITHOUT_BORROWING
-    else:
-        variant = Variant.WHILE_BORROWING
-    return Candidate(holding, queue, variant, meeting)
 
 
 def attempts(demand: Demand, candidates: Candidates) -> tuple[bool, ...]:
@@ -267,13 +285,14 @@ def attempts(demand: Demand, candidates: Candidates) -> tuple[bool, ...]:
 
 def attempt(stage: Stage, demand: Demand, candidates: Candidates, *, borrowing: bool) -> list[Target]:
     targets: list[Target] = []
-    for candidate in candidates.in_order():
-        if borrowing and candidate.variant is Variant.WITHOUT_BORROWING:
+    for holding, source in candidates.in_order():
+        variant = source.variant(demand, holding)
+        if borrowing and variant is Variant.WITHOUT_BORROWING:
             continue
-        if candidate.is_protected(demand.needed):
+        if source.is_protected(demand.needed):
             continue
-        stage.take_out(candidate.holding)
-        targets.append(Target(candidate.holding, candidate.queue, REASON_BY_VARIANT[candidate.variant]))
+        stage.take_out(holding)
+        targets.append(Target(holding, source.queue, REASON_BY_VARIANT[variant]))
         if demand.fits(borrowing=borrowing):
             minimise(stage, demand, targets, borrowing=borrowing)
             put_back_all(stage, targets)

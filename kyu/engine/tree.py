@@ -13,8 +13,9 @@ Kueue: pkg/cache/hierarchy, pkg/cache/scheduler/{cache,clusterqueue,cohort}.go
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from kyu.api import quantity
 from kyu.api.meta import LabelSelector
@@ -23,10 +24,14 @@ from kyu.engine import quota
 from kyu.engine.queues import Line
 from kyu.engine.quota import Cell, FlavorResource
 from kyu.engine.topology_types import PODS
-from kyu.engine.workload import Holding
+from kyu.engine.workload import CandidateOrder, Holding
 
 # No tree is that high: a node with so many ancestors is its own.
 MAX_HEIGHT = 500
+
+
+# Stands before every holding that is not evicted, and after those that are.
+_FIRST_TO_STAY: Any = ((True,),)
 
 
 class TreeNode:
@@ -223,7 +228,7 @@ class Queue(TreeNode):
         self.generation = 0
         """Grows when quota may have become free; a remembered scan of flavors is then out of date."""
         self.line = Line()
-        self.holdings: list[tuple[tuple[bool, int, float, str], Holding]] = []
+        self.holdings: list[tuple[CandidateOrder, Holding]] = []
         """Who has quota, in the order in which they would be preempted."""
 
     def read(self, queue: ClusterQueue) -> None:
@@ -268,6 +273,18 @@ class Queue(TreeNode):
         self.generation += 1
         if holding.admitted:
             self.count_admitted(holding, -1)
+
+    @property
+    def has_evicted(self) -> bool:
+        """Whether somebody who has quota is on the way out."""
+        return bool(self.holdings) and self.holdings[0][1].evicted
+
+    def held(self, *, evicted: bool) -> Sequence[tuple[CandidateOrder, Holding]]:
+        """Who has quota and is on the way out, or who is not; in order."""
+        if not self.has_evicted:
+            return () if evicted else self.holdings
+        first = bisect_left(self.holdings, _FIRST_TO_STAY)
+        return self.holdings[:first] if evicted else self.holdings[first:]
 
     def reorder(self, holding: Holding) -> None:
         """The holding was evicted or its priority has changed."""

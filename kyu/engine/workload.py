@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from math import inf
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from kyu.api.meta import Key, find_condition, is_true
 from kyu.api.workloads import (
@@ -44,6 +44,8 @@ GROUP_WORKLOAD = "kueue.x-k8s.io/is-group-workload"
 WAITING_FOR_REPLACEMENT_PODS = "WaitingForReplacementPods"
 ON_HOLD = "OnHold"
 
+# Whether it stays, its priority, how long ago it got its quota, its UID.
+CandidateOrder: TypeAlias = tuple[bool, int, float, str]
 Phase = Literal["idle", "waiting", "holding"]
 
 
@@ -198,12 +200,12 @@ class Holding:
         self.second_pass: SecondPass | None = None
         self.present = True
         """False while a what-if has taken it out."""
-        self.order: tuple[bool, int, float, str] = self.candidate_order()
+        self.order = self.candidate_order()
 
     def __repr__(self) -> str:
         return f"Holding({self.key} in {self.cluster_queue})"
 
-    def candidate_order(self) -> tuple[bool, int, float, str]:
+    def candidate_order(self) -> CandidateOrder:
         """Whom to preempt first: the evicted, the unimportant, the newest. Kueue: candidatesOrdering."""
         return (not self.evicted, self.priority, -self.reserved_at, self.uid)
 
