@@ -10,6 +10,7 @@ Called by: the commands. Kubernetes: the API conventions.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
@@ -124,7 +125,7 @@ class BlockingClient:
         fresh = self._connection is None
         try:
             return self._exchange(call)
-        except (http.client.HTTPException, ConnectionError):
+        except Unreachable:
             # A kept connection may have been closed by the server meanwhile; a read may be asked again.
             self.close()
             if fresh or call.method != "GET":
@@ -134,28 +135,32 @@ class BlockingClient:
     def _exchange(self, call: Call) -> Answer:
         if self._connection is None:
             self._connection = self._connect()
-        response = self._request(self._connection, call)
-        return Answer(response.status, response.read(), {name.lower(): value for name, value in response.getheaders()})
+        with self._reached():
+            response = self._request(self._connection, call)
+            headers = {name.lower(): value for name, value in response.getheaders()}
+            return Answer(response.status, response.read(), headers)
 
     def _lines(self, call: Call) -> Iterator[bytes]:
-        connection = self._connect()
-        try:
+        with contextlib.closing(self._connect()) as connection, self._reached():
             response = self._request(connection, call)
             if response.status >= 400:
                 headers = {name.lower(): value for name, value in response.getheaders()}
                 raise errors.from_answer(response.status, response.read(), headers)
             while line := response.readline():
                 yield line
-        finally:
-            connection.close()
+
+    @contextlib.contextmanager
+    def _reached(self) -> Iterator[None]:
+        """Whatever goes wrong on the way to the server and back is one error, for the user to read."""
+        try:
+            yield
+        except (OSError, http.client.HTTPException) as error:
+            raise Unreachable(f"{self.credentials.server} does not answer: {error}") from error
 
     def _request(self, connection: http.client.HTTPConnection, call: Call) -> http.client.HTTPResponse:
         headers = {"user-agent": f"{self.manager}/cli", **call.headers, **self._authorization()}
-        try:
-            connection.request(call.method, self._address.path.rstrip("/") + call.target, call.body or None, headers)
-            return connection.getresponse()
-        except (ConnectionRefusedError, TimeoutError, ssl.SSLError) as error:
-            raise Unreachable(f"{self.credentials.server} does not answer: {error}") from error
+        connection.request(call.method, self._address.path.rstrip("/") + call.target, call.body or None, headers)
+        return connection.getresponse()
 
     def _connect(self) -> http.client.HTTPConnection:
         host, context = self._address.hostname or "", self.credentials.ssl_context()
