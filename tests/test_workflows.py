@@ -311,7 +311,7 @@ def test_other_plugins_come_by_entry_point(tmp_path: Path, monkeypatch: pytest.M
 
 
 BAD_VALUES = [
-    ("yunikorn", {}, {yunikorn.APP_ID: "a"}, "as annotation"),
+    ("yunikorn", {}, {yunikorn.APP_ID: "a"}, "in annotations"),
     ("yunikorn", {yunikorn.APP_ID: "a b"}, {}, "app-id"),
     ("yunikorn", {yunikorn.QUEUE: "acme.ray"}, {}, "must be root"),
     ("yunikorn", {}, {yunikorn.USER_INFO: "acme.user1"}, "must be JSON"),
@@ -326,7 +326,7 @@ BAD_VALUES = [
     ("yunikorn", {}, {yunikorn.TASK_GROUPS: '[{"name":"a","minMember":1,"minResource":{},"size":1}]'}, "ignored"),
     ("kueue", {metadata.QUEUE_NAME: "A_b"}, {}, "lower case"),
     ("kueue", {metadata.POD_GROUP_NAME: "g"}, {}, "without"),
-    ("kueue", {metadata.POD_GROUP_NAME: "g", metadata.POD_GROUP_TOTAL_COUNT: "2"}, {}, "as label"),
+    ("kueue", {metadata.POD_GROUP_NAME: "g", metadata.POD_GROUP_TOTAL_COUNT: "2"}, {}, "in labels"),
     ("kueue", {metadata.POD_GROUP_NAME: "g"}, {metadata.POD_GROUP_TOTAL_COUNT: "0"}, "above 0"),
 ]
 
@@ -335,15 +335,15 @@ BAD_VALUES = [
 def test_rules_find_what_a_scheduler_would_ignore(
     scheduler: str, labels: dict[str, str], annotations: dict[str, str], part: str
 ) -> None:
-    obj = {"metadata": {"labels": labels, "annotations": annotations}}
-    found = rules.refusals(scheduler, obj, [("metadata", "labels")])
+    meta = {"labels": labels, "annotations": annotations}
+    found = rules.refusals(scheduler, {"metadata": meta}, {("metadata", key): values for key, values in meta.items()})
     assert any(part in refusal.reason for refusal in found)
 
 
 def test_a_pod_must_be_in_one_of_the_groups() -> None:
     groups = '[{"name":"a","minMember":1,"minResource":{}}]'
     annotations = {yunikorn.TASK_GROUPS: groups, yunikorn.TASK_GROUP_NAME: "b"}
-    found = rules.refusals("yunikorn", {"metadata": {"annotations": annotations}}, [("metadata", "annotations")])
+    found = rules.refusals("yunikorn", {}, {("metadata", "annotations"): annotations})
     assert [refusal.reason.rpartition(": ")[2] for refusal in found] == ["it is not among the task groups"]
 
 

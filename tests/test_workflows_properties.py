@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kyu.api.meta import Json
+from kyu.kinds import fields
 from kyu.workflows import plugin, rules
 from kyu.workflows.queueconfig import Gang, JobSettings, QueueConfig
 from kyu.workflows.settings import Refusal
@@ -147,7 +148,7 @@ def test_results_are_valid_for_the_scheduler(scheduler: plugin.SchedulerPlugin, 
     pods = Submission(task, result).roles
     assert not isinstance(pods, Refusal)
     places = [("metadata", "labels"), *(role.labels for role in pods), *(role.annotations for role in pods)]
-    assert rules.refusals(scheduler.name, result, places) == []
+    assert rules.refusals(scheduler.name, result, {place: fields.json_at(result, place) for place in places}) == []
     if scheduler.name == "yunikorn":
         assert all(role.template["spec"]["schedulerName"] == "yunikorn" for role in pods)
 

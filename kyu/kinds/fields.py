@@ -9,7 +9,6 @@ Used by: every kind. Kubernetes: JSON merge patch (RFC 7386).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from kyu.api.meta import Json
@@ -71,54 +70,52 @@ def with_value(obj: Json, path: Path, value: object) -> Json:
     if not path:
         assert isinstance(value, dict), "an object is replaced by an object"
         return value
-    root = dict(obj)
-    put({(): root}, path, value)
-    return root
-
-
-def with_values(obj: Json, values: Mapping[Path, Json]) -> Json:
-    """As ``with_value`` for several mappings. One may lie inside another: the outer one is put first."""
-    root = dict(obj)
-    owned: dict[Path, Any] = {(): root}
-    for path in sorted(values, key=len):
-        put(owned, path, dict(values[path]))
-    return root
-
-
-def put(owned: dict[Path, Any], path: Path, value: object) -> None:
-    node, step = own(owned, path[:-1]), path[-1]
-    if type(node) is not dict and not (isinstance(step, int) and step < len(node)):
+    root: Json = dict(obj)
+    node: Any = root
+    for end, step in enumerate(path[:-1], start=1):
+        node = opened(node, step, path[:end])
+    last = path[-1]
+    if type(node) is list and not (isinstance(last, int) and last < len(node)):
         raise Misshapen(path[:-1], node)
-    owned[path] = node[step] = value
+    node[last] = value
+    return root
 
 
-def own(owned: dict[Path, Any], path: Path) -> Any:
-    """The mapping or list at the path, as a copy that may be changed; each is copied once."""
-    if path in owned:
-        return owned[path]
-    parent, step = own(owned, path[:-1]), path[-1]
-    if type(parent) is dict:
-        inner = parent.get(step)
-    elif isinstance(step, int) and step < len(parent):
-        inner = parent[step]
+class Draft:
+    """A copy of an object to write into. What is not asked for here is shared with the original, the rest copied once."""
+
+    def __init__(self, obj: Json) -> None:
+        self.object: Json = dict(obj)
+        self._opened: dict[Path, Any] = {(): self.object}
+
+    def mapping(self, path: Path) -> Json:
+        """The mapping at the path, as part of the copy; a new one where there is none."""
+        found = self._part(path)
+        if type(found) is not dict:
+            raise Misshapen(path, found)
+        return found
+
+    def _part(self, path: Path) -> Any:
+        found = self._opened.get(path)
+        if found is None:
+            found = self._opened[path] = opened(self._part(path[:-1]), path[-1], path)
+        return found
+
+
+def opened(node: Any, step: str | int, path: Path) -> Any:
+    """What stands at a step of the node, replaced by a copy that may be changed. The path is for the error."""
+    if type(node) is dict:
+        inner = node.get(step)
+    elif isinstance(step, int) and step < len(node):
+        inner = node[step]
     else:
-        raise Misshapen(path[:-1], parent)
-    copied: Any
-    if inner is None or type(inner) is dict:
-        copied = dict(inner or ())
-    elif type(inner) is list:
-        copied = list(inner)
-    else:
+        raise Misshapen(path[:-1], node)
+    if inner is None:
+        inner = {}
+    elif type(inner) is not dict and type(inner) is not list:
         raise Misshapen(path, inner)
-    owned[path] = parent[step] = copied
+    node[step] = copied = inner.copy()
     return copied
-
-
-def clone(value: Any) -> Any:
-    """A deep copy of JSON; several times faster than ``copy.deepcopy``."""
-    if type(value) is dict:
-        return {key: clone(item) for key, item in value.items()}
-    return [clone(item) for item in value] if type(value) is list else value
 
 
 def merge_patch(old: Json, new: Json) -> Json:

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kyu.kinds import fields, metadata, table
-from kyu.kinds.kind import Context, JobKind
+from kyu.kinds.kind import JobKind
 from kyu.workflows import roles
 from kyu.workflows.queueconfig import QueueConfig
 from kyu.workflows.settings import Refusal, Setting
 from kyu.workflows.submission import Submission
-from kyu.workflows.task import queue_path, safe_name
+from kyu.workflows.task import safe_name
 
 DEFAULT_QUEUE = "{organization}.{type}"
 OBJECT_LABELS: fields.Path = ("metadata", "labels")
@@ -65,7 +65,7 @@ class KueuePlugin:
             pods = job.roles
             return pods if isinstance(pods, Refusal) else self.group(job, pods)
         if job.kind != "Pod" or job.task.array_size == 1:
-            return self.refusal_of_kueue(found, job) or []
+            return []
         if metadata.labels_of(job.object).get("spark-role") == "driver":
             return Refusal(
                 "a Spark driver in a pod group waits for executors that only the running driver makes: a deadlock",
@@ -90,8 +90,7 @@ class KueuePlugin:
         return notes
 
     def queue(self, job: Submission) -> str | Refusal:
-        type_ = self.config.settings(job.type).type
-        name = queue_path(self.config.queue_template(type_, DEFAULT_QUEUE), job.task, type_)
+        name = self.config.queue_name(job.task, job.type, DEFAULT_QUEUE)
         if isinstance(name, Refusal) or len(name) <= metadata.MAX_LABEL_VALUE:
             return name
         return safe_name(name)
@@ -105,20 +104,6 @@ class KueuePlugin:
             f"Kueue would ignore this {kind.kind.kind}: {kind.framework} is not among its frameworks",
             "add it to integrations.frameworks in Kueue's configuration",
         )
-
-    def refusal_of_kueue(self, kind: JobKind, job: Submission) -> Refusal | None:
-        """What Kueue's webhook would say to the labelled object."""
-        queue = self.queue(job)
-        if isinstance(queue, Refusal) or not kind.framework:
-            return None
-        labelled = fields.with_value(job.object, (*OBJECT_LABELS, metadata.QUEUE_NAME), queue)
-        if not kind.is_managed(labelled, Context()):
-            return Refusal(
-                f"Kueue would ignore this {kind.kind.kind}: it asks for no pods of its own",
-                "label the object that has the pods",
-            )
-        errors = kind.validate(labelled, None, Context())
-        return Refusal(f"Kueue would refuse it: {errors[0]}", "change the object accordingly") if errors else None
 
     def group(self, job: Submission, pods: list[roles.Role]) -> list[Setting]:
         total = sum(role.count for role in pods)

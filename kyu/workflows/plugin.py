@@ -123,11 +123,10 @@ def render_known(plugin: SchedulerPlugin, job: Submission, on_conflict: OnConfli
     if refusals:
         return Refused(tuple(dict.fromkeys(refusals)))
     settings = [setting for answer in answers if not isinstance(answer, Refusal) for setting in answer]
-    result, applied, conflicts = merge(job.object, settings, on_conflict)
-    faults = conflicts or rules.refusals(plugin.name, result, {setting.place: None for setting in settings})
-    if faults:
+    merged = merge(job.object, settings, on_conflict)
+    if faults := merged.conflicts or rules.refusals(plugin.name, merged.object, merged.written):
         return Refused(tuple(faults))
-    return Rendered(result, tuple(applied), tuple(plugin.notes(job)))
+    return Rendered(merged.object, tuple(merged.applied), tuple(plugin.notes(job)))
 
 
 def to_json(obj: object) -> Json:

@@ -24,7 +24,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kyu.api import documents
-from kyu.workflows.task import DEFAULT_TYPE
+from kyu.workflows.settings import Refusal
+from kyu.workflows.task import DEFAULT_TYPE, Task, queue_path
 
 TOP_KEYS = ("scheduler", "queue", "jobs")
 JOB_KEYS = ("type", "gangscheduling", "allow-preemption", "queue")
@@ -70,8 +71,10 @@ class QueueConfig:
                     return job
         return JobSettings(DEFAULT_TYPE if self.jobs else type_)
 
-    def queue_template(self, type_: str, default: str) -> str:
-        return self.settings(type_).queue or self.queue or default
+    def queue_name(self, task: Task, type_: str, default: str) -> str | Refusal:
+        """The name of the queue of a job, by the template for its type, or that for all, or the default."""
+        own = self.settings(type_)
+        return queue_path(own.queue or self.queue or default, task, own.type)
 
 
 @dataclass(frozen=True, slots=True)

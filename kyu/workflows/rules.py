@@ -10,7 +10,7 @@ Used by: plugin.py. YuniKorn 1.8: admission controller, k8shim cache, core confi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -19,7 +19,8 @@ import msgspec
 
 from kyu.api import names, quantity
 from kyu.api.meta import Json
-from kyu.kinds import fields, metadata
+from kyu.kinds import fields, metadata, table
+from kyu.kinds.kind import Context
 from kyu.workflows import yunikorn
 from kyu.workflows.settings import Refusal
 
@@ -39,22 +40,22 @@ class Rule:
 
     scheduler: str
     key: str
-    at: tuple[Literal["label", "annotation"], ...]
+    at: tuple[Literal["labels", "annotations"], ...]
     form: str
     needs: str = ""
 
 
 RULES = (
-    Rule("yunikorn", yunikorn.APP_ID, ("label",), "label value"),
-    Rule("yunikorn", yunikorn.QUEUE, ("label", "annotation"), "queue path"),
-    Rule("yunikorn", yunikorn.USER_INFO, ("annotation",), "user info"),
-    Rule("yunikorn", yunikorn.TASK_GROUPS, ("annotation",), "task groups", needs=yunikorn.TASK_GROUP_NAME),
-    Rule("yunikorn", yunikorn.TASK_GROUP_NAME, ("annotation",), "DNS label", needs=yunikorn.TASK_GROUPS),
-    Rule("yunikorn", yunikorn.PARAMETERS, ("annotation",), "policy parameters", needs=yunikorn.TASK_GROUPS),
-    Rule("yunikorn", yunikorn.ALLOW_PREEMPTION, ("annotation",), "true or false"),
-    Rule("kueue", metadata.QUEUE_NAME, ("label",), "DNS subdomain"),
-    Rule("kueue", metadata.POD_GROUP_NAME, ("label",), "DNS subdomain", needs=metadata.POD_GROUP_TOTAL_COUNT),
-    Rule("kueue", metadata.POD_GROUP_TOTAL_COUNT, ("annotation",), "positive number", needs=metadata.POD_GROUP_NAME),
+    Rule("yunikorn", yunikorn.APP_ID, ("labels",), "label value"),
+    Rule("yunikorn", yunikorn.QUEUE, ("labels", "annotations"), "queue path"),
+    Rule("yunikorn", yunikorn.USER_INFO, ("annotations",), "user info"),
+    Rule("yunikorn", yunikorn.TASK_GROUPS, ("annotations",), "task groups", needs=yunikorn.TASK_GROUP_NAME),
+    Rule("yunikorn", yunikorn.TASK_GROUP_NAME, ("annotations",), "DNS label", needs=yunikorn.TASK_GROUPS),
+    Rule("yunikorn", yunikorn.PARAMETERS, ("annotations",), "policy parameters", needs=yunikorn.TASK_GROUPS),
+    Rule("yunikorn", yunikorn.ALLOW_PREEMPTION, ("annotations",), "true or false"),
+    Rule("kueue", metadata.QUEUE_NAME, ("labels",), "DNS subdomain"),
+    Rule("kueue", metadata.POD_GROUP_NAME, ("labels",), "DNS subdomain", needs=metadata.POD_GROUP_TOTAL_COUNT),
+    Rule("kueue", metadata.POD_GROUP_TOTAL_COUNT, ("annotations",), "positive number", needs=metadata.POD_GROUP_NAME),
 )
 
 
@@ -157,32 +158,50 @@ FORMS: dict[str, Callable[[str], str]] = {
 }
 
 
-def refusals(scheduler: str, obj: Json, places: Iterable[fields.Path]) -> list[Refusal]:
-    """What the scheduler would refuse or ignore where settings were written: on the object, or on its pods."""
-    holders = dict.fromkeys(place[:-1] for place in places if place[-1] in ("labels", "annotations"))
-    found = []
-    for holder in holders:
-        meta = fields.json_at(obj, holder)
-        found += list(faults(scheduler, meta.get("labels") or {}, meta.get("annotations") or {}))
-    return [Refusal(f"{scheduler} would not accept {fault}", "change it") for fault in dict.fromkeys(found)]
-
-
-def faults(scheduler: str, labels: Json, annotations: Json) -> Iterator[str]:
+def refusals(scheduler: str, obj: Json, written: Mapping[fields.Path, Json]) -> list[Refusal]:
+    """What the scheduler would refuse or ignore of the object, given each of its mappings that was written to."""
     rule_by_key = RULES_OF.get(scheduler, {})
-    for place, values in (("label", labels), ("annotation", annotations)):
-        for key, value in values.items():
-            rule = rule_by_key.get(key)
-            if rule is None:
-                continue
-            if place not in rule.at:
-                yield f"{key} as {place}: it is read as {' or '.join(rule.at)} only"
-            elif reason := judge(rule.form, value):
-                yield f"{key}: {reason}"
-            elif rule.needs and rule.needs not in labels and rule.needs not in annotations:
-                yield f"{key} without {rule.needs}"
-    name, groups = annotations.get(yunikorn.TASK_GROUP_NAME), annotations.get(yunikorn.TASK_GROUPS)
-    if scheduler == "yunikorn" and name is not None and groups is not None and name not in group_names(groups):
-        yield f"{yunikorn.TASK_GROUP_NAME} {name!r}: it is not among the task groups"
+    found = [
+        fault
+        for place, values in written.items()
+        for key, value in values.items()
+        if (rule := rule_by_key.get(key)) is not None and (fault := why_not(rule, place, value, values, obj))
+    ]
+    if found:
+        return [Refusal(f"{scheduler} would not accept {fault}", "change it") for fault in dict.fromkeys(found)]
+    return webhook_refusals(obj) if scheduler == "kueue" else []
+
+
+def why_not(rule: Rule, place: fields.Path, value: str, beside: Json, obj: Json) -> str:
+    """What is wrong with a value that stands at the place, beside others, or an empty text."""
+    # A MiniCluster's jobLabels become the labels of its Job.
+    at = "labels" if place[-1] == "jobLabels" else place[-1]
+    if at not in rule.at:
+        return f"{rule.key} in {at}: it is read from {' or '.join(rule.at)} only"
+    if reason := judge(rule.form, value):
+        return f"{rule.key}: {reason}"
+    if rule.needs and rule.needs not in beside and not stands_beside(obj, place, rule.needs):
+        return f"{rule.key} without {rule.needs}"
+    if rule.key == yunikorn.TASK_GROUP_NAME and value not in group_names(beside[yunikorn.TASK_GROUPS]):
+        return f"{rule.key} {value!r}: it is not among the task groups"
+    return ""
+
+
+def stands_beside(obj: Json, place: fields.Path, key: str) -> bool:
+    """The key is in the labels or annotations of the same pod or object."""
+    return any(key in fields.json_at(obj, (*place[:-1], other)) for other in ("labels", "annotations"))
+
+
+def webhook_refusals(obj: Json) -> list[Refusal]:
+    """What Kueue's webhook for the kind of the object would say to it."""
+    kind = table.find(obj)
+    if kind is None or not kind.framework:
+        return []
+    if not kind.is_managed(obj, Context()):
+        ignored = f"Kueue would ignore this {kind.kind.kind}: it asks for no pods of its own"
+        return [Refusal(ignored, "label the object that has the pods")]
+    errors = kind.validate(obj, None, Context())
+    return [Refusal(f"Kueue would refuse it: {error}", "change the object accordingly") for error in errors]
 
 
 @lru_cache(maxsize=1024)

@@ -54,16 +54,26 @@ class Applied(msgspec.Struct, frozen=True):
     present: str = ""
 
 
-def merge(obj: Json, settings: Iterable[Setting], on_conflict: OnConflict) -> tuple[Json, list[Applied], list[Refusal]]:
-    """The object with the settings; what was done; and the conflicts that are errors."""
+class Merged(msgspec.Struct, frozen=True):
+    """The object with the settings; what was done; the conflicts that are errors; and each mapping written to."""
+
+    object: Json
+    applied: list[Applied]
+    conflicts: list[Refusal]
+    written: dict[fields.Path, Json]
+
+
+def merge(obj: Json, settings: Iterable[Setting], on_conflict: OnConflict) -> Merged:
+    """Write the settings to a copy of the object."""
+    draft = fields.Draft(obj)
     applied: list[Applied] = []
-    refusals: list[Refusal] = []
+    conflicts: list[Refusal] = []
     written: dict[fields.Path, Json] = {}
     for setting in settings:
         place, key, value = setting.place, setting.key, setting.value
         values = written.get(place)
         if values is None:
-            values = written[place] = dict(fields.json_at(obj, place))
+            values = written[place] = draft.mapping(place)
         present = values.get(key)
         if present is None or present == "":
             values[key] = value
@@ -77,5 +87,5 @@ def merge(obj: Json, settings: Iterable[Setting], on_conflict: OnConflict) -> tu
             applied.append(Applied(setting, "replaced the object's", str(present)))
         else:
             both = f"is {str(present)!r} in the object and should be {value!r} ({setting.why})"
-            refusals.append(Refusal(f"{setting.where} {both}", "remove it from the object, or choose which to keep"))
-    return fields.with_values(obj, written), applied, refusals
+            conflicts.append(Refusal(f"{setting.where} {both}", "remove it from the object, or choose which to keep"))
+    return Merged(draft.object, applied, conflicts, written)

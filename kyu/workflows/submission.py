@@ -12,11 +12,11 @@ from kyu.api.meta import Json
 from kyu.kinds import table
 from kyu.workflows import roles as job_roles
 from kyu.workflows.settings import Refusal
-from kyu.workflows.task import DEFAULT_TYPE, TYPE_OF_KIND, Task, application_id
+from kyu.workflows.task import DEFAULT_TYPE, TYPE_OF_KIND, Task, safe_name
 
 
 class Submission:
-    __slots__ = ("_roles", "application_id", "job_kind", "kind", "object", "slots", "task", "type")
+    __slots__ = ("_roles", "job_kind", "kind", "object", "slots", "task", "type")
 
     def __init__(self, task: Task, obj: Json) -> None:
         self.task = task
@@ -24,11 +24,15 @@ class Submission:
         self.kind = str(obj.get("kind"))
         # The type of the job, as the engine says it or by the kind of the object.
         self.type = task.type or TYPE_OF_KIND.get(self.kind, DEFAULT_TYPE)
-        self.application_id = application_id(task, self.type)
         # What Kyu knows of the kind, and where its pod templates are; nothing of a kind that it does not queue.
         self.job_kind = table.find(obj)
         self.slots = self.job_kind.slots(obj) if self.job_kind is not None else []
         self._roles: list[job_roles.Role] | Refusal | None = None
+
+    @property
+    def application_id(self) -> str:
+        """One per execution: the same on all pods and over all retries of the submission."""
+        return safe_name(f"{self.type}-{self.task.execution_id}")
 
     @property
     def roles(self) -> list[job_roles.Role] | Refusal:

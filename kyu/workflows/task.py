@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass, field
 from functools import lru_cache
+
+import msgspec
 
 from kyu.workflows.settings import Refusal
 
@@ -48,8 +49,7 @@ TYPE_OF_KIND = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(msgspec.Struct, frozen=True):
     """
     One job of a workflow, as the engine knows it.
 
@@ -62,7 +62,7 @@ class Task:
     project: str = ""
     domain: str = ""
     user: str = ""
-    groups: tuple[str, ...] = field(default=())
+    groups: tuple[str, ...] = ()
     # Empty: taken from the kind of the object.
     type: str = ""
     # How many pods like the object will be submitted under this execution id, for objects that are one pod.
@@ -77,11 +77,6 @@ def safe_name(text: str, limit: int = MAX_LABEL) -> str:
     digest = hashlib.sha256(text.encode()).hexdigest()[:HASH_LENGTH]
     readable = _BAD_CHARACTERS.sub("-", text.lower()).strip("-")[: limit - HASH_LENGTH - 1].strip("-")
     return f"{readable or 'x'}-{digest}"
-
-
-def application_id(task: Task, type_: str) -> str:
-    """One per execution: the same on all pods and over all retries of the submission."""
-    return safe_name(f"{type_}-{task.execution_id}")
 
 
 def queue_path(template: str, task: Task, type_: str) -> str | Refusal:

@@ -23,7 +23,7 @@ from kyu.workflows.kueue import OBJECT_ANNOTATIONS, OBJECT_LABELS, on_object
 from kyu.workflows.queueconfig import QueueConfig
 from kyu.workflows.settings import Refusal, Setting
 from kyu.workflows.submission import Submission
-from kyu.workflows.task import Task, queue_path, safe_name
+from kyu.workflows.task import Task, safe_name
 
 PREFIX = "yunikorn.apache.org/"
 APP_ID = PREFIX + "app-id"
@@ -66,8 +66,13 @@ class YuniKornPlugin:
             return queue
         if problem := user_problem(job.task):
             return problem
-        places = [(OBJECT_LABELS, OBJECT_ANNOTATIONS), *((role.labels, role.annotations) for role in pods)]
-        return [s for place in dict.fromkeys(places) for s in label_settings(job, queue, *place)]
+        application, task = job.application_id, job.task
+        settings = label_settings(application, queue, task, OBJECT_LABELS, OBJECT_ANNOTATIONS)
+        for role in pods:
+            # The labels of a single pod are those of the object.
+            if role.labels != OBJECT_LABELS:
+                settings += label_settings(application, queue, task, role.labels, role.annotations)
+        return settings
 
     def create_group_labels(self, job: Submission) -> list[Setting] | Refusal:
         pods = job.roles
@@ -75,29 +80,31 @@ class YuniKornPlugin:
             return pods
         if refusal := other_gang(job.object):
             return refusal
-        gang = [(role, count) for role in pods if (count := member_count(role, job)) > 0]
+        copies = job.task.array_size if job.kind == "Pod" else 1
+        gang = [role for role in pods if role.starts_with_the_others and role.count * copies > 0]
         if not gang:
             return Refusal("the job has no pods, so there is nothing to schedule", "give it at least one pod")
-        groups = []
-        for role, count in gang:
-            group = task_group(role, count)
+        groups: list[Json] = []
+        for role in gang:
+            group = task_group(role, role.count * copies)
             if isinstance(group, Refusal):
                 return group
             groups.append(group)
-        return self.gang_settings(job, gang, msgspec.json.encode(groups).decode())
+        return self.gang_settings(job, gang, groups)
 
-    def gang_settings(self, job: Submission, gang: list[tuple[roles.Role, int]], groups: str) -> list[Setting]:
+    def gang_settings(self, job: Submission, gang: list[roles.Role], groups: list[Json]) -> list[Setting]:
         own = self.config.settings(job.type)
-        pairs = [(TASK_GROUPS, groups, "how many pods of which size must fit before one starts")]
+        listed = msgspec.json.encode(groups).decode()
+        pairs = [(TASK_GROUPS, listed, "how many pods of which size must fit before one starts")]
         if parameters := str(own.gang):
             pairs.append((PARAMETERS, parameters, "gangscheduling of this type of job"))
         if own.allow_preemption is not None:
             value = "true" if own.allow_preemption else "false"
             pairs.append((ALLOW_PREEMPTION, value, "allow-preemption of this type of job"))
         settings = []
-        for role, _ in gang:
+        for role, group in zip(gang, groups, strict=True):
             place = role.annotations
-            settings.append(Setting(place, TASK_GROUP_NAME, group_name(role), "the task group of these pods"))
+            settings.append(Setting(place, TASK_GROUP_NAME, group["name"], "the task group of these pods"))
             settings += [Setting(place, key, value, why) for key, value, why in pairs]
         return settings
 
@@ -112,29 +119,30 @@ class YuniKornPlugin:
             for role in pods
             if role.starts_with_the_others and asks_for_nothing(role.template)
         ]
-        shadowed = {key for role in pods for key in fields.json_at(job.object, role.labels) if key in SHADOWED_LABELS}
-        notes += [f"YuniKorn ignores the label {key} beside {SHADOWED_LABELS[key]}" for key in sorted(shadowed)]
+        older = {key for role in pods for key in metadata.labels_of(role.template) if key in SHADOWED_LABELS}
+        notes += [f"YuniKorn ignores the label {key} beside {SHADOWED_LABELS[key]}" for key in sorted(older)]
         if not job.task.user:
             notes.append("no user is given: YuniKorn takes the one who creates the pods, often an operator")
         return notes
 
     def queue(self, job: Submission) -> str | Refusal:
-        type_ = self.config.settings(job.type).type
-        path = queue_path(self.config.queue_template(type_, DEFAULT_QUEUE), job.task, type_)
+        path = self.config.queue_name(job.task, job.type, DEFAULT_QUEUE)
         # Without the root YuniKorn takes the dots for part of a name.
         return path if isinstance(path, Refusal) or path.startswith("root.") else f"root.{path}"
 
 
-def label_settings(job: Submission, queue: str, label_path: fields.Path, annotation_path: fields.Path) -> list[Setting]:
+def label_settings(
+    application: str, queue: str, task: Task, label_path: fields.Path, annotation_path: fields.Path
+) -> list[Setting]:
     """What stands on the object and on every pod."""
     # A label holds 63 characters. YuniKorn reads the same key as an annotation, which has no such limit.
     queue_at = label_path if len(queue) <= metadata.MAX_LABEL_VALUE else annotation_path
     settings = [
-        Setting(label_path, APP_ID, job.application_id, "one application per execution, the same over retries"),
+        Setting(label_path, APP_ID, application, "one application per execution, the same over retries"),
         Setting(queue_at, QUEUE, queue, "the queue of this organisation and type of job"),
     ]
-    if job.task.user:
-        info = user_info(job.task.user, job.task.groups)
+    if task.user:
+        info = user_info(task.user, task.groups)
         settings.append(Setting(annotation_path, USER_INFO, info, "who submits, for limits and access rules"))
     return settings
 
@@ -146,8 +154,9 @@ def user_info(user: str, groups: tuple[str, ...]) -> str:
 
 def asks_for_nothing(template: Json) -> bool:
     spec = template.get("spec") or {}
-    holders = (spec, *(spec.get("containers") or ()), *(spec.get("initContainers") or ()))
-    return all(not holder.get("resources") for holder in holders)
+    if spec.get("resources"):
+        return False
+    return not any(c.get("resources") for key in ("containers", "initContainers") for c in spec.get(key) or ())
 
 
 def user_problem(task: Task) -> Refusal | None:
@@ -157,12 +166,6 @@ def user_problem(task: Task) -> Refusal | None:
     if wrong is not None:
         return Refusal(f"YuniKorn does not accept the group {wrong!r}", "map it to letters, digits and _.:-")
     return None
-
-
-def member_count(role: roles.Role, job: Submission) -> int:
-    if not role.starts_with_the_others:
-        return 0
-    return role.count * (job.task.array_size if job.kind == "Pod" else 1)
 
 
 def other_gang(obj: Json) -> Refusal | None:
@@ -184,10 +187,6 @@ def other_gang(obj: Json) -> Refusal | None:
     return None
 
 
-def group_name(role: roles.Role) -> str:
-    return safe_name(role.name)
-
-
 def task_group(role: roles.Role, count: int) -> Json | Refusal:
     """As YuniKorn reads it: how many pods of which size, and where they may run."""
     try:
@@ -197,12 +196,14 @@ def task_group(role: roles.Role, count: int) -> Json | Refusal:
     if problem := size_problem(role.name, size):
         return problem
     group: Json = {
-        "name": group_name(role),
+        "name": safe_name(role.name),
         "minMember": count,
         "minResource": {name: text(size[name].nanos, size[name].format) for name in sorted(size)},
     }
     spec = role.template.get("spec") or {}
-    group |= {key: spec[key] for key in PLACEMENT if spec.get(key)}
+    for key in PLACEMENT:
+        if wish := spec.get(key):
+            group[key] = wish
     return group
 
 
