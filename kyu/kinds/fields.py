@@ -82,7 +82,7 @@ def with_value(obj: Json, path: Path, value: object) -> Json:
 
 
 class Draft:
-    """A copy of an object to write into. What is not asked for here is shared with the original, the rest copied once."""
+    """A copy of an object to write into: what is not asked for here is shared with the original."""
 
     def __init__(self, obj: Json) -> None:
         self.object: Json = dict(obj)
