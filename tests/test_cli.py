@@ -56,7 +56,7 @@ def test_commands_for_users_load_no_server_and_no_asynchronous_client() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     for heavy in (
         "aiohttp",
-        "uvicorn",
+        "httptools",
         "jsonschema_rs",
         "kyu.server",
         "kyu.engine",

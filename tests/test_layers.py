@@ -31,12 +31,12 @@ MAY_IMPORT = {
 PURE = {"api", "kinds", "engine", "workflows", "plans"}
 IMPURE_MODULES = {
     "asyncio", "time", "random", "logging", "os", "threading", "socket", "subprocess", "multiprocessing", "concurrent",
-    "aiohttp", "uvicorn", "sqlite3", "nats", "signal", "tempfile", "shutil", "secrets", "select",
+    "aiohttp", "httptools", "sqlite3", "nats", "signal", "tempfile", "shutil", "secrets", "select",
 }  # fmt: skip
 # One file (or folder) per foreign library, so that it can be replaced.
 ONLY_IN = {
     "aiohttp": {"kube"},
-    "uvicorn": {"server"},
+    "httptools": {"server"},
     "sqlite3": {"server", "cli"},
     "jsonschema_rs": {"server"},
     "cel_expr_python": {"server"},

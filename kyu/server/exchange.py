@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Protocol
 from urllib.parse import parse_qsl
 
@@ -33,14 +35,13 @@ class User:
 ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """Header names are in lower case; of a query parameter that is repeated, the first counts."""
 
     method: str
     path: str
-    query: Mapping[str, str] = field(default_factory=dict)
-    headers: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = {}
+    headers: Mapping[str, str] = {}
     body: bytes = b""
     user: User = ANONYMOUS
 
@@ -88,11 +89,13 @@ def error_response(error: errors.ApiError) -> Response:
     return Response(error.code, encode(error.status()) + b"\n", headers=headers)
 
 
-def parse_query(text: str) -> dict[str, str]:
+@lru_cache(maxsize=1024)
+def parse_query(text: str) -> Mapping[str, str]:
+    """Clients ask the same way again and again, so the answer is shared."""
     query: dict[str, str] = {}
     for name, value in parse_qsl(text, keep_blank_values=True):
         query.setdefault(name, value)
-    return query
+    return MappingProxyType(query)
 
 
 class Handler(Protocol):

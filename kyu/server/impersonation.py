@@ -7,7 +7,7 @@ Kubernetes: apiserver/pkg/endpoints/filters/impersonation.go.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import msgspec
 
 from kyu.api.meta import Kind
 from kyu.server import errors, rbac
@@ -38,7 +38,7 @@ def effective(request: Request, authorizer: rbac.Authorizer) -> Request:
         _authorize(request, authorizer, "groups", group)
     if name != ANONYMOUS.name and AUTHENTICATED not in groups:
         groups = (*groups, AUTHENTICATED)
-    return replace(request, user=User(name, groups))
+    return msgspec.structs.replace(request, user=User(name, groups))
 
 
 def _authorize(request: Request, authorizer: rbac.Authorizer, resource: str, name: str) -> None:

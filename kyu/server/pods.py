@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+import msgspec
+
 from kyu.api import errors as fields
 from kyu.api.meta import Json, Kind
 from kyu.server import bodies, errors, metadata
@@ -86,7 +88,7 @@ class Pods:
 
     async def evict(self, request: Request, target: Target) -> Response:
         body, _ = bodies.decode(request, EVICTION)
-        inner = replace(request, body=b"", query={})
+        inner = msgspec.structs.replace(request, body=b"", query={})
         options = delete_options(inner, bodies.section(body, "deleteOptions"))
         if "dryRun" in request.query:
             options = replace(options, dry_run=True)
