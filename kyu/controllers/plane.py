@@ -97,10 +97,10 @@ class Plane:
 
     def _queue_rows(self) -> Iterable[Controller]:
         """Rows without watches: the scheduler says when the numbers of a queue have changed."""
-        numbers = self.scheduler
-        yield Controller("cluster-queue", partial(queue_status.plan_cluster_queue, numbers.cluster_queue_numbers), ())
-        yield Controller("local-queue", partial(queue_status.plan_local_queue, numbers.local_queue_numbers), ())
-        yield Controller("cohort", partial(queue_status.plan_cohort, numbers.cohort_numbers), ())
+        numbers = self.scheduler.numbers
+        yield Controller("cluster-queue", partial(queue_status.plan_cluster_queue, numbers.of_cluster_queue), ())
+        yield Controller("local-queue", partial(queue_status.plan_local_queue, numbers.of_local_queue), ())
+        yield Controller("cohort", partial(queue_status.plan_cohort, numbers.of_cohort), ())
 
     def _changed(self, kind: Kind, old: Json | None, new: Json | None) -> None:
         if kind == DEFINITION and new is not None:

@@ -91,14 +91,13 @@ def pod_set_assignment(pod_set: AssignedPodSet, *, second: bool) -> Json:
     return body
 
 
-def plan_preempt(view: View, decision: Preempt, now: datetime) -> list[Action] | None:
-    """Mark the victim; nothing if it is on its way out already. None if its own admission is not written yet."""
+def plan_preempt(view: View, decision: Preempt, now: datetime) -> list[Action]:
+    """Mark the victim; nothing if it holds no quota, or is on its way out already."""
     workload, raw = view.get(Workload, decision.victim), view.find_json(Workload.KIND, decision.victim)
     if workload is None or raw is None:
         return []
-    if not is_true(workload.status.conditions, "QuotaReserved"):
-        return None
-    if is_true(workload.status.conditions, "Evicted"):
+    conditions = workload.status.conditions
+    if not is_true(conditions, "QuotaReserved") or is_true(conditions, "Evicted"):
         return []
     preemptor = view.get(Workload, decision.preemptor)
     job_uid = preemptor.metadata.labels.get("kueue.x-k8s.io/job-uid", "UNKNOWN") if preemptor else "UNKNOWN"
@@ -118,7 +117,7 @@ def plan_preempt(view: View, decision: Preempt, now: datetime) -> list[Action] |
     return [patch, *events]
 
 
-def plan_evict(view: View, decision: Evict, now: datetime) -> list[Action] | None:
+def plan_evict(view: View, decision: Evict, now: datetime) -> list[Action]:
     workload, raw = view.get(Workload, decision.key), view.find_json(Workload.KIND, decision.key)
     if workload is None or raw is None:
         return []

@@ -1,0 +1,130 @@
+"""
+What a pass has decided, written to the objects: admissions and evictions at once, reasons to wait a moment later.
+
+Decisions of one pass are written together, so that they share a transaction of the server. The engine has taken them as
+done; what could not be written it is told, and decides again. A reason is written only if it still holds then, so that
+a burst of jobs costs one write each and not two.
+
+Called by: scheduler.py. Calls: plans/admission.py, the writer of kube/apply.py. Kueue: pkg/scheduler/scheduler.go
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from datetime import datetime
+from functools import partial
+from typing import Any, assert_never
+
+from kyu import log
+from kyu.api.actions import Action
+from kyu.api.meta import Key
+from kyu.controllers.live import LiveView
+from kyu.controllers.loop import Writer
+from kyu.engine import explain
+from kyu.engine.decisions import Admit, Cycle, Evict, Preempt, Wait
+from kyu.engine.state import State
+from kyu.kube.errors import ApiError
+from kyu.plans import admission
+
+# Reasons to wait are written after this time, if they still hold then.
+SETTLE_SECONDS = 0.3
+WRITERS = 64
+# Before an eviction that could not be written is decided again: what was in its way is seen by then.
+AGAIN_SECONDS = 0.02
+
+
+class Outcome:
+    """``state`` gives the engine's state as it is; ``decide_again`` asks for another pass."""
+
+    def __init__(
+        self,
+        view: LiveView,
+        write: Writer,
+        clock: Callable[[], datetime],
+        state: Callable[[], State],
+        decide_again: Callable[[], None],
+    ) -> None:
+        self._view = view
+        self._write = write
+        self._clock = clock
+        self._state = state
+        self._decide_again = decide_again
+        self._slots = asyncio.Semaphore(WRITERS)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._admissions: dict[Key, asyncio.Task[None]] = {}
+        # Why they wait; None if nobody has asked the engine yet.
+        self._reasons: dict[Key, Wait | None] = {}
+
+    def begin(self, decided: Cycle) -> None:
+        for decision in decided.decisions:
+            match decision:
+                case Admit():
+                    self._reasons.pop(decision.key, None)
+                    self._admissions[decision.key] = self._start(self._admit(decision))
+                case Preempt():
+                    self._start(self._evict(decision.victim, partial(admission.plan_preempt, self._view, decision)))
+                case Evict():
+                    self._start(self._evict(decision.key, partial(admission.plan_evict, self._view, decision)))
+                case Wait():
+                    self._reasons[decision.key] = decision
+                case _:
+                    assert_never(decision)
+
+    def note_untold(self, key: Key) -> None:
+        """A workload whose status says nothing yet; most are admitted before anybody could read a reason."""
+        self._reasons.setdefault(key, None)
+
+    async def tell_reasons(self) -> None:
+        while True:
+            await asyncio.sleep(SETTLE_SECONDS)
+            due, self._reasons = self._reasons, {}
+            for key, decision in due.items():
+                ask = self._state().waiting.asks.get(key)
+                if ask is None:
+                    continue
+                told = decision or Wait(key, "", explain.why_waiting(self._state(), ask), parked=True)
+                await self._tell(admission.plan_wait(self._view, told, ask.shape, self._clock()))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _admit(self, decision: Admit) -> None:
+        async with self._slots:
+            try:
+                actions = admission.plan_admit(self._view, decision, self._clock())
+                if actions is None:
+                    self._state().forget(decision.key)
+                else:
+                    await self._write(actions)
+            except (ApiError, OSError) as error:
+                log.info("admission not written", workload=decision.key, error=error)
+                self._state().forget(decision.key)
+                self._decide_again()
+            finally:
+                if self._admissions.get(decision.key) is asyncio.current_task():
+                    del self._admissions[decision.key]
+
+    async def _evict(self, victim: Key, plan: Callable[[datetime], list[Action]]) -> None:
+        """The engine takes the victim as leaving; if that cannot be written, it must know, and decide again."""
+        if (own_admission := self._admissions.get(victim)) is not None:
+            # It is evicted once that is written; if it could not be, there is nothing to evict.
+            await asyncio.wait({own_admission})
+        async with self._slots:
+            try:
+                await self._write(plan(self._clock()))
+            except (ApiError, OSError) as error:
+                log.info("eviction not written", workload=victim, error=error)
+                self._state().forget(victim)
+                await asyncio.sleep(AGAIN_SECONDS)
+                self._decide_again()
+
+    async def _tell(self, actions: list[Action]) -> None:
+        """If it cannot be written, the workload has changed and is looked at again."""
+        try:
+            await self._write(actions)
+        except (ApiError, OSError) as error:
+            log.debug("reason not written", error=error)

@@ -1,0 +1,105 @@
+"""
+Which queues have other numbers than they show, and what the numbers are.
+
+A queue may change with every workload that comes or goes, so its status is written a moment after a change and then not
+again for a while; and of all queues only so many at once, those that wait longest first.
+
+Called by: scheduler.py; the rows of the queues ask for the numbers. Calls: the engine's counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from kyu.api.kueue import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology, Workload
+from kyu.api.meta import Json, Key, Object
+from kyu.controllers.live import LiveView
+from kyu.engine.state import State, Stats
+from kyu.plans.queue_status import Numbers
+
+# A status is written within this time after a change, and not again before the pause is over.
+TICK_SECONDS = 0.1
+PAUSE_SECONDS = 1.0
+# With this many a tick, thousands of queues leave most of the time to admissions.
+QUEUES_PER_TICK = 20
+
+
+class QueueNumbers:
+    """``changed`` is called with each queue that should be written now."""
+
+    def __init__(
+        self, view: LiveView, state: Callable[[], State], changed: Callable[[type[Object], Key], None]
+    ) -> None:
+        self._view = view
+        self._state = state
+        self._changed = changed
+        self._waiting: dict[tuple[type[Object], Key], None] = {}
+        self._told: dict[tuple[type[Object], Key], float] = {}
+
+    # What has changed.
+
+    def note(self, type_: type[Object], old: Json | None, new: Json | None) -> None:
+        """Whose numbers a change may have touched."""
+        for obj in (old, new):
+            if obj is None:
+                continue
+            if type_ is Workload:
+                self._note_workload(obj)
+            elif type_ in (ClusterQueue, LocalQueue, Cohort):
+                self._waiting[(type_, key_of(obj))] = None
+            elif type_ in (ResourceFlavor, AdmissionCheck, Topology):
+                for queue in self._view.list_json(ClusterQueue.KIND):
+                    self._waiting[(ClusterQueue, key_of(queue))] = None
+        if type_ is ClusterQueue and new is not None:
+            name = new["metadata"]["name"]
+            for queue in self._view.list_json(LocalQueue.KIND):
+                if (queue.get("spec") or {}).get("clusterQueue") == name:
+                    self._waiting[(LocalQueue, key_of(queue))] = None
+
+    def _note_workload(self, obj: Json) -> None:
+        key = Key(obj["metadata"].get("namespace", ""), (obj.get("spec") or {}).get("queueName", ""))
+        self._waiting[(LocalQueue, key)] = None
+        queue = self._view.find_json(LocalQueue.KIND, key)
+        names = {((queue or {}).get("spec") or {}).get("clusterQueue")}
+        names.add(((obj.get("status") or {}).get("admission") or {}).get("clusterQueue"))
+        for name in names - {None, ""}:
+            self._waiting[(ClusterQueue, Key("", str(name)))] = None
+
+    async def tell(self) -> None:
+        clock = asyncio.get_running_loop().time
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            now = clock()
+            due = [queue for queue in self._waiting if self._told.get(queue, 0.0) <= now - PAUSE_SECONDS]
+            for queue in due[:QUEUES_PER_TICK]:
+                del self._waiting[queue]
+                self._told[queue] = now
+                self._changed(*queue)
+
+    # What the numbers are.
+
+    def of_cluster_queue(self, key: Key) -> Numbers:
+        state = self._state()
+        return self._numbers(state.stats(key.name)) if key.name in state.queues else Numbers()
+
+    def of_local_queue(self, key: Key) -> Numbers:
+        return self._numbers(self._state().local_queue_stats(key))
+
+    def of_cohort(self, key: Key) -> Numbers:
+        state = self._state()
+        return self._numbers(state.cohort_stats(key.name)) if key.name in state.hierarchy.cohorts else Numbers()
+
+    def _numbers(self, stats: Stats) -> Numbers:
+        return Numbers(
+            stats.pending,
+            stats.reserving,
+            stats.admitted,
+            {(cell.flavor, cell.resource): usage.reserved for cell, usage in stats.usage.items()},
+            {(cell.flavor, cell.resource): usage.admitted for cell, usage in stats.usage.items()},
+            stats.weighted_share if self._state().options.fair_sharing else None,
+        )
+
+
+def key_of(obj: Json) -> Key:
+    return Key(obj["metadata"].get("namespace", ""), obj["metadata"]["name"])

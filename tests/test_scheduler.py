@@ -1,0 +1,159 @@
+"""The engine's shell: what becomes of decisions whose writes are refused, or come while others are on their way."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+
+from prometheus_client import CollectorRegistry
+
+from kyu.api.actions import Action, Patch
+from kyu.api.config import Configuration
+from kyu.api.kueue import Workload
+from kyu.api.meta import Json, Key, Object, is_true
+from kyu.controllers.live import LiveView
+from kyu.controllers.scheduler import Scheduler
+from kyu.kube.cache import Cache
+from kyu.kube.errors import Conflict
+from tests import builders
+from tests.memory_view import merged
+
+LOW, HIGH = Key("default", "low"), Key("default", "high")
+
+
+class World:
+    """Objects in a cache, a scheduler on them, and a writer that asks ``before`` what it should do first."""
+
+    def __init__(self) -> None:
+        self._versions = itertools.count(1)
+        self._changed = asyncio.Event()
+        self.cache = Cache()
+        view = LiveView(self.cache, Configuration(), lambda: None)
+        self._scheduler = Scheduler(
+            view, self.write, lambda: datetime.now(UTC), lambda *queue: None, CollectorRegistry()
+        )
+        self.cache.subscribe(self._scheduler.changed)
+        self.before: Callable[[Patch], asyncio.Event | None] = lambda patch: None
+        for obj in (
+            builders.namespace(),
+            builders.flavor("f"),
+            builders.cluster_queue("main", {"f": {"cpu": 1}}, preemption={"withinClusterQueue": "LowerPriority"}),
+            builders.local_queue("main"),
+        ):
+            self.put(obj)
+
+    def put(self, obj: Object) -> None:
+        self._observe(obj, builders.codec_json(obj))
+
+    def _observe(self, like: Object, body: Json) -> None:
+        metadata = {**body["metadata"], "resourceVersion": str(next(self._versions))}
+        self.cache.observe(like.KIND, {**body, "metadata": metadata})
+        self._changed.set()
+
+    async def write(self, actions: list[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Patch) and action.ref.kind == Workload.KIND:
+                if (until := self.before(action)) is not None:
+                    await until.wait()
+                key = action.ref.key
+                typed, raw = self.cache.get(Workload, key), self.cache.find_json(Workload.KIND, key)
+                assert typed is not None
+                assert raw is not None
+                if action.resource_version not in ("", raw["metadata"]["resourceVersion"]):
+                    raise Conflict(409, "Conflict", "it has changed")
+                self._observe(typed, merged(raw, action.patch))
+
+    def is_true(self, key: Key, condition: str) -> bool:
+        found = self.cache.get(Workload, key)
+        return found is not None and is_true(found.status.conditions, condition)
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        async with asyncio.timeout(60):
+            while not is_so():
+                self._changed.clear()
+                await self._changed.wait()
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self._scheduler.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def conditions(patch: Patch) -> set[str]:
+    return {c["type"] for c in patch.patch["status"].get("conditions", ()) if c["status"] == "True"}
+
+
+async def test_an_eviction_that_meets_a_conflict_is_decided_again() -> None:
+    world = World()
+    refused: list[Patch] = []
+
+    def refuse_first_eviction(patch: Patch) -> None:
+        if "Evicted" in conditions(patch) and not refused:
+            refused.append(patch)
+            raise Conflict(409, "Conflict", "somebody else was first")
+
+    world.before = refuse_first_eviction
+    async with world.running():
+        world.put(builders.workload("low", cpu=1))
+        await world.until(lambda: world.is_true(LOW, "Admitted"))
+        world.put(builders.workload("high", cpu=1, priority=5))
+        await world.until(lambda: world.is_true(LOW, "Evicted"))
+    assert len(refused) == 1
+
+
+async def test_a_victim_whose_admission_is_on_its_way_is_evicted_once_that_is_written() -> None:
+    world = World()
+    asked, written = asyncio.Event(), asyncio.Event()
+
+    def hold_admission(patch: Patch) -> asyncio.Event | None:
+        if patch.ref.key == LOW and "Admitted" in conditions(patch) and "Evicted" not in conditions(patch):
+            asked.set()
+            return written
+        return None
+
+    world.before = hold_admission
+    async with world.running():
+        world.put(builders.workload("low", cpu=1))
+        await asked.wait()
+        world.put(builders.workload("high", cpu=1, priority=5))
+        # The reason of the one that waits is written after the pass that chose the victim.
+        await world.until(lambda: has_reason(world, HIGH))
+        assert not world.is_true(LOW, "Admitted")
+        written.set()
+        await world.until(lambda: world.is_true(LOW, "Evicted"))
+    assert world.is_true(LOW, "Admitted")
+
+
+async def test_a_victim_whose_admission_fails_is_not_evicted() -> None:
+    world = World()
+    asked, touched = asyncio.Event(), asyncio.Event()
+
+    def hold_admission(patch: Patch) -> asyncio.Event | None:
+        assert "Evicted" not in conditions(patch)
+        if patch.ref.key == LOW and not touched.is_set():
+            asked.set()
+            return touched
+        return None
+
+    world.before = hold_admission
+    async with world.running():
+        world.put(builders.workload("low", cpu=1))
+        await asked.wait()
+        world.put(builders.workload("high", cpu=1, priority=5))
+        await world.until(lambda: has_reason(world, HIGH))
+        world.put(builders.workload("low", cpu=1, annotations={"touched": "by a user"}))
+        touched.set()
+        await world.until(lambda: world.is_true(HIGH, "Admitted"))
+    assert not world.is_true(LOW, "QuotaReserved")
+
+
+def has_reason(world: World, key: Key) -> bool:
+    found = world.cache.get(Workload, key)
+    return found is not None and any(c.type == "QuotaReserved" for c in found.status.conditions)
