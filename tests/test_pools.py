@@ -14,9 +14,10 @@ import pytest
 
 from kyu.api import codec, duration
 from kyu.api.actions import Action, Apply, Create, Delete, Event, Patch, WakeAt
+from kyu.api.kueue import ClusterQueue
 from kyu.api.meta import Json, Key
 from kyu.api.pools import MasterQueue
-from kyu.plans import pools
+from kyu.plans import pools, pools_totals
 from tests.memory_view import MemoryView
 from tests.test_plan_cases import check_object, put, remove
 
@@ -80,15 +81,23 @@ def settle(view: MemoryView, now: datetime, where: str) -> tuple[list[str], list
     events: list[str] = []
     for _ in range(MOST_ROUNDS):
         planned = [action for queue in view.list(MasterQueue) for action in pools.plan(view, queue.key, now)]
+        if not any(is_write(action) for action in planned):
+            planned += [
+                action for queue in view.list(ClusterQueue) for action in pools_totals.plan(view, queue.key, now)
+            ]
         wakes = [action.at for action in planned if isinstance(action, WakeAt)]
         events += [f"{action.reason}: {action.message}" for action in planned if isinstance(action, Event)]
-        writes = [action for action in planned if not isinstance(action, WakeAt | Event)]
+        writes = [action for action in planned if is_write(action)]
         for action in writes:
             view.carry_out(action)
             written.append(describe(action))
         if not writes:
             return written, events, min(wakes, default=None)
     raise AssertionError(f"{where}: the plan does not settle: {written}")
+
+
+def is_write(action: Action) -> bool:
+    return not isinstance(action, WakeAt | Event)
 
 
 def describe(action: Action) -> str:

@@ -127,6 +127,8 @@ class LendingQueue(Wire, frozen=True):
     """Name of the ClusterQueue that may borrow; it is created."""
     lending_limit: ResourceList = {}
     """How much it may borrow, in each pool. A resource that is not listed has no limit."""
+    total_limit: ResourceList = {}
+    """How much it may use of all pools and flavors together. Where several groups say it, the smallest counts."""
     namespaces: Annotated[tuple[str, ...], Field(list_type="set", max_items=256)] = ()
     """Namespaces that get a LocalQueue of the same name."""
 

@@ -12,12 +12,13 @@ from collections.abc import Iterable
 
 from kyu.api.actions import View
 from kyu.api.core import Namespace
-from kyu.api.kueue import ClusterQueue, LocalQueue, ResourceFlavor, Workload
+from kyu.api.kueue import AdmissionCheck, ClusterQueue, LocalQueue, ResourceFlavor, Workload
 from kyu.api.meta import Json, Key
 from kyu.api.pools import MasterQueue, PoolReport, PoolSource
 from kyu.controllers.loop import Controller, Watch
 from kyu.controllers.table import every, itself, owner_of, spec_changed
-from kyu.plans import pools
+from kyu.kinds import fields
+from kyu.plans import pools, pools_totals
 
 # A message this many periods after the one before may find its pool dropped.
 LATE = 1.5
@@ -33,12 +34,14 @@ def controllers() -> tuple[Controller, ...]:
                 Watch(PoolReport.KIND, queue_of_pools, report_changed),
                 Watch(PoolSource.KIND, queue_of_pools),
                 Watch(ResourceFlavor.KIND, master_queues_of_flavor, spec_changed),
-                Watch(ClusterQueue.KIND, owner_of(MasterQueue.KIND), spec_changed),
+                Watch(ClusterQueue.KIND, owner_of(MasterQueue.KIND), spec_or_room_changed),
+                Watch(AdmissionCheck.KIND, owner_of(MasterQueue.KIND)),
                 Watch(LocalQueue.KIND, owner_of(MasterQueue.KIND), spec_changed),
                 Watch(Namespace.KIND, every(MasterQueue.KIND), created),
                 Watch(Workload.KIND, master_queue_of_workload, quota_returned),
             ),
         ),
+        Controller("total-limit", pools_totals.plan, (Watch(Workload.KIND, capped_queue_of_workload),)),
     )
 
 
@@ -66,7 +69,26 @@ def master_queue_of_workload(view: View, obj: Json) -> Iterable[Key]:
         yield from owner_of(MasterQueue.KIND)(view, queue)
 
 
+def capped_queue_of_workload(view: View, obj: Json) -> Iterable[Key]:
+    """The queue whose quota it holds, if that has a total."""
+    name = fields.json_at(obj, ("status", "admission")).get("clusterQueue", "")
+    queue = view.find_json(ClusterQueue.KIND, Key("", name)) if name else None
+    if queue is not None and pools_totals.is_capped(queue):
+        yield Key("", name)
+
+
 # Which changes matter.
+
+
+def spec_or_room_changed(old: Json | None, new: Json | None) -> bool:
+    """Of a ClusterQueue: where it has a total, its limits follow what it holds."""
+    if old is None or new is None or spec_changed(old, new):
+        return True
+    return pools_totals.is_capped(new) and reservation(old) != reservation(new)
+
+
+def reservation(queue: Json) -> object:
+    return (queue.get("status") or {}).get("flavorsReservation")
 
 
 def created(old: Json | None, new: Json | None) -> bool:

@@ -5,8 +5,8 @@ Flavors come before the queues that list them and go after. Whatever is as wante
 that says the same every second costs nothing. A pool that falls silent first loses its quota (nothing new is admitted
 there), and its flavor goes when no workload uses it any more.
 
-Called by: row `master-queue` of controllers/table.py. Calls: pools_members.py (who), pools_objects.py (what to write),
-pools_status.py (what to say).
+Called by: row `master-queue` of controllers/pool_rows.py.
+Calls: pools_members.py (who), pools_objects.py (what to write), pools_status.py (what to say).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 
 from kyu.api.actions import Action, Delete, View, WakeAt
 from kyu.api.core import Namespace
-from kyu.api.kueue import LocalQueue, ResourceFlavor, Workload
+from kyu.api.kueue import AdmissionCheck, LocalQueue, ResourceFlavor, Workload
 from kyu.api.meta import Key, Ref, is_true
 from kyu.api.pools import MasterQueue
 from kyu.plans import pools_objects, pools_status
@@ -34,6 +34,7 @@ def plan(view: View, key: Key, now: datetime) -> list[Action]:
     members = find_members(view, queue, now)
     wanted = [
         *pools_objects.flavors(queue, members),
+        *pools_objects.checks(queue),
         pools_objects.master_queue(queue, members),
         *pools_objects.borrowers(view, queue, members),
         *local_queues(view, queue),
@@ -44,6 +45,7 @@ def plan(view: View, key: Key, now: datetime) -> list[Action]:
     for one in wanted:
         if one not in foreign:
             actions += pools_objects.write(view, one)
+    actions += pools_objects.activate(view, queue, now)
     actions += leftovers(view, queue, wanted, members)
     actions += evictions(view, members, now)
     patch = pools_status.plan_status(view, queue, raw, members, conflicts, now)
@@ -63,12 +65,12 @@ def local_queues(view: View, queue: MasterQueue) -> list[Wanted]:
 
 
 def leftovers(view: View, queue: MasterQueue, wanted: Sequence[Wanted], members: Sequence[Member]) -> list[Action]:
-    """Flavors of pools that are gone, and doors that are not wanted any more."""
+    """Flavors of pools that are gone, doors and checks that are not wanted any more."""
     keep = {(one.kind.kind, one.key) for one in wanted}
     keep |= {(ResourceFlavor.KIND.kind, Key("", member.resource_flavor)) for member in members if member.has_flavor}
     return [
         Delete(Ref(kind, key), meta["uid"])
-        for kind in (LocalQueue.KIND, ResourceFlavor.KIND)
+        for kind in (LocalQueue.KIND, ResourceFlavor.KIND, AdmissionCheck.KIND)
         for meta in (obj["metadata"] for obj in view.owned_by(kind, queue.metadata.uid))
         if (kind.kind, key := Key(meta.get("namespace", ""), meta["name"])) not in keep
         and "deletionTimestamp" not in meta

@@ -1,5 +1,6 @@
 """
-The objects that a MasterQueue owns: one ResourceFlavor per pool, one ClusterQueue with the quota, one per borrower.
+The objects that a MasterQueue owns: one ResourceFlavor per pool, one ClusterQueue with the quota, one per borrower, and
+an AdmissionCheck where a borrower has a total.
 
 Each is stated in full, in the canonical form of every quantity, so that a stored object that says the same is left
 alone. What belongs to somebody else is not touched: the plan reports it instead.
@@ -11,18 +12,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 import msgspec
 
+from kyu.api import quantity
 from kyu.api.actions import Action, Apply, View
-from kyu.api.kueue import HOSTNAME_LABEL, RESOURCE_IN_USE_FINALIZER, ClusterQueue, LocalQueue, ResourceFlavor
+from kyu.api.kueue import (
+    HOSTNAME_LABEL,
+    RESOURCE_IN_USE_FINALIZER,
+    AdmissionCheck,
+    ClusterQueue,
+    LocalQueue,
+    ResourceFlavor,
+)
 from kyu.api.meta import Json, Key, Kind
 from kyu.api.pool_messages import parse_label, parse_taint
 from kyu.api.pools import OFFLOAD_TAINT, POOL_TOLERATION, LendingQueue, MasterQueue, PreemptionTemplate
+from kyu.kinds import fields
+from kyu.plans import pools_totals
 from kyu.plans.pools_members import Member, canonical, flavor_entries, workloads_on
+from kyu.plans.pools_totals import Room
+from kyu.plans.status import StatusEdit
 
 MANAGER = "kyu-pools"
 MOST_TAINTS = 8
+# Others may add checks of their own to a queue.
+CHECKS = "admissionChecksStrategy"
 STOP_POLICIES = {"Stop": "Hold", "StopAndHold": "HoldAndDrain"}
 # The words of older Kueues for the same.
 FUNGIBILITY = {"Borrow": "MayStopSearch", "Preempt": "MayStopSearch"}
@@ -70,6 +86,14 @@ def master_queue(queue: MasterQueue, members: Sequence[Member]) -> Wanted:
     return cluster_queue(queue, queue.metadata.name, entries, is_open=is_open)
 
 
+def checks(queue: MasterQueue) -> list[Wanted]:
+    """One for all borrowers that have a total."""
+    if not pools_totals.totals(queue):
+        return []
+    spec = {"controllerName": pools_totals.CONTROLLER}
+    return [Wanted(AdmissionCheck.KIND, owned(queue, AdmissionCheck.KIND, pools_totals.check_name(queue), spec))]
+
+
 def borrowers(view: View, queue: MasterQueue, members: Sequence[Member]) -> list[Wanted]:
     """The queues of ``canLendTo``, and those that were in it: they stay, closed, for the work that they hold."""
     lending: dict[str, dict[str, LendingQueue]] = {}
@@ -88,6 +112,8 @@ def borrower(
 ) -> Wanted:
     stored = view.find_json(ClusterQueue.KIND, Key("", name))
     listed = {one["name"] for one in flavor_entries(stored)} if stored else set()
+    total = pools_totals.totals(queue).get(name)
+    room = pools_totals.find_room(total, stored) if total else None
     entries, is_open = [], False
     for member in members:
         lending = by_group.get(member.group.name)
@@ -95,11 +121,15 @@ def borrower(
             continue
         if lending is not None:
             is_open = is_open or member.state == "Live"
-            entries.append(entry(member, lending))
+            entries.append(entry(member, lending, room))
         elif member.resource_flavor in listed and is_used(view, name, member.resource_flavor):
             # It is not lent any more, and work on it has to end first.
             entries.append(entry(replace(member, state="Stale"), LendingQueue(name)))
-    return cluster_queue(queue, name, entries, is_open=is_open)
+    wanted = cluster_queue(queue, name, entries, is_open=is_open)
+    if total:
+        rules = [{"name": pools_totals.check_name(queue)}]
+        wanted.body["spec"][CHECKS] = {"admissionChecks": rules}
+    return wanted
 
 
 def is_used(view: View, cluster_queue: str, flavor: str) -> bool:
@@ -109,17 +139,28 @@ def is_used(view: View, cluster_queue: str, flavor: str) -> bool:
     )
 
 
-def entry(member: Member, lending: LendingQueue | None) -> Json:
-    """Quota of one flavor: all of it for the master, none but a limit for a borrower. A silent pool lends nothing."""
+def entry(member: Member, lending: LendingQueue | None, room: Room | None = None) -> Json:
+    """Quota of one flavor: all of it for the master, none but a limit for a borrower."""
     resources: list[Json] = []
     for name, amount in member.effective.items():
         resource: Json = {"name": name, "nominalQuota": amount if lending is None else "0"}
-        if member.state != "Live":
-            resource["borrowingLimit"] = "0"
-        elif lending is not None and name in lending.lending_limit:
-            resource["borrowingLimit"] = canonical(lending.lending_limit[name])
+        if (limit := borrowing_limit(member, name, lending, room)) is not None:
+            resource["borrowingLimit"] = limit
         resources.append(resource)
     return {"name": member.resource_flavor, "resources": resources}
+
+
+def borrowing_limit(member: Member, resource: str, lending: LendingQueue | None, room: Room | None) -> str | None:
+    """A silent pool lends nothing; of a live one the smaller of the limit for each pool and what the total leaves."""
+    if member.state != "Live":
+        return "0"
+    stated = lending.lending_limit.get(resource) if lending is not None else None
+    left = room.limit(member.resource_flavor, resource) if room is not None else None
+    if left is None:
+        return None if stated is None else canonical(stated)
+    if stated is not None:
+        left = min(left, quantity.amount(resource, stated))
+    return quantity.render(resource, left)
 
 
 def cluster_queue(queue: MasterQueue, name: str, entries: list[Json], *, is_open: bool) -> Wanted:
@@ -185,7 +226,7 @@ def owned(
     }
     if namespace:
         metadata["namespace"] = namespace
-    else:
+    if kind in (ClusterQueue.KIND, ResourceFlavor.KIND):
         # It goes when nothing uses it any more.
         metadata["finalizers"] = [RESOURCE_IN_USE_FINALIZER]
     if labels:
@@ -216,8 +257,20 @@ def says(stored: Json, wanted: Json) -> bool:
     wishes = wanted["metadata"]
     labels = metadata.get("labels") or {}
     return (
-        all(spec.get(name) == value for name, value in wanted["spec"].items())
+        all(spec.get(name) == value for name, value in wanted["spec"].items() if name != CHECKS)
+        and pools_totals.is_capped(stored) == pools_totals.is_capped(wanted)
         and all(labels.get(name) == value for name, value in wishes.get("labels", {}).items())
         and metadata.get("ownerReferences") == wishes["ownerReferences"]
         and set(wishes.get("finalizers", ())) <= set(metadata.get("finalizers") or ())
     )
+
+
+def activate(view: View, queue: MasterQueue, now: datetime) -> list[Action]:
+    """Our check works as soon as it is there, and says so: without that its queues admit nothing."""
+    raw = view.find_json(AdmissionCheck.KIND, Key("", pools_totals.check_name(queue)))
+    if raw is None or fields.text_at(raw, ("spec", "controllerName")) != pools_totals.CONTROLLER:
+        return []
+    edit = StatusEdit(raw, now)
+    edit.set_condition("Active", "True", "Active", "The totals of the queues are watched")
+    patch = edit.patch(AdmissionCheck.KIND)
+    return [patch] if patch is not None else []
