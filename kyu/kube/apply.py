@@ -31,7 +31,9 @@ SAME_EVENT = timedelta(minutes=10)
 REMEMBERED_EVENTS = 4096
 # Events that may wait to be written; the conditions of the objects tell the same.
 WAITING_EVENTS = 1000
-EVENTS_AT_ONCE = 32
+# A burst of events takes its time, so that it takes little from what it tells about.
+EVENTS_AT_ONCE = 20
+EVENTS_PAUSE_SECONDS = 0.1
 
 
 class Writer:
@@ -125,6 +127,8 @@ class Writer:
         while self._waiting:
             some = Counter(self._waiting.popleft() for _ in range(min(EVENTS_AT_ONCE, len(self._waiting))))
             await asyncio.gather(*(self._tell_one(event, times) for event, times in some.items()))
+            if self._waiting:
+                await asyncio.sleep(EVENTS_PAUSE_SECONDS)
 
     async def _tell_one(self, event: Event, times: int) -> None:
         """Never fails: an event that cannot be written must not undo what it tells about."""
