@@ -66,7 +66,8 @@ def queues(terminal: Terminal) -> list[list[str]]:
 def mini_cluster(terminal: Terminal) -> str:
     """The name of the MiniCluster of the walk-through, which runs for ten seconds."""
     terminal.kubectl("apply", "-f", "single-clusterqueue-setup.yaml")
-    assert queues(terminal) == [["user-queue", "cluster-queue", "0", "0"]]
+    wanted = [["user-queue", "cluster-queue", "0", "0"]]
+    terminal.wait("the queue counts its workloads", lambda: queues(terminal) == wanted)
     created = terminal.kubectl("create", "-f", "minicluster.yaml")
     name = created.split()[0].partition("/")[2]
     assert name.startswith("flux-sample-kueue-")
