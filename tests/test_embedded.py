@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,6 +48,19 @@ def test_a_failed_command_gives_its_exit_code(kyu: LocalKyu) -> None:
     assert kyu.kyu("wait", "fails", check=False).returncode == 7
 
 
+def test_why_tells_what_keeps_pods_from_running(kyu: LocalKyu) -> None:
+    container = {"name": "main", "image": "some-image", "resources": {"requests": {"cpu": "100m"}}}
+    kyu.client.create(
+        JOB,
+        {
+            "metadata": {"name": "wordless", "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": "local"}},
+            "spec": {"backoffLimit": 0, "template": {"spec": {"restartPolicy": "Never", "containers": [container]}}},
+        },
+    )
+    kyu.wait_for("wordless", "Failed")
+    assert '1 pod: StartError, exit code 128: container "main" has no command' in kyu.kyu("why", "wordless").stdout
+
+
 def test_an_array_runs_each_index_once(kyu: LocalKyu, tmp_path: Path) -> None:
     script = f"echo x >> {tmp_path}/$JOB_COMPLETION_INDEX"
     kyu.kyu("submit", "-q", "local", "--cpu", "100m", "--array", "5", "--name", "array", "--", "sh", "-c", script)
@@ -64,6 +78,11 @@ def test_quota_holds_jobs_back_and_says_why(kyu: LocalKyu) -> None:
     )
     assert "insufficient unused quota for cpu in flavor narrow" in waiting
     assert "insufficient unused quota for cpu in flavor narrow, 200m more needed" in kyu.kyu("jobs").stdout
+    told = kyu.kyu("why", "second").stdout
+    assert "cpu of flavor narrow: 200m wanted, 0 free, 200m missing" in told
+    assert "its end would be enough" in told
+    (shortage,) = json.loads(kyu.kyu("why", "second", "-o", "json").stdout)["shortages"]
+    assert [(holder["amount"], holder["enough"]) for holder in shortage["holders"]] == [("200m", True)]
     kyu.kyu("cancel", "first")
     kyu.wait_for("second", "Succeeded")
     kyu.wait("the quota is free again", lambda: kyu.used("narrow") == "0")

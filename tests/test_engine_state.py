@@ -204,3 +204,38 @@ def test_all_admission_is_blocked_until_pods_are_ready() -> None:
     state.put(msgspec.structs.replace(ready, status=msgspec.structs.replace(ready.status, conditions=conditions)))
     state.put(workload("c", cpu=1, created=2))
     assert admitted(state, 2) == ["b"]
+
+
+def test_explanation_measures_what_is_lacking_and_names_the_holders() -> None:
+    state = state_of(
+        flavor("default"),
+        cluster_queue("main", {"default": {"cpu": 4}}, cohortName="all"),
+        cluster_queue("other", {"default": {"cpu": 2}}, cohortName="all"),
+        local_queue("main"),
+        local_queue("other"),
+        holding(workload("small", cpu=1), "main", {"cpu": "default"}),
+        holding(workload("big", cpu=4, queue="other"), "other", {"cpu": "default"}),
+        workload("first", cpu=5, priority=1),
+        workload("never", cpu=7),
+    )
+    found = explain.why(state, key("first"), at(0))
+    assert found is not None
+    assert (found.path, found.position, found.length, found.ahead) == (("main", "all"), 0, 2, ())
+    (shortage,) = found.shortages
+    assert (shortage.requested, shortage.free, shortage.own, shortage.used, shortage.most) == (
+        5000,
+        1000,
+        4000,
+        1000,
+        6000,
+    )
+    assert [(h.key.name, h.cluster_queue, h.amount, h.enough) for h in shortage.holders] == [
+        ("big", "other", 4000, True),
+        ("small", "main", 1000, False),
+    ]
+    assert not shortage.is_final
+    never = explain.why(state, key("never"), at(0))
+    assert never is not None
+    assert never.shortages[0].is_final
+    assert (never.position, never.ahead) == (1, (key("first"),))
+    state.check()

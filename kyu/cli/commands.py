@@ -29,6 +29,7 @@ COMMANDS = (
     Command("completion", "kyu.cli.completion", "start", "print the completion script of a shell"),
     Command("submit", "kyu.cli.submit", "batch", "queue a command"),
     Command("jobs", "kyu.cli.jobs", "batch", "what runs, what waits and why"),
+    Command("why", "kyu.cli.why", "batch", "why a job waits, who has what it lacks, and what would help"),
     Command("queues", "kyu.cli.queues", "batch", "the queues that you can submit to, and what of them is used"),
     Command("logs", "kyu.cli.logs", "batch", "print what a job wrote"),
     Command("wait", "kyu.cli.wait", "batch", "wait for a job, and end with its exit code"),

@@ -69,8 +69,12 @@ def jobs_table(workloads: list[Json], *, namespaces: bool) -> str:
     return output.table(["NAMESPACE", *header] if namespaces else header, rows)
 
 
+def conditions_of(workload: Json) -> dict[str, Json]:
+    return {c["type"]: c for c in (workload.get("status") or {}).get("conditions") or ()}
+
+
 def state_of(workload: Json) -> State:
-    conditions = {c["type"]: c for c in (workload.get("status") or {}).get("conditions") or ()}
+    conditions = conditions_of(workload)
 
     def holds(type_: str) -> bool:
         return type_ in conditions and conditions[type_].get("status") == "True"

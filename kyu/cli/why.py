@@ -1,0 +1,222 @@
+"""
+Why a job waits: the one thing that holds it back, with the numbers, who has what it lacks, and what would help.
+
+    kyu why train            for people
+    kyu why train -o json    the same for programs
+
+The answer is computed here from the objects on the server, with the functions that schedule them, so it works on any
+cluster that runs Kueue or Kyu. Those who may not see the workloads of others get what the job's own status says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from kyu.api import codec, config_file, documents, quantity
+from kyu.api.config import Configuration
+from kyu.api.core import LimitRange, Namespace, Node, Pod, RuntimeClass
+from kyu.api.kueue import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology, Workload
+from kyu.api.meta import Json, Key, Kind, Object
+from kyu.cli import connection, jobs, lookup, output
+from kyu.cli.connection import Server
+from kyu.engine import explain, options, reasons
+from kyu.engine.explain import Explanation, Shortage
+from kyu.engine.state import State
+from kyu.kube.errors import ApiError, Forbidden
+
+CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps")
+SETTINGS = Key("kueue-system", "kueue-manager-config")
+SETTINGS_FILE = "controller_manager_config.yaml"
+QUEUE_TYPES: tuple[type[Object], ...] = (
+    Namespace, LimitRange, RuntimeClass, Topology, ResourceFlavor, AdmissionCheck, Cohort, ClusterQueue, LocalQueue,
+)  # fmt: skip
+# Only where pods are placed by topology do nodes and other pods matter.
+NODE_TYPES: tuple[type[Object], ...] = (Node, Pod)
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    connection.arguments(parser)
+    parser.add_argument("job", help="name of the job")
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="how to print (default: text)")
+
+
+def run(args: argparse.Namespace) -> int:
+    server = connection.connect(args)
+    workload = lookup.find_workload(server, args.job)
+    state = jobs.state_of(workload)
+    found: Explanation | None = None
+    if state.word == "Queued":
+        try:
+            found = explain.why(read_state(server), key_of(workload), datetime.now(UTC))
+        except Forbidden:
+            output.note("you may not see what others use; this is what the job itself was told")
+    if args.output == "json":
+        print(json.dumps(to_json(workload, state, found), indent=2))
+    elif found is not None:
+        print("\n".join(told(workload, found)))
+    else:
+        pods = lookup.pods_of(server, workload) if state.word in ("Starting", "Failed") else []
+        print("\n".join(told_state(workload, state, pods)))
+    return 0
+
+
+def key_of(obj: Json) -> Key:
+    return Key(obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+
+
+# Reading.
+
+
+def read_state(server: Server) -> State:
+    """The engine's state as of now, from the objects."""
+    state = State(options.from_configuration(read_configuration(server)))
+    placing = NODE_TYPES if server.client.list(Topology.KIND) else ()
+    types: tuple[type[Object], ...] = (*QUEUE_TYPES, *placing, Workload)
+    for type_ in types:
+        for obj in server.client.list(type_.KIND):
+            state.put(codec.decode_as(type_, obj))
+    return state
+
+
+def read_configuration(server: Server) -> Configuration:
+    """The settings in force, where they can be read; else those that hold by default."""
+    try:
+        found = server.client.find(CONFIG_MAP, SETTINGS)
+        parsed = documents.parse(((found or {}).get("data") or {}).get(SETTINGS_FILE, ""))
+        return config_file.load(parsed[0].value).configuration if parsed else Configuration()
+    except (ApiError, ValueError):
+        return Configuration()
+
+
+# Telling.
+
+
+def told(workload: Json, found: Explanation) -> Iterator[str]:
+    """Of a job that waits."""
+    word, message = reasons.render(found.reason)
+    yield f"{jobs.owner_of(workload)[1]} waits: {word}"
+    if not found.shortages:
+        yield f"  {jobs.LEAD_IN.sub('', message)}"
+    for shortage in found.shortages:
+        yield from told_shortage(shortage)
+    yield ""
+    yield from (f"  {line}" for line in told_place(found))
+    yield f"  {found.hint}"
+
+
+def told_state(workload: Json, state: jobs.State, pods: list[Json]) -> Iterator[str]:
+    """Of a job that does not wait for quota, or of which no more can be seen."""
+    yield f"{jobs.owner_of(workload)[1]}: {state.word.lower()}{': ' + state.why if state.why else ''}"
+    if state.word == "Starting":
+        yield "  it has its quota; its pods are not all ready yet"
+    if state.word == "Reserved":
+        for check in workload["status"].get("admissionChecks") or ():
+            if check["state"] != "Ready":
+                yield f"  {check['name']}: {check['state']}{': ' + check['message'] if check.get('message') else ''}"
+    troubles: dict[str, int] = {}
+    for pod in pods:
+        if trouble := trouble_of(pod):
+            troubles[trouble] = troubles.get(trouble, 0) + 1
+    yield from (f"  {count} pod{'s' if count > 1 else ''}: {trouble}" for trouble, count in troubles.items())
+
+
+def trouble_of(pod: Json) -> str:
+    """Why a pod does not run, as its status says."""
+    status = pod.get("status") or {}
+    for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        state = container.get("state") or {}
+        held = state.get("waiting") or state.get("terminated") or {}
+        if held.get("reason") not in (None, "Completed"):
+            code = f", exit code {held['exitCode']}" if held.get("exitCode") else ""
+            return f"{held['reason']}{code}{': ' + held['message'] if held.get('message') else ''}"
+    for condition in status.get("conditions") or ():
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return f"{condition.get('reason', 'not scheduled')}: {condition.get('message', '')}"
+    return ""
+
+
+def told_shortage(shortage: Shortage) -> Iterator[str]:
+    def amount(value: int) -> str:
+        return quantity.render(shortage.resource, min(value, quantity.UNLIMITED))
+
+    what = f"{shortage.resource} of flavor {shortage.flavor}"
+    if shortage.is_final:
+        yield f"  {what}: {amount(shortage.requested)} wanted, at most {amount(shortage.most)} can ever be used here"
+        return
+    missing = amount(shortage.requested - shortage.free)
+    yield f"  {what}: {amount(shortage.requested)} wanted, {amount(shortage.free)} free, {missing} missing"
+    most = "as much as there is" if shortage.most >= quantity.UNLIMITED else amount(shortage.most)
+    yield f"    the queue owns {amount(shortage.own)}, uses {amount(shortage.used)}, and may use up to {most}"
+    if shortage.free:
+        yield f"    it would fit if it asked for {amount(shortage.free)}"
+    rows = [
+        [str(h.key), h.cluster_queue, str(h.priority), amount(h.amount), "its end would be enough" if h.enough else ""]
+        for h in shortage.holders
+    ]
+    if rows:
+        header = ["HELD BY", "QUEUE", "PRIORITY", shortage.resource.upper(), ""]
+        yield from (f"    {line}" for line in output.table(header, rows).replace(" - ", "   ").splitlines())
+    if shortage.other_holders:
+        yield f"    and {shortage.other_holders} more"
+
+
+def told_place(found: Explanation) -> Iterator[str]:
+    if found.position is None:
+        return
+    above = f" in cohort {' / '.join(found.path[1:])}" if len(found.path) > 1 else ""
+    yield f"number {found.position + 1} of {found.length} that wait in ClusterQueue {found.path[0]}{above}"
+    if found.ahead:
+        more = found.position - len(found.ahead)
+        yield f"before it: {', '.join(map(str, found.ahead))}{f' and {more} more' if more else ''}"
+        if found.is_strict:
+            yield f"nobody overtakes in this queue, so first of all: kyu why {found.ahead[0].name}"
+
+
+def to_json(workload: Json, state: jobs.State, found: Explanation | None) -> Json:
+    kind, name = jobs.owner_of(workload)
+    body: Json = {"job": name, "kind": kind, "workload": str(key_of(workload)), "state": state.word}
+    if found is None:
+        return {**body, "message": state.why}
+    word, message = reasons.render(found.reason)
+    return {
+        **body,
+        "reason": word,
+        "message": message,
+        "hint": found.hint,
+        "path": list(found.path),
+        "position": found.position,
+        "pending": found.length,
+        "ahead": [str(key) for key in found.ahead],
+        "shortages": [shortage_json(shortage) for shortage in found.shortages],
+    }
+
+
+def shortage_json(shortage: Shortage) -> Json:
+    def amount(value: int) -> str:
+        return quantity.render(shortage.resource, min(value, quantity.UNLIMITED))
+
+    return {
+        "podSet": shortage.pod_set,
+        "flavor": shortage.flavor,
+        "resource": shortage.resource,
+        "requested": amount(shortage.requested),
+        "free": amount(shortage.free),
+        "own": amount(shortage.own),
+        "used": amount(shortage.used),
+        "most": amount(shortage.most),
+        "final": shortage.is_final,
+        "holders": [
+            {
+                "workload": str(holder.key),
+                "clusterQueue": holder.cluster_queue,
+                "priority": holder.priority,
+                "amount": amount(holder.amount),
+                "enough": holder.enough,
+            }
+            for holder in shortage.holders
+        ],
+        "otherHolders": shortage.other_holders,
+    }
