@@ -194,7 +194,7 @@ def fill(path: Path, objects: int) -> None:
     """Copies of the one Workload that is there, as the server itself would have stored them."""
     database = Database(path)
     try:
-        pattern = next(row for row in database.current() if row[1] == "workloads.kueue.x-k8s.io")
+        pattern = [row for row in database.rows() if row[1] == "workloads.kueue.x-k8s.io"][-1]
         first = database.versions()[0] + 1
         rows = []
         for version in range(first, first + objects):

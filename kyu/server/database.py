@@ -56,18 +56,11 @@ class Database:
         except sqlite3.Error as error:
             raise DatabaseError(f"{path}: {error}") from error
 
-    def current(self) -> Iterator[Row]:
-        """The newest row of each object that exists, oldest change first."""
+    def rows(self) -> Iterator[Row]:
+        """Every row, oldest change first: played through, they give the present."""
         return self._reader.execute(
-            "SELECT version, resource, namespace, name, uid, previous, deleted, value FROM revision"
-            " WHERE deleted = 0 AND version NOT IN (SELECT previous FROM revision) ORDER BY version"
+            "SELECT version, resource, namespace, name, uid, previous, deleted, value FROM revision ORDER BY version"
         )
-
-    def superseded(self) -> list[tuple[int, int, int]]:
-        """(version, previous, deleted) of each row that makes another one obsolete, in order."""
-        return self._reader.execute(
-            "SELECT version, previous, deleted FROM revision WHERE previous > 0 OR deleted = 1 ORDER BY version"
-        ).fetchall()
 
     def versions(self) -> tuple[int, int]:
         """The last version given out, and the last one that was compacted away."""

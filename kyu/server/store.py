@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import bisect
 import contextlib
+import gc
 import queue
 import threading
 from collections import deque
@@ -111,7 +112,8 @@ class Store:
         self.version, self.compacted = database.versions()
         self._next = self.version + 1
         self._obsolete: deque[tuple[int, int]] = deque()
-        self._load()
+        with _without_collections():
+            self._load()
         self._thread = threading.Thread(target=self._write_batches, name="store-writer", daemon=True)
         self._thread.start()
 
@@ -321,22 +323,40 @@ class Store:
     # Start.
 
     def _load(self) -> None:
-        for row in self._database.current():
-            record = _record(row)
-            self._shelf(record.resource).records[record.key] = record
-        for shelf in self._shelves.values():
-            shelf.order = sorted(shelf.records)
-        for version, previous, deleted in self._database.superseded():
+        """Play all changes through: what is left is the present."""
+        newest: dict[tuple[str, str, str], Row] = {}
+        for row in self._database.rows():
+            version, resource, namespace, name, _, previous, deleted, _ = row
             if previous:
                 self._obsolete.append((version, previous))
             if deleted:
                 self._obsolete.append((version, version))
+                newest.pop((resource, namespace, name), None)
+            else:
+                newest[(resource, namespace, name)] = row
+        for row in newest.values():
+            record = _record(row)
+            self._shelf(record.resource).records[record.key] = record
+        for shelf in self._shelves.values():
+            shelf.order = sorted(shelf.records)
 
     def _shelf(self, resource: str) -> _Shelf:
         shelf = self._shelves.get(resource)
         if shelf is None:
             shelf = self._shelves[resource] = _Shelf(start=self.version)
         return shelf
+
+
+@contextlib.contextmanager
+def _without_collections() -> Iterator[None]:
+    """Nothing of what is loaded is garbage, so nobody needs to look for any."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class _Owner(msgspec.Struct):
