@@ -72,50 +72,38 @@ def with_value(obj: Json, path: Path, value: object) -> Json:
         return value
     root: Json = dict(obj)
     node: Any = root
-    for end, step in enumerate(path[:-1], start=1):
-        node = opened(node, step, path[:end])
-    last = path[-1]
-    if type(node) is list and not (isinstance(last, int) and last < len(node)):
-        raise Misshapen(path[:-1], node)
-    node[last] = value
+    for depth, step in enumerate(path[:-1]):
+        inner = node.get(step) if type(node) is dict else inside(node, step, path[:depth])
+        if inner is not None and type(inner) is not dict and type(inner) is not list:
+            raise Misshapen(path[: depth + 1], inner)
+        copied = {} if inner is None else inner.copy()
+        node[step] = copied
+        node = copied
+    inside(node, path[-1], path[:-1])
+    node[path[-1]] = value
     return root
 
 
-class Draft:
-    """A copy of an object to write into: what is not asked for here is shared with the original."""
-
-    def __init__(self, obj: Json) -> None:
-        self.object: Json = dict(obj)
-        self._opened: dict[Path, Any] = {(): self.object}
-
-    def mapping(self, path: Path) -> Json:
-        """The mapping at the path, as part of the copy; a new one where there is none."""
-        found = self._part(path)
-        if type(found) is not dict:
-            raise Misshapen(path, found)
-        return found
-
-    def _part(self, path: Path) -> Any:
-        found = self._opened.get(path)
-        if found is None:
-            found = self._opened[path] = opened(self._part(path[:-1]), path[-1], path)
-        return found
+def mapping_in(obj: Json, path: Path) -> Json:
+    """The mapping at the path of an object that may be changed; where there is none, an empty one is put."""
+    node: Any = obj
+    for depth, step in enumerate(path):
+        inner = node.get(step) if type(node) is dict else inside(node, step, path[:depth])
+        if inner is None:
+            inner = node[step] = {}
+        node = inner
+    if type(node) is not dict:
+        raise Misshapen(path, node)
+    return node
 
 
-def opened(node: Any, step: str | int, path: Path) -> Any:
-    """What stands at a step of the node, replaced by a copy that may be changed. The path is for the error."""
+def inside(node: Any, step: str | int, path: Path) -> Any:
+    """What stands at a step of what is found at the path: of a mapping, or of a list that is long enough."""
     if type(node) is dict:
-        inner = node.get(step)
-    elif isinstance(step, int) and step < len(node):
-        inner = node[step]
-    else:
-        raise Misshapen(path[:-1], node)
-    if inner is None:
-        inner = {}
-    elif type(inner) is not dict and type(inner) is not list:
-        raise Misshapen(path, inner)
-    node[step] = copied = inner.copy()
-    return copied
+        return node.get(step)
+    if type(node) is list and isinstance(step, int) and step < len(node):
+        return node[step]
+    raise Misshapen(path, node)
 
 
 def merge_patch(old: Json, new: Json) -> Json:

@@ -20,6 +20,7 @@ from kyu.kinds.validation import IMMUTABLE, annotation_field, positive
 
 JOB = Kind("batch", "v1", "Job", "jobs")
 INDEX = "batch.kubernetes.io/job-completion-index"
+RANKS = Ranks(index_label=INDEX)
 TEMPLATE: fields.Path = ("spec", "template")
 # Written to the template by the API server, so they are no wish of the user.
 CONTROLLER_LABELS = ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name")
@@ -32,7 +33,7 @@ class Job(JobKind):
     may_be_elastic = True
 
     def slots(self, obj: Json) -> list[Slot]:
-        return [Slot("main", TEMPLATE, pods_at_once(obj), self.min_count(obj), Ranks(index_label=INDEX))]
+        return [Slot("main", TEMPLATE, pods_at_once(obj), self.min_count(obj), RANKS)]
 
     def template(self, obj: Json, slot: Slot) -> Json:
         return templates.without_labels(fields.json_at(obj, slot.template), CONTROLLER_LABELS)

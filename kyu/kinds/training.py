@@ -23,6 +23,7 @@ from kyu.kinds.templates import Ranks
 
 PREFIX = "training.kubeflow.org/"
 REPLICA_INDEX = PREFIX + "replica-index"
+RANKS = Ranks(index_label=REPLICA_INDEX)
 # An exit code from here on is a signal: with restartPolicy ExitCode the pod is worth another try.
 FIRST_RETRIABLE_EXIT_CODE = 128
 
@@ -71,7 +72,7 @@ class TrainingJob(JobKind):
                 role.lower(),
                 (*self.replicas_path, role, "template"),
                 fields.int_at(present, (role, "replicas"), 1),
-                ranks=Ranks(index_label=REPLICA_INDEX),
+                ranks=RANKS,
             )
             for role in self.roles
             if role in present

@@ -11,6 +11,7 @@ Kueue: site docs on plain pods and on the job integrations.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from kyu.kinds import fields, metadata, table
 from kyu.kinds.kind import JobKind
@@ -18,7 +19,7 @@ from kyu.workflows import roles
 from kyu.workflows.queueconfig import QueueConfig
 from kyu.workflows.settings import Refusal, Setting
 from kyu.workflows.submission import Submission
-from kyu.workflows.task import safe_name
+from kyu.workflows.task import queue_path, safe_name
 
 DEFAULT_QUEUE = "{organization}.{type}"
 OBJECT_LABELS: fields.Path = ("metadata", "labels")
@@ -36,7 +37,7 @@ class KueuePlugin:
 
     def __init__(self, config: QueueConfig, frameworks: Iterable[str] = table.FRAMEWORKS) -> None:
         """``frameworks`` are those that are switched on in Kueue's configuration."""
-        self.config = config
+        self.settings = lru_cache(config.settings)
         self.frameworks = frozenset(frameworks)
 
     def set_scheduler_name(self, job: Submission) -> list[Setting] | Refusal:
@@ -82,7 +83,7 @@ class KueuePlugin:
         kind = job.job_kind
         if kind is not None and kind.framework in OFF_BY_DEFAULT:
             notes.append(f"Kueue needs {kind.framework} in integrations.frameworks, which is off by default")
-        settings = self.config.settings(job.type)
+        settings = self.settings(job.type)
         if str(settings.gang):
             notes.append("gangscheduling has no meaning for Kueue, which admits all pods of a job at once")
         if settings.allow_preemption is not None:
@@ -90,7 +91,8 @@ class KueuePlugin:
         return notes
 
     def queue(self, job: Submission) -> str | Refusal:
-        name = self.config.queue_name(job.task, job.type, DEFAULT_QUEUE)
+        own = self.settings(job.type)
+        name = queue_path(own.queue or DEFAULT_QUEUE, job.task, own.type)
         if isinstance(name, Refusal) or len(name) <= metadata.MAX_LABEL_VALUE:
             return name
         return safe_name(name)

@@ -65,8 +65,7 @@ Factory: TypeAlias = Callable[[QueueConfig], SchedulerPlugin]
 BUILT_IN: dict[str, Factory] = {"kueue": kueue.KueuePlugin, "yunikorn": yunikorn.YuniKornPlugin}
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Rendered:
+class Rendered(msgspec.Struct, frozen=True):
     """The object as it should be submitted, and the story of it."""
 
     object: Json

@@ -20,12 +20,11 @@ from __future__ import annotations
 import difflib
 import string
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kyu.api import documents
-from kyu.workflows.settings import Refusal
-from kyu.workflows.task import DEFAULT_TYPE, Task, queue_path
+from kyu.workflows.task import DEFAULT_TYPE
 
 TOP_KEYS = ("scheduler", "queue", "jobs")
 JOB_KEYS = ("type", "gangscheduling", "allow-preemption", "queue")
@@ -68,13 +67,8 @@ class QueueConfig:
         for wanted in (type_, DEFAULT_TYPE):
             for job in self.jobs:
                 if job.type == wanted:
-                    return job
-        return JobSettings(DEFAULT_TYPE if self.jobs else type_)
-
-    def queue_name(self, task: Task, type_: str, default: str) -> str | Refusal:
-        """The name of the queue of a job, by the template for its type, or that for all, or the default."""
-        own = self.settings(type_)
-        return queue_path(own.queue or self.queue or default, task, own.type)
+                    return replace(job, queue=job.queue or self.queue)
+        return JobSettings(DEFAULT_TYPE if self.jobs else type_, queue=self.queue)
 
 
 @dataclass(frozen=True, slots=True)

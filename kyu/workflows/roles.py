@@ -15,19 +15,26 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from kyu.api.meta import Json
-from kyu.kinds import fields, ray, shape, spark_application, table
-from kyu.kinds.kind import Slot
+from kyu.api.quantity import QuantityError
+from kyu.kinds import fields, ray, shape, spark_application
+from kyu.kinds.kind import JobKind, Slot
+from kyu.kinds.requests import Requests, pod_requests
 from kyu.workflows.settings import Refusal
 
 DASK_GROUP = "kubernetes.dask.org/v1"
 
 
 class Role(msgspec.Struct, frozen=True):
-    """Pods of one shape. ``labels``, ``annotations`` and ``spec`` say where they are written in the object."""
+    """
+    Pods of one shape, and what one of them asks for.
+
+    ``labels``, ``annotations`` and ``spec`` say where they are written in the object.
+    """
 
     name: str
     count: int
     template: Json
+    requests: Requests
     labels: fields.Path
     annotations: fields.Path
     spec: fields.Path
@@ -35,13 +42,20 @@ class Role(msgspec.Struct, frozen=True):
     starts_with_the_others: bool = True
 
 
-def roles_of(obj: Json, slots: Sequence[Slot]) -> list[Role] | Refusal:
+def roles_of(obj: Json, job_kind: JobKind | None, slots: Sequence[Slot]) -> list[Role] | Refusal:
+    """The roles of an object of this kind, or why they are not known."""
+    try:
+        return find_roles(obj, job_kind, slots)
+    except QuantityError as error:
+        return Refusal(f"a request cannot be read: {error}", "write it as a Kubernetes quantity")
+
+
+def find_roles(obj: Json, job_kind: JobKind | None, slots: Sequence[Slot]) -> list[Role] | Refusal:
     kind = str(obj.get("kind"))
     if obj.get("apiVersion") == DASK_GROUP and kind in DASK_ROLES:
         return DASK_ROLES[kind](obj)
     if kind in REFUSED_KINDS:
         return REFUSED_KINDS[kind]
-    job_kind = table.find(obj)
     if job_kind is None:
         known = "the kinds that `kyu plugin list` shows"
         return Refusal(f"where {obj.get('apiVersion')} {kind} keeps its pods is not known", f"submit one of {known}")
@@ -57,13 +71,15 @@ def roles_of(obj: Json, slots: Sequence[Slot]) -> list[Role] | Refusal:
             return Refusal(
                 f"the containers of the MiniCluster have not the shape of ones: {problem}", "correct the object"
             )
-        return [Role("flux", slot.count, template, (*pod, "labels"), (*pod, "annotations"), pod)]
+        asked = pod_requests(template)
+        return [Role("flux", slot.count, template, asked, (*pod, "labels"), (*pod, "annotations"), pod)]
     return [at_template(slot.name, slot.count, job_kind.template(obj, slot), slot.template) for slot in slots]
 
 
 def at_template(name: str, count: int, template: Json, path: fields.Path, *, with_others: bool = True) -> Role:
-    meta: fields.Path = (*path, "metadata")
-    return Role(name, count, template, (*meta, "labels"), (*meta, "annotations"), (*path, "spec"), with_others)
+    labels, annotations = (*path, "metadata", "labels"), (*path, "metadata", "annotations")
+    asked = pod_requests(template)
+    return Role(name, count, template, asked, labels, annotations, (*path, "spec"), starts_with_the_others=with_others)
 
 
 def ray_roles(kind: ray.RayKind, obj: Json, slots: Sequence[Slot]) -> list[Role] | Refusal:
@@ -91,17 +107,13 @@ def ray_roles(kind: ray.RayKind, obj: Json, slots: Sequence[Slot]) -> list[Role]
 
 def spark_roles(obj: Json) -> list[Role]:
     counts = {spark_application.DRIVER: 1, spark_application.EXECUTOR: spark_application.executors(obj)}
-    return [
-        Role(
-            f"spark-{name}",
-            count,
-            spark_application.pod_template(obj, name),
-            ("spec", name, "labels"),
-            ("spec", name, "annotations"),
-            ("spec", name),
-        )
-        for name, count in counts.items()
-    ]
+    roles = []
+    for name, count in counts.items():
+        template = spark_application.pod_template(obj, name)
+        at: fields.Path = ("spec", name)
+        asked = pod_requests(template)
+        roles.append(Role(f"spark-{name}", count, template, asked, (*at, "labels"), (*at, "annotations"), at))
+    return roles
 
 
 def dask_cluster_roles(obj: Json, cluster: fields.Path = ("spec",)) -> list[Role]:

@@ -65,7 +65,7 @@ class Merged(msgspec.Struct, frozen=True):
 
 def merge(obj: Json, settings: Iterable[Setting], on_conflict: OnConflict) -> Merged:
     """Write the settings to a copy of the object."""
-    draft = fields.Draft(obj)
+    result: Json = msgspec.to_builtins(obj)
     applied: list[Applied] = []
     conflicts: list[Refusal] = []
     written: dict[fields.Path, Json] = {}
@@ -73,7 +73,7 @@ def merge(obj: Json, settings: Iterable[Setting], on_conflict: OnConflict) -> Me
         place, key, value = setting.place, setting.key, setting.value
         values = written.get(place)
         if values is None:
-            values = written[place] = draft.mapping(place)
+            values = written[place] = fields.mapping_in(result, place)
         present = values.get(key)
         if present is None or present == "":
             values[key] = value
@@ -88,4 +88,4 @@ def merge(obj: Json, settings: Iterable[Setting], on_conflict: OnConflict) -> Me
         else:
             both = f"is {str(present)!r} in the object and should be {value!r} ({setting.why})"
             conflicts.append(Refusal(f"{setting.where} {both}", "remove it from the object, or choose which to keep"))
-    return Merged(draft.object, applied, conflicts, written)
+    return Merged(result, applied, conflicts, written)

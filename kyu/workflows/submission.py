@@ -38,5 +38,5 @@ class Submission:
     def roles(self) -> list[job_roles.Role] | Refusal:
         """Its pods, or why they are not known."""
         if self._roles is None:
-            self._roles = job_roles.roles_of(self.object, self.slots)
+            self._roles = job_roles.roles_of(self.object, self.job_kind, self.slots)
         return self._roles

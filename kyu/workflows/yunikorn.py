@@ -11,19 +11,20 @@ YuniKorn: docs on labels and annotations, gang scheduling, user and group resolu
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 
 import msgspec
 
 from kyu.api.meta import Json
-from kyu.api.quantity import Format, Quantity, QuantityError
-from kyu.kinds import fields, metadata, requests
+from kyu.api.quantity import Format, Quantity
+from kyu.kinds import fields, metadata
 from kyu.workflows import roles
 from kyu.workflows.kueue import OBJECT_ANNOTATIONS, OBJECT_LABELS, on_object
 from kyu.workflows.queueconfig import QueueConfig
 from kyu.workflows.settings import Refusal, Setting
 from kyu.workflows.submission import Submission
-from kyu.workflows.task import Task, safe_name
+from kyu.workflows.task import Task, queue_path, safe_name
 
 PREFIX = "yunikorn.apache.org/"
 APP_ID = PREFIX + "app-id"
@@ -48,7 +49,7 @@ class YuniKornPlugin:
     name = "yunikorn"
 
     def __init__(self, config: QueueConfig) -> None:
-        self.config = config
+        self.settings = lru_cache(config.settings)
 
     def set_scheduler_name(self, job: Submission) -> list[Setting] | Refusal:
         pods = job.roles
@@ -78,7 +79,8 @@ class YuniKornPlugin:
         pods = job.roles
         if isinstance(pods, Refusal):
             return pods
-        if refusal := other_gang(job.object):
+        refused = REFUSED_OBJECTS.get(job.kind)
+        if refused is not None and (refusal := refused(job.object)):
             return refusal
         copies = job.task.array_size if job.kind == "Pod" else 1
         gang = [role for role in pods if role.starts_with_the_others and role.count * copies > 0]
@@ -93,7 +95,7 @@ class YuniKornPlugin:
         return self.gang_settings(job, gang, groups)
 
     def gang_settings(self, job: Submission, gang: list[roles.Role], groups: list[Json]) -> list[Setting]:
-        own = self.config.settings(job.type)
+        own = self.settings(job.type)
         listed = msgspec.json.encode(groups).decode()
         pairs = [(TASK_GROUPS, listed, "how many pods of which size must fit before one starts")]
         if parameters := str(own.gang):
@@ -117,7 +119,7 @@ class YuniKornPlugin:
         notes = [
             f"pods of {role.name} ask for no resources, so their placeholders hold no room"
             for role in pods
-            if role.starts_with_the_others and asks_for_nothing(role.template)
+            if role.starts_with_the_others and not role.requests
         ]
         older = {key for role in pods for key in metadata.labels_of(role.template) if key in SHADOWED_LABELS}
         notes += [f"YuniKorn ignores the label {key} beside {SHADOWED_LABELS[key]}" for key in sorted(older)]
@@ -126,7 +128,8 @@ class YuniKornPlugin:
         return notes
 
     def queue(self, job: Submission) -> str | Refusal:
-        path = self.config.queue_name(job.task, job.type, DEFAULT_QUEUE)
+        own = self.settings(job.type)
+        path = queue_path(own.queue or DEFAULT_QUEUE, job.task, own.type)
         # Without the root YuniKorn takes the dots for part of a name.
         return path if isinstance(path, Refusal) or path.startswith("root.") else f"root.{path}"
 
@@ -152,13 +155,6 @@ def user_info(user: str, groups: tuple[str, ...]) -> str:
     return msgspec.json.encode({"user": user, "groups": groups}).decode()
 
 
-def asks_for_nothing(template: Json) -> bool:
-    spec = template.get("spec") or {}
-    if spec.get("resources"):
-        return False
-    return not any(c.get("resources") for key in ("containers", "initContainers") for c in spec.get(key) or ())
-
-
 def user_problem(task: Task) -> Refusal | None:
     if task.user and not USER.fullmatch(task.user):
         return Refusal(f"YuniKorn does not accept the user name {task.user!r}", "map it to letters, digits and _.@-")
@@ -168,18 +164,12 @@ def user_problem(task: Task) -> Refusal | None:
     return None
 
 
-def other_gang(obj: Json) -> Refusal | None:
-    """An operator that writes task groups itself would overwrite these, or be overwritten."""
+def spark_refusal(obj: Json) -> Refusal | None:
     if fields.text_at(obj, ("spec", "batchScheduler")):
         return Refusal(
             "spec.batchScheduler makes the Spark operator write task groups of its own", "remove it from the object"
         )
-    if "ray.io/gang-scheduling-enabled" in metadata.labels_of(obj):
-        return Refusal(
-            "the label ray.io/gang-scheduling-enabled makes KubeRay write task groups of its own",
-            "remove it from the object",
-        )
-    if obj.get("kind") == "SparkApplication" and fields.text_at(obj, ("spec", "mode")) == "client":
+    if fields.text_at(obj, ("spec", "mode")) == "client":
         return Refusal(
             "in client mode the driver is no pod, so its task group is never filled and the gang waits for ever",
             "use cluster mode",
@@ -187,12 +177,27 @@ def other_gang(obj: Json) -> Refusal | None:
     return None
 
 
+def ray_refusal(obj: Json) -> Refusal | None:
+    if "ray.io/gang-scheduling-enabled" in metadata.labels_of(obj):
+        return Refusal(
+            "the label ray.io/gang-scheduling-enabled makes KubeRay write task groups of its own",
+            "remove it from the object",
+        )
+    return None
+
+
+# An operator that writes task groups itself would overwrite these, or be overwritten.
+REFUSED_OBJECTS: dict[str, Callable[[Json], Refusal | None]] = {
+    "SparkApplication": spark_refusal,
+    "RayCluster": ray_refusal,
+    "RayJob": ray_refusal,
+    "RayService": ray_refusal,
+}
+
+
 def task_group(role: roles.Role, count: int) -> Json | Refusal:
     """As YuniKorn reads it: how many pods of which size, and where they may run."""
-    try:
-        size = requests.pod_requests(role.template)
-    except QuantityError as error:
-        return Refusal(f"a request of {role.name} cannot be read: {error}", "write it as a Kubernetes quantity")
+    size = role.requests
     if problem := size_problem(role.name, size):
         return problem
     group: Json = {
