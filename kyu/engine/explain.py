@@ -211,7 +211,7 @@ def why_waiting(state: State, ask: Ask) -> Reason:
     if queue is not None:
         if not queue.active:
             return Suspended(queue.name)
-        return queue.line.find_reason(ask)
+        return queue.line.find_reason(ask, identity=state.waiting.identity(queue, ask))
     record = state.waiting.local_queues.get(Key(ask.key.namespace, ask.local_queue))
     if record is None or not record.cluster_queue:
         return QueueMissing("LocalQueue", ask.local_queue)
