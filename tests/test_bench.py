@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kyu.bench import embedded, server
+from kyu import app
+from kyu.api.kueue import Workload
+from kyu.bench import embedded, pretended, server, soak
 from kyu.bench.loads import Load, WorkloadSet
 from kyu.cli import main
 
@@ -32,6 +34,27 @@ def test_a_burst_admits_and_finishes_every_workload() -> None:
     load = Load("tiny", 1, 2, (WorkloadSet("small", 5, 10, 10, 50, 1),), 20, 100)
     result = asyncio.run(embedded.play(load, at_once=True))
     assert result.admissions == load.total == 10
+
+
+def test_each_finish_of_a_probe_is_measured_to_the_admission_that_it_allows() -> None:
+    # Two turns of each probe fit in a second; the load lasts until both are over.
+    load = Load("tiny", 1, 1, (WorkloadSet("long", 1, 10, 3000, 50, 1),), 20, 100)
+    result = asyncio.run(embedded.play(load, at_once=False, probe_seconds=1.0))
+    assert result.admissions == 1
+    assert len(result.latencies) == pretended.PROBES
+
+
+async def test_a_round_of_the_soak_leaves_nothing(tmp_path: Path) -> None:
+    async with app.embedded(app.Settings(tmp_path, bare=True)) as running:
+        client = running.client()
+        await pretended.make_queues(client, soak.ROUND)
+        await soak.play_round(client, 1)
+        assert (await client.list(Workload.KIND))[0] == []
+
+
+def test_only_the_whole_stack_soaks(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["bench", "server", "--soak", "1"]) != 0
+    assert "kyu bench embedded" in capsys.readouterr().err
 
 
 def test_only_the_server_has_a_rival(capsys: pytest.CaptureFixture[str]) -> None:

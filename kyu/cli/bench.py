@@ -3,6 +3,7 @@ Measure Kyu against a rival, with ratios and a plot.
 
     kyu bench engine            what a decision costs, how that grows, and next to the textbook scheduler
     kyu bench embedded          the whole stack in real time: a burst, and Kueue's baseline load
+    kyu bench embedded --soak 30    the same work for 30 minutes, and the memory that the process needs
     kyu bench server            the API server over TLS: writes, watchers, many objects
     kyu bench server --rival-kubeconfig FILE    the same, beside another API server
     kyu bench engine --quick    the same on a smaller scale, in about a minute
@@ -30,6 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rival-kubeconfig", type=Path, metavar="FILE", help="an API server that takes the same writes"
     )
+    parser.add_argument("--soak", type=float, metavar="MINUTES", help="watch the memory of the whole stack instead")
     parser.add_argument("--no-plot", action="store_true", help="the table only")
 
 
@@ -40,6 +42,10 @@ def run(args: argparse.Namespace) -> int:
         if args.subject != "server":
             raise BadInput("--rival-kubeconfig is for `kyu bench server`")
         options["rival"] = args.rival_kubeconfig
+    if args.soak is not None:
+        if args.subject != "embedded" or args.soak <= 0:
+            raise BadInput("--soak is for `kyu bench embedded`, and takes a number of minutes")
+        options["soak_minutes"] = args.soak
     rows = []
     for row in measure(**options):
         rows.append(row)

@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 from kyu.api.config import Configuration
 from kyu.api.kueue import ClusterQueue, Cohort, LocalQueue
 from kyu.api.meta import Json, Key, Kind, Object
-from kyu.controllers import pool_rows, table
+from kyu.controllers import memory, pool_rows, table
 from kyu.controllers.live import CONFIG_MAP, LiveView
 from kyu.controllers.loop import Controller, Loop
 from kyu.controllers.pools import PoolListener
@@ -75,6 +75,7 @@ class Plane:
             self._follow_served(group)
             await self.cache.synced()
             self.started.set()
+            memory.collect_seldom()
             group.create_task(self._follow_definitions(group))
             group.create_task(self._loop.run())
             group.create_task(self.scheduler.run())
