@@ -22,7 +22,7 @@ from kyu.plans.queue_status import Numbers
 TICK_SECONDS = 0.1
 PAUSE_SECONDS = 1.0
 # With this many a tick, thousands of queues leave most of the time to admissions.
-QUEUES_PER_TICK = 20
+QUEUES_PER_TICK = 5
 
 
 class QueueNumbers:
