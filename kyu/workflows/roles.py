@@ -10,7 +10,7 @@ Used by: the plugins.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -21,7 +21,12 @@ from kyu.kinds.kind import JobKind, Slot
 from kyu.kinds.requests import Requests, pod_requests
 from kyu.workflows.settings import Refusal
 
-DASK_GROUP = "kubernetes.dask.org/v1"
+DASK = "kubernetes.dask.org/v1"
+# Where a kind of Dask keeps its cluster. Its parts are templates, with settings of Dask beside.
+DASK_CLUSTERS: dict[tuple[str, str], fields.Path] = {
+    (DASK, "DaskCluster"): ("spec",),
+    (DASK, "DaskJob"): ("spec", "cluster", "spec"),
+}
 
 
 class Role(msgspec.Struct, frozen=True):
@@ -42,6 +47,18 @@ class Role(msgspec.Struct, frozen=True):
     starts_with_the_others: bool = True
 
 
+def slots_of(obj: Json, job_kind: JobKind | None) -> list[Slot]:
+    """Where the pod templates are: as the kind says, or as Dask has them; none of a kind that is not known."""
+    if job_kind is not None:
+        return job_kind.slots(obj)
+    cluster = DASK_CLUSTERS.get((str(obj.get("apiVersion")), str(obj.get("kind"))))
+    if cluster is None:
+        return []
+    workers = fields.int_at(obj, (*cluster, "worker", "replicas"), 1)
+    slots = [Slot("scheduler", (*cluster, "scheduler"), 1), Slot("worker", (*cluster, "worker"), workers)]
+    return [*slots, Slot("runner", ("spec", "job"), 1)] if obj["kind"] == "DaskJob" else slots
+
+
 def roles_of(obj: Json, job_kind: JobKind | None, slots: Sequence[Slot]) -> list[Role] | Refusal:
     """The roles of an object of this kind, or why they are not known."""
     try:
@@ -52,13 +69,13 @@ def roles_of(obj: Json, job_kind: JobKind | None, slots: Sequence[Slot]) -> list
 
 def find_roles(obj: Json, job_kind: JobKind | None, slots: Sequence[Slot]) -> list[Role] | Refusal:
     kind = str(obj.get("kind"))
-    if obj.get("apiVersion") == DASK_GROUP and kind in DASK_ROLES:
-        return DASK_ROLES[kind](obj)
     if kind in REFUSED_KINDS:
         return REFUSED_KINDS[kind]
-    if job_kind is None:
+    if job_kind is None and not slots:
         known = "the kinds that `kyu plugin list` shows"
         return Refusal(f"where {obj.get('apiVersion')} {kind} keeps its pods is not known", f"submit one of {known}")
+    if job_kind is None:
+        return [at_template(slot.name, slot.count, fields.json_at(obj, slot.template), slot.template) for slot in slots]
     if isinstance(job_kind, ray.RayKind):
         return ray_roles(job_kind, obj, slots)
     if kind == "SparkApplication":
@@ -115,25 +132,6 @@ def spark_roles(obj: Json) -> list[Role]:
         roles.append(Role(f"spark-{name}", count, template, asked, (*at, "labels"), (*at, "annotations"), at))
     return roles
 
-
-def dask_cluster_roles(obj: Json, cluster: fields.Path = ("spec",)) -> list[Role]:
-    workers = fields.int_at(obj, (*cluster, "worker", "replicas"), 1)
-    return [
-        dask_role(obj, "scheduler", 1, (*cluster, "scheduler")),
-        dask_role(obj, "worker", workers, (*cluster, "worker")),
-    ]
-
-
-def dask_job_roles(obj: Json) -> list[Role]:
-    return [*dask_cluster_roles(obj, ("spec", "cluster", "spec")), dask_role(obj, "runner", 1, ("spec", "job"))]
-
-
-def dask_role(obj: Json, name: str, count: int, path: fields.Path) -> Role:
-    """Dask keeps pods as templates do, beside settings of its own."""
-    return at_template(name, count, fields.json_at(obj, path), path)
-
-
-DASK_ROLES: dict[str, Callable[[Json], list[Role]]] = {"DaskCluster": dask_cluster_roles, "DaskJob": dask_job_roles}
 
 REFUSED_KINDS = {
     "TrainJob": Refusal(

@@ -182,7 +182,7 @@ def why_not(rule: Rule, place: fields.Path, value: str, beside: Json, obj: Json)
         return f"{rule.key}: {reason}"
     if rule.needs and rule.needs not in beside and not stands_beside(obj, place, rule.needs):
         return f"{rule.key} without {rule.needs}"
-    if rule.key == yunikorn.TASK_GROUP_NAME and value not in group_names(beside[yunikorn.TASK_GROUPS]):
+    if rule.key == yunikorn.TASK_GROUP_NAME and value not in group_names(beside.get(yunikorn.TASK_GROUPS, "")):
         return f"{rule.key} {value!r}: it is not among the task groups"
     return ""
 

@@ -24,9 +24,9 @@ class Submission:
         self.kind = str(obj.get("kind"))
         # The type of the job, as the engine says it or by the kind of the object.
         self.type = task.type or TYPE_OF_KIND.get(self.kind, DEFAULT_TYPE)
-        # What Kyu knows of the kind, and where its pod templates are; nothing of a kind that it does not queue.
+        # What Kyu knows of the kind (nothing of one that it does not queue), and where its pod templates are.
         self.job_kind = table.find(obj)
-        self.slots = self.job_kind.slots(obj) if self.job_kind is not None else []
+        self.slots = job_roles.slots_of(obj, self.job_kind)
         self._roles: list[job_roles.Role] | Refusal | None = None
 
     @property
