@@ -28,6 +28,7 @@ import uvloop
 from kyu import log
 from kyu.api.config import Configuration
 from kyu.controllers.plane import Plane
+from kyu.controllers.pool_plane import PoolPlane
 from kyu.embedded import ControlPlane, NodeSettings, first_objects, read_configuration
 from kyu.kube import http, kubeconfig
 from kyu.kube.client import Client
@@ -119,20 +120,20 @@ async def _run(settings: Settings, ready: Callable[[Embedded], None]) -> None:
         log.info("stopping")
 
 
-def control(credentials: Credentials, config: Path | None) -> None:
-    """Run the controllers on somebody else's API server, until SIGINT or SIGTERM."""
+def control(credentials: Credentials, config: Path | None, plane: type[Plane | PoolPlane] = Plane) -> None:
+    """Run the controllers on somebody else's API server, until SIGINT or SIGTERM; all of them, or those of pools."""
     configuration = read_configuration(config)
-    uvloop.run(_control(credentials, configuration))
+    uvloop.run(_control(credentials, configuration, plane))
 
 
-async def _control(credentials: Credentials, configuration: Configuration) -> None:
+async def _control(credentials: Credentials, configuration: Configuration, plane: type[Plane | PoolPlane]) -> None:
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, task.cancel)
     client = Client(await http.connect(credentials), "kyu")
     try:
-        await Plane(client, configuration, clock).run()
+        await plane(client, configuration, clock).run()
     except asyncio.CancelledError:
         log.info("stopping")
     finally:

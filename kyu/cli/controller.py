@@ -3,8 +3,9 @@ Run Kyu's controllers on a Kubernetes cluster: quotas, queues and jobs of the cl
 
     kyu manifests | kubectl apply --server-side -f -     once: the definitions of Kueue's kinds, and roles
     kyu controller                                       queue and start jobs, until Ctrl-C
+    kyu controller --only pools                          MasterQueues, where an installed Kueue does all the rest
 
-Do not run it beside an installed Kueue: both would decide on the same objects.
+Do not run all of it beside an installed Kueue: both would decide on the same objects.
 """
 
 from __future__ import annotations
@@ -18,17 +19,22 @@ from kyu.cli import target
 def arguments(parser: argparse.ArgumentParser) -> None:
     target.arguments(parser)
     parser.add_argument("--config", type=Path, metavar="FILE", help="Kueue's Configuration; a ConfigMap overrides it")
+    parser.add_argument("--only", choices=("pools",), help="leave queues and jobs to an installed Kueue")
 
 
 def run(args: argparse.Namespace) -> int:
     from kyu import app, log
     from kyu.cli.main import BadInput
+    from kyu.controllers.pool_plane import PoolPlane
 
     chosen = target.choose(args)
     log.start()
     chosen.announce()
     try:
-        app.control(chosen.credentials, args.config)
+        if args.only == "pools":
+            app.control(chosen.credentials, args.config, PoolPlane)
+        else:
+            app.control(chosen.credentials, args.config)
     except ValueError as error:
         raise BadInput(f"{args.config}: {error}") from error
     return 0

@@ -1,0 +1,53 @@
+"""
+MasterQueues alone, on a cluster where somebody else schedules: pools become flavors and quota of an installed Kueue.
+
+The rows and the listener are those of the whole control plane. Kueue must be installed and MasterQueue be defined; what
+is not served yet is asked for again until it is.
+
+Called by: app.py (`kyu controller --only pools`). Calls: pool_rows.py, pools.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+
+from kyu.api.config import Configuration
+from kyu.api.meta import Json, Kind
+from kyu.api.pools import PoolReport, PoolSource
+from kyu.controllers import pool_rows
+from kyu.controllers.live import LiveView
+from kyu.controllers.loop import Loop
+from kyu.controllers.pools import PoolListener
+from kyu.kube.apply import Writer
+from kyu.kube.cache import Cache, Reflector
+from kyu.kube.client import Client
+
+# What the listener puts in the view; no server has them.
+HEARD = frozenset({PoolReport.KIND, PoolSource.KIND})
+
+
+class PoolPlane:
+    """``run`` runs until it is cancelled."""
+
+    def __init__(self, client: Client, configuration: Configuration, clock: Callable[[], datetime]) -> None:
+        self._client = client
+        self._cache = Cache()
+        view = LiveView(self._cache, configuration, on_settings=lambda: None)
+        write = Writer(client, self._cache, clock, component="kyu-pools")
+        self._loop = Loop(view, write, pool_rows.controllers(), clock)
+        self._pools = PoolListener(self._cache, client, clock)
+        self._cache.subscribe(self._changed)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for kind in self._loop.kinds - HEARD:
+                group.create_task(Reflector(self._client, self._cache, kind).run())
+            await self._cache.synced()
+            group.create_task(self._loop.run())
+            group.create_task(self._pools.run())
+
+    def _changed(self, kind: Kind, old: Json | None, new: Json | None) -> None:
+        self._pools.changed(kind, old, new)
+        self._loop.changed(kind, old, new)
