@@ -26,6 +26,8 @@ Manifest = dict[str, Any]
 Body = Manifest | list[Manifest] | None
 
 FIELD_MANAGER = "tests"
+TOO_MANY_REQUESTS = 429
+RETRY_SECONDS = 0.2
 # How long something that must come may take, on a machine that has other things to do.
 PATIENCE_SECONDS = 90.0
 
@@ -159,6 +161,11 @@ class Client:
         with closing(self.connect(seconds + 5)) as connection:
             connection.request("GET", f"{path}?{urlencode(parameters)}", headers=self.headers)
             response = connection.getresponse()
+            if response.status == TOO_MANY_REQUESTS and time.monotonic() + RETRY_SECONDS < deadline:
+                # So a server says, too, that a kind whose definition has just changed is not served yet.
+                time.sleep(RETRY_SECONDS)
+                yield from self.watch(path, query, deadline - time.monotonic())
+                return
             if response.status >= 400:
                 raise ApiError(response.status, response.read().decode())
             for line in response:
