@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -149,21 +150,13 @@ def reads_of(source: str) -> tuple[tuple[str, ...], ...]:
 def due(rules: tuple[Rule, ...], value: Any, old: Any) -> list[Rule]:
     """The rules that do not pass at a glance; those about changes must also look at something that has changed."""
     has_old = old is not MISSING and old is not None
-    # Rules of one node look at the same few fields: each is compared once.
-    has_changed: dict[tuple[str, ...], bool] = {}
-    found = []
-    for rule in rules:
-        if rule.needs_old:
-            if not has_old:
-                continue
-            for path in rule.reads:
-                if path not in has_changed:
-                    has_changed[path] = _at(value, path) != _at(old, path)
-            if not any(map(has_changed.__getitem__, rule.reads)):
-                continue
-        if rule.quick is None or not cel_quick.is_surely_true(rule.quick, value, old):
-            found.append(rule)
-    return found
+    return [
+        rule
+        for rule in rules
+        if (has_old or not rule.needs_old)
+        and (rule.quick is None or not cel_quick.is_surely_true(rule.quick, value, old))
+        and (not rule.needs_old or any(_at(value, path) != _at(old, path) for path in rule.reads))
+    ]
 
 
 def _at(value: Any, path: tuple[str, ...]) -> Any:
@@ -185,20 +178,28 @@ def check_rules(schema: Schema, value: Any, old: Any, path: str, found: list[Fie
     """Run all rules at and below a value. ``old`` is MISSING on creation, and where there is no old value."""
     if not IS_AVAILABLE or not schema.has_rules or value is None:
         return
-    if old is not MISSING and value == old:
+    if value is old or (old is not MISSING and value == old):
         return
     if schema.rules:
         _run(schema, value, old, path, found)
     if isinstance(value, dict):
         before = old if isinstance(old, dict) else {}
-        for name, item in value.items():
-            child = schema.child(name)
-            if child is not None and child.has_rules:
-                check_rules(child, item, before.get(name, MISSING), f"{path}.{name}" if path else name, found)
+        for name, child in _ruled(schema, value).items():
+            if name in value:
+                check_rules(child, value[name], before.get(name, MISSING), f"{path}.{name}" if path else name, found)
     elif isinstance(value, list) and schema.items is not None and schema.items.has_rules:
         known = items_by_key(schema, old)
         for index, item in enumerate(value):
-            check_rules(schema.items, item, known.get(key_of(schema, item), MISSING), f"{path}[{index}]", found)
+            before_item = known.get(key_of(schema, item), MISSING) if known else MISSING
+            check_rules(schema.items, item, before_item, f"{path}[{index}]", found)
+
+
+def _ruled(schema: Schema, value: Json) -> Mapping[str, Schema]:
+    """The fields below which there are rules; in a map, all that are no fields of a struct."""
+    inner = schema.additional
+    if inner is None or not inner.has_rules:
+        return schema.ruled
+    return {**{name: inner for name in value if name not in schema.properties}, **schema.ruled}
 
 
 def _run(schema: Schema, value: Any, old: Any, path: str, found: list[FieldError]) -> None:

@@ -1,9 +1,10 @@
 """
-A quick yes for rules in CEL: the plain part of the language, run in Python on the JSON as it is.
+A quick yes for rules in CEL: the plain part of the language, as Python on the JSON as it is.
 
 Handing an object to the CEL library costs far more than most rules do, and nearly all rules pass at their first word:
 ``!has(self.minCount) || …``. So fields, ``has``, ``size``, comparisons of plain values, ``!``, ``&&``, ``||``, ``all``
-and ``exists`` are run here. Only a yes counts: whatever else comes out, or cannot be said here, is left to the library.
+and ``exists`` are translated to a Python expression. Only a yes counts: whatever else comes out, or cannot be said
+here, is left to the library.
 
 Called by: cel.py. CEL: the language definition, "Evaluation".
 """
@@ -12,56 +13,67 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
-Variables: TypeAlias = dict[str, Any]
-Program: TypeAlias = Callable[[Variables], Any]
+# Of the value and the old value; True is a yes, anything else is no answer. May raise Unsure.
+Program: TypeAlias = Callable[[Any, Any], Any]
 
 TOKEN: Final = re.compile(
     r"\s*(?:(?P<text>'[^'\\]*'|\"[^\"\\]*\")|(?P<number>\d+(?![\w.]))|(?P<name>[A-Za-z_]\w*)"
     r"|(?P<sign>\|\||&&|[=!<>]=|[!<>()\[\],.]))"
 )
-CONSTANTS: Final[Mapping[str, bool]] = {"true": True, "false": False}
-PLAIN: Final = (str, int, bool)
-COMPARISONS: Final[Mapping[str, Callable[[int, int], bool]]] = {
-    "<": lambda left, right: left < right,
-    "<=": lambda left, right: left <= right,
-    ">": lambda left, right: left > right,
-    ">=": lambda left, right: left >= right,
-}
+CONSTANTS: Final[Mapping[str, str]] = {"true": "True", "false": "False"}
+ORDERS: Final = ("<", "<=", ">", ">=")
+DEEPEST: Final = 50
 
 
 class Unsure(Exception):
     """The library has to say: the rule, or what it found in the object, is beyond the plain part."""
 
 
+class Piece(NamedTuple):
+    """A part of the Python expression; ``is_truth`` if it can be nothing but True or False."""
+
+    text: str
+    is_truth: bool = False
+
+    @property
+    def truth(self) -> str:
+        return self.text if self.is_truth else f"truth({self.text})"
+
+
 def compile_rule(source: str) -> Program | None:
     """None if the rule has more than the plain part."""
     try:
-        return _Parser(source).parse()
+        text = _Parser(source).parse().text
     except Unsure:
         return None
+    # Names of the rule stand in it as texts or with a prefix, so it can reach nothing but the functions below.
+    program: Program = eval(f"lambda v_self, v_oldSelf: {text}", {"__builtins__": {}, **FUNCTIONS})
+    return program
 
 
 def is_surely_true(program: Program, value: Any, old: Any) -> bool:
     try:
-        return program({"self": value, "oldSelf": old}) is True
+        return program(value, old) is True
     except Unsure:
         return False
 
 
 class _Parser:
-    """One method for each level of precedence; each returns a function of the variables."""
+    """One method for each level of precedence; each returns its part of the expression."""
 
     def __init__(self, source: str) -> None:
         self._tokens = _tokens(source)
         self._next = 0
+        self._variables = ["self", "oldSelf"]
+        self._depth = 0
 
-    def parse(self) -> Program:
-        program = self._either()
+    def parse(self) -> Piece:
+        piece = self._either()
         if self._next < len(self._tokens):
             raise Unsure
-        return program
+        return piece
 
     def _take(self, *signs: str) -> str:
         """The next token if it is one of these, else nothing."""
@@ -86,95 +98,102 @@ class _Parser:
             raise Unsure
         return name
 
-    def _either(self) -> Program:
-        program = self._both()
+    def _either(self) -> Piece:
+        self._depth += 1
+        if self._depth > DEEPEST:
+            raise Unsure
+        parts = [self._both()]
         while self._take("||"):
-            program = _either(program, self._both())
-        return program
+            parts.append(self._both())
+        self._depth -= 1
+        return _joined("or", parts)
 
-    def _both(self) -> Program:
-        program = self._comparison()
+    def _both(self) -> Piece:
+        parts = [self._comparison()]
         while self._take("&&"):
-            program = _both(program, self._comparison())
-        return program
+            parts.append(self._comparison())
+        return _joined("and", parts)
 
-    def _comparison(self) -> Program:
+    def _comparison(self) -> Piece:
         left = self._unary()
-        sign = self._take("==", "!=", "in", *COMPARISONS)
+        sign = self._take("==", "!=", "in", *ORDERS)
         if not sign:
             return left
         right = self._unary()
         match sign:
             case "==":
-                return lambda variables: _equal(left(variables), right(variables))
+                return Piece(f"equal({left.text}, {right.text})", is_truth=True)
             case "!=":
-                return lambda variables: not _equal(left(variables), right(variables))
+                return Piece(f"(not equal({left.text}, {right.text}))", is_truth=True)
             case "in":
-                return lambda variables: _contains(right(variables), left(variables))
-        compare = COMPARISONS[sign]
-        return lambda variables: compare(_number(left(variables)), _number(right(variables)))
+                return Piece(f"contains({right.text}, {left.text})", is_truth=True)
+        return Piece(f"(number({left.text}) {sign} number({right.text}))", is_truth=True)
 
-    def _unary(self) -> Program:
-        if not self._take("!"):
-            return self._member()
-        inner = self._unary()
-        return lambda variables: not _truth(inner(variables))
+    def _unary(self) -> Piece:
+        signs = 0
+        while self._take("!"):
+            signs += 1
+        piece = self._member()
+        return Piece(f"({'not ' * signs}{piece.truth})", is_truth=True) if signs else piece
 
-    def _member(self) -> Program:
-        program = self._primary()
+    def _member(self) -> Piece:
+        piece = self._primary()
         while self._take("."):
-            program = self._selected(program, self._name())
-        return program
+            piece = self._selected(piece, self._name())
+        return piece
 
-    def _selected(self, base: Program, name: str) -> Program:
+    def _selected(self, base: Piece, name: str) -> Piece:
         if not self._take("("):
-            return lambda variables: _field(base(variables), name)
+            return Piece(f"field({base.text}, {name!r})")
         if name == "size":
             self._expect(")")
-            return lambda variables: _size(base(variables))
+            return Piece(f"size({base.text})")
         if name not in ("all", "exists"):
             raise Unsure
-        variable = self._name()
+        self._variables.append(self._name())
+        variable = f"v_{self._variables[-1]}"
         self._expect(",")
         test = self._either()
         self._expect(")")
-        return _every(base, variable, test) if name == "all" else _some(base, variable, test)
+        self._variables.pop()
+        function = "all" if name == "all" else "any"
+        return Piece(f"{function}({test.truth} for {variable} in items({base.text}))", is_truth=True)
 
-    def _primary(self) -> Program:
+    def _primary(self) -> Piece:
         token = self._any()
         if token == "(":
-            program = self._either()
+            piece = self._either()
             self._expect(")")
-            return program
+            return piece
         if token == "[":
             return self._list()
         if token[0] in "'\"":
-            return _constant(token[1:-1])
+            return Piece(repr(token[1:-1]))
         if token.isdigit():
-            return _constant(int(token))
+            return Piece(str(int(token)))
         if token in CONSTANTS:
-            return _constant(CONSTANTS[token])
+            return Piece(CONSTANTS[token], is_truth=True)
         if token == "has" and self._take("("):
             return self._has()
-        if not token.isidentifier() or token in ("null", "in"):
+        if token not in self._variables:
             raise Unsure
-        return lambda variables: _variable(variables, token)
+        return Piece(f"v_{token}")
 
-    def _list(self) -> Program:
-        items = [self._unary()]
+    def _list(self) -> Piece:
+        items = [self._unary().text]
         while self._take(","):
-            items.append(self._unary())
+            items.append(self._unary().text)
         self._expect("]")
-        return lambda variables: [item(variables) for item in items]
+        return Piece(f"[{', '.join(items)}]")
 
-    def _has(self) -> Program:
+    def _has(self) -> Piece:
         base, name = self._primary(), ""
         while self._take("."):
-            base, name = (self._selected(base, name) if name else base), self._name()
+            base, name = (Piece(f"field({base.text}, {name!r})") if name else base), self._name()
         self._expect(")")
         if not name:
             raise Unsure
-        return lambda variables: _has(base(variables), name)
+        return Piece(f"has({base.text}, {name!r})", is_truth=True)
 
 
 def _tokens(source: str) -> list[str]:
@@ -190,33 +209,14 @@ def _tokens(source: str) -> list[str]:
     return found
 
 
-# What the parts mean. In CEL a fault on one side of && and || can be made good by the other; here it is left open.
+def _joined(word: str, parts: list[Piece]) -> Piece:
+    """In CEL a fault on one side of && and || can be made good by the other; here it is left open."""
+    if len(parts) == 1:
+        return parts[0]
+    return Piece("(" + f" {word} ".join(part.truth for part in parts) + ")", is_truth=True)
 
 
-def _constant(value: Any) -> Program:
-    return lambda variables: value
-
-
-def _either(left: Program, right: Program) -> Program:
-    return lambda variables: _truth(left(variables)) or _truth(right(variables))
-
-
-def _both(left: Program, right: Program) -> Program:
-    return lambda variables: _truth(left(variables)) and _truth(right(variables))
-
-
-def _every(base: Program, variable: str, test: Program) -> Program:
-    return lambda variables: all(_truth(test({**variables, variable: item})) for item in _typed(base(variables), list))
-
-
-def _some(base: Program, variable: str, test: Program) -> Program:
-    return lambda variables: any(_truth(test({**variables, variable: item})) for item in _typed(base(variables), list))
-
-
-def _typed(value: Any, type_: type) -> Any:
-    if type(value) is not type_:
-        raise Unsure
-    return value
+# What the parts of an expression mean.
 
 
 def _truth(value: Any) -> bool:
@@ -226,29 +226,29 @@ def _truth(value: Any) -> bool:
 
 
 def _number(value: Any) -> int:
-    return int(_typed(value, int))
+    if type(value) is int:
+        return value
+    raise Unsure
 
 
-def _variable(variables: Variables, name: str) -> Any:
-    if name not in variables:
-        raise Unsure
-    return variables[name]
+def _items(value: Any) -> list[Any]:
+    if type(value) is list:
+        return value
+    raise Unsure
 
 
 def _field(value: Any, name: str) -> Any:
-    found = _typed(value, dict).get(name)
-    if found is None:
-        raise Unsure
-    return found
+    if type(value) is dict and (found := value.get(name)) is not None:
+        return found
+    raise Unsure
 
 
 def _has(value: Any, name: str) -> bool:
-    fields = _typed(value, dict)
-    if name not in fields:
-        return False
-    if fields[name] is None:
+    if type(value) is not dict:
         raise Unsure
-    return True
+    if value.get(name) is None and name in value:
+        raise Unsure
+    return name in value
 
 
 def _size(value: Any) -> int:
@@ -261,10 +261,16 @@ def _equal(left: Any, right: Any) -> bool:
     """Plain values of one type; of others only that something is equal to itself."""
     if left is right:
         return True
-    if type(left) is not type(right) or type(left) not in PLAIN:
+    if type(left) is not type(right) or type(left) not in (str, int, bool):
         raise Unsure
     return bool(left == right)
 
 
 def _contains(items: Any, item: Any) -> bool:
-    return any(_equal(each, item) for each in _typed(items, list))
+    return any(_equal(each, item) for each in _items(items))
+
+
+FUNCTIONS: Final[Mapping[str, Any]] = {
+    "truth": _truth, "number": _number, "items": _items, "field": _field, "has": _has, "size": _size, "equal": _equal,
+    "contains": _contains, "all": all, "any": any,
+}  # fmt: skip

@@ -158,11 +158,11 @@ class CustomRules:
 
     def validate_create(self, obj: Json) -> list[FieldError]:
         found = builtin_metadata.validate_metadata(obj, namespaced=self._kind.namespaced)
-        return found + schema.validate(self._schema, _checked(obj))
+        return found + schema.validate(self._schema, obj)
 
     def validate_update(self, new: Json, old: Json, subresource: str) -> list[FieldError]:
         found = builtin_metadata.validate_metadata_update(new, old)
-        return found + schema.validate(self._schema, _checked(new), _checked(old))
+        return found + schema.validate(self._schema, new, old)
 
     def warnings(self, new: Json, old: Json | None) -> list[str]:
         return builtin_metadata.finalizer_warnings(new, old)
@@ -201,12 +201,6 @@ def _read_metadata(given: Any) -> tuple[Json, list[str]]:
     plain = {name: value for name, value in given.items() if name != "managedFields"}
     metadata, unknown = schema_typed.decode(object_meta(), plain, "ObjectMeta")
     return {**metadata, "managedFields": given["managedFields"]}, unknown
-
-
-def _checked(obj: Json) -> Json:
-    """What a schema and its rules see: of the metadata, the name alone."""
-    metadata = obj["metadata"]
-    return {**obj, "metadata": {name: metadata[name] for name in ("name", "generateName") if name in metadata}}
 
 
 def _keep(name: str, new: Json, old: Json) -> None:

@@ -141,8 +141,8 @@ def validate(schema: Schema, obj: Json, old: Json | None = None) -> list[FieldEr
     found: list[FieldError] = []
     if not is_certain(schema, schema_fast.valid, obj):
         _check_fields(schema, obj, old, found)
-    for name, child in schema.properties.items():
-        if child.has_list_rules and name in obj and name not in TYPE_FIELDS:
+    for name, child in schema.listed.items():
+        if name in obj and name not in TYPE_FIELDS:
             schema_checks.check_lists(child, obj[name], _old(old, name), name, found)
     if schema.has_rules:
         if any(error.type in schema_checks.BLOCKING for error in found):

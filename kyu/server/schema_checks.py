@@ -142,23 +142,31 @@ def _check_unique(items: list[Any], path: str, found: list[FieldError]) -> None:
 
 def check_lists(schema: Schema, value: Any, old: Any, path: str, found: list[FieldError]) -> None:
     """The items of a set, and the keys of the items of a list map, must differ."""
-    if not schema.has_list_rules or (old is not MISSING and value == old):
+    if value is old or (old is not MISSING and value == old):
         return
     if isinstance(value, dict):
         before = old if isinstance(old, dict) else {}
-        for name, item in value.items():
-            child = schema.child(name)
-            if child is not None and child.has_list_rules:
-                check_lists(child, item, before.get(name, MISSING), _join(path, name), found)
+        for name, child in _listed(schema, value).items():
+            if name in value:
+                check_lists(child, value[name], before.get(name, MISSING), _join(path, name), found)
     elif isinstance(value, list):
-        if schema.list_type == "set":
+        if len(value) > 1 and schema.list_type == "set":
             _check_unique(value, path, found)
-        elif schema.list_type == "map":
+        elif len(value) > 1 and schema.list_type == "map":
             _check_keys(schema, value, path, found)
         if schema.items is not None and schema.items.has_list_rules:
             known = items_by_key(schema, old)
             for index, item in enumerate(value):
-                check_lists(schema.items, item, known.get(key_of(schema, item), MISSING), f"{path}[{index}]", found)
+                before_item = known.get(key_of(schema, item), MISSING) if known else MISSING
+                check_lists(schema.items, item, before_item, f"{path}[{index}]", found)
+
+
+def _listed(schema: Schema, value: dict[str, Any]) -> Mapping[str, Schema]:
+    """The fields below which there are such lists; in a map, all that are no fields of a struct."""
+    inner = schema.additional
+    if inner is None or not inner.has_list_rules:
+        return schema.listed
+    return {**{name: inner for name in value if name not in schema.properties}, **schema.listed}
 
 
 def _check_keys(schema: Schema, items: list[Any], path: str, found: list[FieldError]) -> None:

@@ -113,6 +113,16 @@ class Schema:
         """Somewhere below is a list whose items must differ."""
         return self.list_type in ("set", "map") or any(child.has_list_rules for child in self.children)
 
+    @cached_property
+    def ruled(self) -> Mapping[str, Schema]:
+        """The fields of a struct with rules at or below them."""
+        return {name: child for name, child in self.properties.items() if child.has_rules}
+
+    @cached_property
+    def listed(self) -> Mapping[str, Schema]:
+        """The fields of a struct with lists at or below them whose items must differ."""
+        return {name: child for name, child in self.properties.items() if child.has_list_rules}
+
     @property
     def children(self) -> tuple[Schema, ...]:
         found = list(self.properties.values())
