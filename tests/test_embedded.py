@@ -68,7 +68,7 @@ def test_an_array_runs_each_index_once(kyu: LocalKyu, tmp_path: Path) -> None:
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {str(i): "x\n" for i in range(5)}
 
 
-def test_quota_holds_jobs_back_and_says_why(kyu: LocalKyu) -> None:
+def test_quota_holds_jobs_back_and_says_why(kyu: LocalKyu, tmp_path: Path) -> None:
     kyu.make_queue("narrow", "200m")
     kyu.submit("first", "narrow", "sleep 60", cpu="200m")
     kyu.wait_for("first", "Running")
@@ -81,6 +81,11 @@ def test_quota_holds_jobs_back_and_says_why(kyu: LocalKyu) -> None:
     told = kyu.kyu("why", "second").stdout
     assert "cpu of flavor narrow: 200m wanted, 0 free, 200m missing" in told
     assert "its end would be enough" in told
+    job = kyu.kyu("submit", "--dry-run", "-q", "narrow", "--cpu", "100m", "--name", "third", "--", "true").stdout
+    (tmp_path / "third.yaml").write_text(job)
+    tried = kyu.kyu("decide", "--live", "-f", str(tmp_path / "third.yaml")).stdout
+    assert "insufficient unused quota for cpu in flavor narrow, 100m more needed" in tried
+    assert "second" not in tried
     (shortage,) = json.loads(kyu.kyu("why", "second", "-o", "json").stdout)["shortages"]
     assert [(holder["amount"], holder["enough"]) for holder in shortage["holders"]] == [("200m", True)]
     kyu.kyu("cancel", "first")

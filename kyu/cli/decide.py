@@ -1,7 +1,8 @@
 """
-What would happen if these manifests were applied? The engine on files, without a cluster.
+What would happen if these manifests were applied? The engine on files, without a cluster, or on top of a running one.
 
     kyu decide -f queues.yaml -f jobs/ --now 2026-01-01T00:00:00Z
+    kyu decide --live -f job.yaml               # with what is on the server now; nothing is changed there
 
 Jobs of every kind that Kyu queues become Workloads first, as they would on a server; who stands first in the files came
 first. Workloads may hold quota already (in their status). Between cycles admissions hold, and preempted workloads
@@ -13,16 +14,18 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kyu.cli import connection
 from kyu.cli.main import BadInput
 
 if TYPE_CHECKING:
     from kyu.api.codec import Manifest
     from kyu.api.config import Configuration
+    from kyu.api.meta import Json
     from kyu.engine.decisions import Cycle
     from kyu.engine.state import State
 
@@ -33,6 +36,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-f", "--filename", action="append", required=True, metavar="FILE", help="manifests: a file, a directory, or -"
     )
+    parser.add_argument("--live", action="store_true", help="on top of what is on the server now")
+    connection.arguments(parser)
     parser.add_argument("--config", metavar="FILE", help="a Kueue Configuration")
     parser.add_argument("--now", metavar="TIME", help="the time of the decision (RFC 3339); default: the clock")
     steps = parser.add_mutually_exclusive_group()
@@ -43,22 +48,32 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from kyu.api import codec
     from kyu.engine import options
     from kyu.engine.state import State
 
     if args.cycles is not None and args.cycles < 1:
         raise BadInput("--cycles must be at least 1")
     now = parse_time(args.now)
-    configuration = load_configuration(args.config)
+    there, configuration = read_server(args) if args.live else ([], load_configuration(args.config))
     manifests = [in_namespace(manifest) for name in args.filename for manifest in read_manifests(name)]
     objects = decode_all(manifests, configuration, validate=not args.no_validate)
-    objects += workloads_of_jobs(manifests, configuration, now)
+    objects += workloads_of_jobs(manifests, there, configuration, now)
     state = State(options.from_configuration(configuration))
-    for obj in objects:
+    for obj in [*(codec.decode(obj) for obj in there if obj["kind"] in ENGINE_KINDS), *objects]:
         state.put(obj)
     result = rehearse(state, now, args.cycles)
-    print_result(result, args.output)
+    print_result(result, args.output, only={str(obj.key) for obj in objects} if args.live else None)
     return 0
+
+
+def read_server(args: argparse.Namespace) -> tuple[list[Json], Configuration]:
+    """The objects of a server, and the settings: those of the file if one is given, else those of the server."""
+    from kyu.cli import live
+
+    server = connection.connect(args)
+    settings = load_configuration(args.config) if args.config else live.read_configuration(server)
+    return live.read_objects(server), settings
 
 
 def parse_time(text: str | None) -> datetime:
@@ -122,7 +137,9 @@ def in_namespace(manifest: Manifest) -> Manifest:
     return msgspec.structs.replace(manifest, object={**manifest.object, "metadata": {**given, "namespace": "default"}})
 
 
-def workloads_of_jobs(manifests: list[Manifest], configuration: Configuration, now: datetime) -> list[Any]:
+def workloads_of_jobs(
+    manifests: list[Manifest], there: list[Json], configuration: Configuration, now: datetime
+) -> list[Any]:
     """The Workloads of jobs in the files, and the namespaces of these jobs where no file has them."""
     from kyu.api import codec
     from kyu.api.core import Namespace
@@ -130,7 +147,7 @@ def workloads_of_jobs(manifests: list[Manifest], configuration: Configuration, n
 
     jobs = [manifest for manifest in manifests if rehearsal.is_job(manifest.object)]
     others = (manifest.object for manifest in manifests if not rehearsal.is_job(manifest.object))
-    view = rehearsal.ObjectsView(others, configuration)
+    view = rehearsal.ObjectsView([*there, *others], configuration)
     answers = rehearsal.rehearse(view, [manifest.object for manifest in jobs], now)
     faults = [
         str(manifest.fault(error.message, error.field))
@@ -140,7 +157,7 @@ def workloads_of_jobs(manifests: list[Manifest], configuration: Configuration, n
     if faults:
         raise BadInput("\n".join(faults))
     made = [codec.decode(answer.workload) for answer in answers if answer.workload is not None]
-    known = {manifest.key.name for manifest in manifests if manifest.kind == "Namespace"}
+    known = {name.name for _, kind, name in view.objects if kind == "Namespace"}
     missing = dict.fromkeys(name for obj in made if (name := obj.metadata.namespace) not in known)
     labels = "kubernetes.io/metadata.name"
     spaces = [
@@ -290,7 +307,7 @@ def describe_cells(cells: Any) -> dict[str, Any]:
     return flavors
 
 
-def print_result(result: dict[str, Any], form: str) -> None:
+def print_result(result: dict[str, Any], form: str, only: Container[str] | None) -> None:
     from kyu.api import documents
 
     if form == "json":
@@ -298,11 +315,11 @@ def print_result(result: dict[str, Any], form: str) -> None:
     elif form == "yaml":
         print(documents.render([result]), end="")
     else:
-        print("\n".join(table(result)))
+        print("\n".join(table(result, only)))
 
 
-def table(result: dict[str, Any]) -> Iterator[str]:
-    """For people: who runs, who waits and why, who is preempted by whom."""
+def table(result: dict[str, Any], only: Container[str] | None) -> Iterator[str]:
+    """For people: who runs, who waits and why (``only`` of these), who is preempted by whom."""
     rows = [("WORKLOAD", "QUEUE", "STATE", "DETAIL")]
     for number, cycle in enumerate(result["cycles"], start=1):
         step = f" (cycle {number})" if len(result["cycles"]) > 1 else ""
@@ -315,6 +332,8 @@ def table(result: dict[str, Any]) -> Iterator[str]:
     last = result["cycles"][-1]
     queue_of = {key: name for where in ("left", "inadmissible") for name, keys in last[where].items() for key in keys}
     for key, why in last["pending"].items():
+        if only is not None and key not in only:
+            continue
         rows.append((key, queue_of.get(key, ""), "Pending", f"{why['reason']}: {why['message']}"))
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
     for row in rows:

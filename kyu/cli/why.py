@@ -15,26 +15,14 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from kyu.api import codec, config_file, documents, quantity
-from kyu.api.config import Configuration
-from kyu.api.core import LimitRange, Namespace, Node, Pod, RuntimeClass
-from kyu.api.kueue import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology, Workload
-from kyu.api.meta import Json, Key, Kind, Object
-from kyu.cli import connection, jobs, lookup, output
+from kyu.api import codec, quantity
+from kyu.api.meta import Json, Key
+from kyu.cli import connection, jobs, live, lookup, output
 from kyu.cli.connection import Server
 from kyu.engine import explain, options, reasons
 from kyu.engine.explain import Explanation, Shortage
 from kyu.engine.state import State
-from kyu.kube.errors import ApiError, Forbidden
-
-CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps")
-SETTINGS = Key("kueue-system", "kueue-manager-config")
-SETTINGS_FILE = "controller_manager_config.yaml"
-QUEUE_TYPES: tuple[type[Object], ...] = (
-    Namespace, LimitRange, RuntimeClass, Topology, ResourceFlavor, AdmissionCheck, Cohort, ClusterQueue, LocalQueue,
-)  # fmt: skip
-# Only where pods are placed by topology do nodes and other pods matter.
-NODE_TYPES: tuple[type[Object], ...] = (Node, Pod)
+from kyu.kube.errors import Forbidden
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,31 +55,13 @@ def key_of(obj: Json) -> Key:
     return Key(obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
 
 
-# Reading.
-
-
 def read_state(server: Server) -> State:
     """The engine's state as of now, from the objects."""
-    state = State(options.from_configuration(read_configuration(server)))
-    placing = NODE_TYPES if server.client.list(Topology.KIND) else ()
-    types: tuple[type[Object], ...] = (*QUEUE_TYPES, *placing, Workload)
-    for type_ in types:
-        for obj in server.client.list(type_.KIND):
-            state.put(codec.decode_as(type_, obj))
+    state = State(options.from_configuration(live.read_configuration(server)))
+    for obj in live.read_objects(server):
+        if obj["kind"] != "PriorityClass":
+            state.put(codec.decode(obj))
     return state
-
-
-def read_configuration(server: Server) -> Configuration:
-    """The settings in force, where they can be read; else those that hold by default."""
-    try:
-        found = server.client.find(CONFIG_MAP, SETTINGS)
-        parsed = documents.parse(((found or {}).get("data") or {}).get(SETTINGS_FILE, ""))
-        return config_file.load(parsed[0].value).configuration if parsed else Configuration()
-    except (ApiError, ValueError):
-        return Configuration()
-
-
-# Telling.
 
 
 def told(workload: Json, found: Explanation) -> Iterator[str]:
