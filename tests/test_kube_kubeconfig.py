@@ -29,18 +29,18 @@ def written(folder: Path, user: Json, cluster: Json | None = None, name: str = "
     return path
 
 
-async def test_a_token(tmp_path: Path) -> None:
+def test_a_token(tmp_path: Path) -> None:
     credentials = kubeconfig.load(written(tmp_path, {"token": "t0ken"}))
     assert (credentials.server, credentials.namespace) == ("https://example.test:6443", "team")
-    assert await credentials.headers() == {"authorization": "Bearer t0ken"}
+    assert credentials.headers() == {"authorization": "Bearer t0ken"}
     assert "t0ken" not in repr(credentials)
 
 
-async def test_a_token_file_is_read_each_time(tmp_path: Path) -> None:
+def test_a_token_file_is_read_each_time(tmp_path: Path) -> None:
     credentials = kubeconfig.load(written(tmp_path, {"tokenFile": "token"}))
     for text in ("one", "two"):
         (tmp_path / "token").write_text(text + "\n")
-        assert await credentials.headers() == {"authorization": f"Bearer {text}"}
+        assert credentials.headers() == {"authorization": f"Bearer {text}"}
 
 
 def test_data_and_files_relative_to_the_kubeconfig(tmp_path: Path) -> None:
@@ -58,27 +58,27 @@ def plugin(folder: Path, output: str, code: int = 0) -> Json:
     return {"exec": {"command": "./plugin", "apiVersion": "client.authentication.k8s.io/v1"}}
 
 
-async def test_a_plugin_is_asked_once_while_its_token_lasts(tmp_path: Path) -> None:
+def test_a_plugin_is_asked_once_while_its_token_lasts(tmp_path: Path) -> None:
     status = '{"status": {"token": "fresh", "expirationTimestamp": "2999-01-01T00:00:00Z"}}'
     credentials = kubeconfig.load(written(tmp_path, plugin(tmp_path, status)))
     for _ in range(2):
-        assert await credentials.headers() == {"authorization": "Bearer fresh"}
+        assert credentials.headers() == {"authorization": "Bearer fresh"}
     assert (tmp_path / "calls").read_text() == "x\n"
 
 
-async def test_an_ended_token_is_asked_for_again(tmp_path: Path) -> None:
+def test_an_ended_token_is_asked_for_again(tmp_path: Path) -> None:
     status = '{"status": {"token": "stale", "expirationTimestamp": "2001-01-01T00:00:00Z"}}'
     credentials = kubeconfig.load(written(tmp_path, plugin(tmp_path, status)))
-    await credentials.headers()
-    await credentials.headers()
+    credentials.headers()
+    credentials.headers()
     assert (tmp_path / "calls").read_text() == "x\nx\n"
 
 
 @pytest.mark.parametrize(("output", "code", "message"), [("{}", 0, "no ExecCredential"), ("{}", 3, "exit code 3")])
-async def test_a_plugin_that_fails_says_so(tmp_path: Path, output: str, code: int, message: str) -> None:
+def test_a_plugin_that_fails_says_so(tmp_path: Path, output: str, code: int, message: str) -> None:
     credentials = kubeconfig.load(written(tmp_path, plugin(tmp_path, output, code)))
     with pytest.raises(kubeconfig.BadKubeconfig, match=message):
-        await credentials.headers()
+        credentials.headers()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ Called by: the commands. Kubernetes: the API conventions.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import http.client
 import ssl
@@ -158,7 +157,7 @@ class BlockingClient:
             raise Unreachable(f"{self.credentials.server} does not answer: {error}") from error
 
     def _request(self, connection: http.client.HTTPConnection, call: Call) -> http.client.HTTPResponse:
-        headers = {"user-agent": f"{self.manager}/cli", **call.headers, **self._authorization()}
+        headers = {"user-agent": f"{self.manager}/cli", **call.headers, **self.credentials.headers()}
         connection.request(call.method, self._address.path.rstrip("/") + call.target, call.body or None, headers)
         return connection.getresponse()
 
@@ -167,9 +166,3 @@ class BlockingClient:
         if isinstance(context, ssl.SSLContext):
             return http.client.HTTPSConnection(host, self._address.port, context=context)
         return http.client.HTTPConnection(host, self._address.port)
-
-    def _authorization(self) -> dict[str, str]:
-        if self.credentials.plugin is None and self.credentials.token_file is None:
-            token = self.credentials.token
-            return {"authorization": f"Bearer {token}"} if token else {}
-        return asyncio.run(self.credentials.headers())

@@ -6,6 +6,7 @@ Called by: kube/client.py through the Transport protocol; made by ``connect`` fr
 
 from __future__ import annotations
 
+import asyncio
 import io
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -27,7 +28,7 @@ LONGEST_LINE_BYTES = 16 * 1024 * 1024
 
 async def connect(credentials: Credentials, user_agent: str = "kyu") -> Http:
     """A transport to the server of the credentials; a credential plugin is asked before the first connection."""
-    await credentials.headers()
+    await asyncio.to_thread(credentials.headers)
     return Http(credentials, user_agent)
 
 
@@ -43,7 +44,7 @@ class Http:
 
     async def send(self, call: Call) -> Answer:
         answer = await self._send(call)
-        if answer.status == 401 and await self._credentials.refresh():
+        if answer.status == 401 and await asyncio.to_thread(self._credentials.refresh):
             return await self._send(call)
         return answer
 
@@ -76,7 +77,9 @@ class Http:
         return URL(self._credentials.server.rstrip("/") + call.target, encoded=True)
 
     async def _headers(self, call: Call) -> dict[str, str]:
-        return {**call.headers, **await self._credentials.headers()}
+        credentials = self._credentials
+        own = await asyncio.to_thread(credentials.headers) if credentials.needs_plugin else credentials.headers()
+        return {**call.headers, **own}
 
     def _tls(self) -> dict[str, Any]:
         """The name that the server's certificate must have, where it is not that of the address."""

@@ -1,15 +1,17 @@
 """
 Where a server is and how to prove who one is: kubeconfig files, exec plugins, and the files in a pod.
 
+A plugin is waited for. Nothing here is asynchronous, so that commands need not import what that takes.
+
 Called by: kube/http.py, kyu/cli/target.py, app.py. Kubernetes: client-go tools/clientcmd, plugin/pkg/client/auth/exec.
 """
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import os
 import ssl
+import subprocess
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -58,18 +60,27 @@ class Credentials:
     _expires: datetime | None = None
     _is_fresh: bool = False
 
-    async def headers(self) -> dict[str, str]:
+    @property
+    def needs_plugin(self) -> bool:
+        """Whether a program has to be run before the next request, which takes its time."""
+        if self.plugin is None:
+            return False
+        if not self.token and not self.certificate:
+            return True
+        return self._expires is not None and datetime.now(UTC) >= self._expires
+
+    def headers(self) -> dict[str, str]:
         """The Authorization header, if a token is known."""
-        if self.plugin is not None and self._needs_plugin():
-            await self._run_plugin(self.plugin)
+        if self.plugin is not None and self.needs_plugin:
+            self._run_plugin(self.plugin)
         token = self.token_file.read_text().strip() if self.token_file else self.token
         return {"authorization": f"Bearer {token}"} if token else {}
 
-    async def refresh(self) -> bool:
+    def refresh(self) -> bool:
         """The server did not accept the token; True if there may be another one now."""
         if self.plugin is None or self._is_fresh:
             return self.token_file is not None
-        await self._run_plugin(self.plugin)
+        self._run_plugin(self.plugin)
         return True
 
     def ssl_context(self) -> ssl.SSLContext | bool:
@@ -86,12 +97,7 @@ class Credentials:
             _load_pair(context, self.certificate, self.key)
         return context
 
-    def _needs_plugin(self) -> bool:
-        if not self.token and not self.certificate:
-            return True
-        return self._expires is not None and datetime.now(UTC) >= self._expires
-
-    async def _run_plugin(self, plugin: Plugin) -> None:
+    def _run_plugin(self, plugin: Plugin) -> None:
         spec = {"interactive": False}
         request = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
         environment = {
@@ -100,20 +106,20 @@ class Credentials:
             "KUBERNETES_EXEC_INFO": msgspec.json.encode(request).decode(),
         }
         try:
-            process = await asyncio.create_subprocess_exec(
-                plugin.command,
-                *plugin.arguments,
+            done = subprocess.run(
+                [plugin.command, *plugin.arguments],
                 env=environment,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                timeout=EXEC_SECONDS,
             )
-            async with asyncio.timeout(EXEC_SECONDS):
-                output, _ = await process.communicate()
-        except (OSError, TimeoutError) as error:
-            raise BadKubeconfig(f"credential plugin {plugin.command}: {str(error) or 'timed out'}") from error
-        if process.returncode != 0:
-            raise BadKubeconfig(f"credential plugin {plugin.command} failed with exit code {process.returncode}")
-        self._take(plugin, output)
+        except subprocess.TimeoutExpired as error:
+            raise BadKubeconfig(f"credential plugin {plugin.command}: timed out") from error
+        except OSError as error:
+            raise BadKubeconfig(f"credential plugin {plugin.command}: {error}") from error
+        if done.returncode != 0:
+            raise BadKubeconfig(f"credential plugin {plugin.command} failed with exit code {done.returncode}")
+        self._take(plugin, done.stdout)
 
     def _take(self, plugin: Plugin, output: bytes) -> None:
         try:

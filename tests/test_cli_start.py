@@ -1,0 +1,17 @@
+"""Commands start quickly: they import what they need, and nothing of the server."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"asyncio", "aiohttp", "uvloop", "sqlite3", "prometheus_client", "nats", "kyu.server.api", "kyu.engine.cycle"}
+
+
+@pytest.mark.parametrize("command", ["submit", "jobs", "queues", "logs", "wait", "cancel", "get"])
+def test_a_command_for_batch_users_imports_nothing_heavy(command: str) -> None:
+    code = f"import kyu.cli.{command}, kyu.cli.connection, sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert HEAVY.isdisjoint(done.stdout.split())
