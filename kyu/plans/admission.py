@@ -92,12 +92,12 @@ def pod_set_assignment(pod_set: AssignedPodSet, *, second: bool) -> Json:
 
 
 def plan_preempt(view: View, decision: Preempt, now: datetime) -> list[Action]:
-    """Mark the victim; nothing if it holds no quota, or is on its way out already."""
+    """Mark the victim; nothing if it holds no quota, has finished, or is on its way out already."""
     workload, raw = view.get(Workload, decision.victim), view.find_json(Workload.KIND, decision.victim)
     if workload is None or raw is None:
         return []
     conditions = workload.status.conditions
-    if not is_true(conditions, "QuotaReserved") or is_true(conditions, "Evicted"):
+    if not is_true(conditions, "QuotaReserved") or is_true(conditions, "Finished") or is_true(conditions, "Evicted"):
         return []
     preemptor = view.get(Workload, decision.preemptor)
     job_uid = preemptor.metadata.labels.get("kueue.x-k8s.io/job-uid", "UNKNOWN") if preemptor else "UNKNOWN"
