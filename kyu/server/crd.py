@@ -22,7 +22,7 @@ from kyu.server import cel, schema_checks, schema_fast
 from kyu.server.builtin_data import META, object_meta
 from kyu.server.builtin_metadata import IMMUTABLE
 from kyu.server.builtin_names import dns_1035_label, subdomain
-from kyu.server.managed import render_time
+from kyu.server.metadata import timestamp
 from kyu.server.schema_node import MISSING, REF_PREFIX, Schema
 
 KIND: Final = Kind("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", False)
@@ -164,7 +164,7 @@ def terminating_condition(now: datetime) -> Json:
 
 def condition(type_: str, reason: str, message: str, now: datetime) -> Json:
     return {
-        "type": type_, "status": "True", "lastTransitionTime": render_time(now), "reason": reason, "message": message,
+        "type": type_, "status": "True", "lastTransitionTime": timestamp(now), "reason": reason, "message": message,
     }  # fmt: skip
 
 

@@ -8,13 +8,11 @@ Kubernetes: apiextensions-apiserver/pkg/registry/customresource/strategy.go.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 from kyu.api import convert, rules
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json, Kind
-from kyu.server import builtin_metadata, crd, errors, managed, patch, schema, schema_typed, selectors
-from kyu.server.builtin_data import object_meta
+from kyu.server import builtin_metadata, crd, custom_metadata, errors, managed, patch, schema, selectors
 from kyu.server.options import Propagation
 from kyu.server.registry import Column, Converter, Resource, ScalePaths, Subresource
 
@@ -123,7 +121,7 @@ class CustomRules:
 
     def read(self, body: Json) -> tuple[Json, list[str]]:
         given = body.get("metadata")
-        metadata, unknown = _read_metadata({} if given is None else given)
+        metadata, unknown = custom_metadata.read({} if given is None else given)
         obj = {**body, "metadata": metadata}
         return obj, [f"metadata.{path}" for path in unknown] + schema.prune(self._schema, obj)
 
@@ -192,15 +190,6 @@ class KueueRules(CustomRules):
 
     def _typed(self, obj: Json) -> Json:
         return {"apiVersion": self._kind.api_version, "kind": self._kind.kind, **obj}
-
-
-def _read_metadata(given: Any) -> tuple[Json, list[str]]:
-    """managedFields are passed by: they are large, and checked where they are used."""
-    if not isinstance(given, dict) or "managedFields" not in given:
-        return schema_typed.decode(object_meta(), given, "ObjectMeta")
-    plain = {name: value for name, value in given.items() if name != "managedFields"}
-    metadata, unknown = schema_typed.decode(object_meta(), plain, "ObjectMeta")
-    return {**metadata, "managedFields": given["managedFields"]}, unknown
 
 
 def _keep(name: str, new: Json, old: Json) -> None:

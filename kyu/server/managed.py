@@ -21,6 +21,7 @@ from kyu.server import errors, managed_kubectl, managed_objects, managed_shape, 
 from kyu.server import managed_sets as sets
 from kyu.server.managed_objects import Changes, ShapeError
 from kyu.server.managed_sets import FieldSet
+from kyu.server.metadata import timestamp
 from kyu.server.schema_node import Schema
 
 MAX_UPDATE_ENTRIES: Final = 10
@@ -89,13 +90,15 @@ def apply(
     if last is not None and last.fields != applied:
         # With the name, which nobody owns: an applier that gives up all its labels still holds the metadata.
         new = managed_objects.remove(schema, new, last.fields, [named, *(other.fields for other in others)])
-    changes = compare(schema, old, new, resets)
+    # What nobody else owns can neither be in conflict nor be taken from anyone.
+    contested = {element for other in others for element in other.fields}
+    changes = compare(schema, old, new, {*resets, *(name for name in {*old, *new} if f"f:{name}" not in contested)})
     is_kubectl = manager == managed_kubectl.MANAGER and not subresource
     if changes.touched and not force:
         _refuse_conflicts(others, changes.touched, managed_kubectl.own_fields(schema, old) if is_kubectl else {})
     _take(others, changes)
     if new != old:
-        mine.time = render_time(now)
+        mine.time = timestamp(now)
     if is_kubectl:
         new = managed_kubectl.with_annotation(new, {**identity, **config})
     return {**identity, **with_managed(new, [*others, mine])}
@@ -123,7 +126,7 @@ def track_update(
         return plain
     _take(entries, changes)
     if owned := _owned(changes.touched):
-        mine = Entry(manager, "Update", api_version, subresource, render_time(now), owned)
+        mine = Entry(manager, "Update", api_version, subresource, timestamp(now), owned)
         previous = next((entry for entry in entries if entry.identity == mine.identity), None)
         if previous is not None:
             entries.remove(previous)
@@ -145,7 +148,7 @@ def resets_of(schema: Schema, subresource: str) -> frozenset[str]:
     """The top-level fields that a path ignores: status on the main path, all but status on that of the status."""
     if not subresource:
         return MAIN_RESETS
-    return frozenset(schema.properties) - MAIN_RESETS if subresource == "status" else frozenset()
+    return schema.all_but_status if subresource == "status" else frozenset()
 
 
 def _applied_set(schema: Schema, config: Json, described: str) -> FieldSet:
@@ -198,7 +201,7 @@ def _owned(fields: FieldSet) -> FieldSet:
 def _first_entry(schema: Schema, old: Json, api_version: str, resets: Iterable[str], now: datetime) -> Entry:
     """All that is there when an object is applied to for the first time belongs to whoever wrote it before."""
     touched = _owned(compare(schema, unborn(schema), old, resets).touched)
-    return Entry(BEFORE_FIRST_APPLY, "Update", api_version, "", render_time(now), touched)
+    return Entry(BEFORE_FIRST_APPLY, "Update", api_version, "", timestamp(now), touched)
 
 
 def _refuse_conflicts(others: list[Entry], touched: FieldSet, own: FieldSet) -> None:
@@ -305,7 +308,3 @@ def _encoded(entry: Entry) -> Json:
     if entry.subresource:
         raw["subresource"] = entry.subresource
     return raw
-
-
-def render_time(now: datetime) -> str:
-    return now.strftime("%Y-%m-%dT%H:%M:%SZ")

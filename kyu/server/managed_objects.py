@@ -257,7 +257,10 @@ def all_below(schema: Schema, value: Any) -> FieldSet:
     if not value or is_whole(schema, value):
         return LEAF
     if isinstance(value, dict):
-        node = {f"f:{name}": all_below(child_schema(schema, name), item) for name, item in value.items()}
+        node = {
+            f"f:{name}": all_below(child_schema(schema, name), item) if isinstance(item, dict | list) else LEAF
+            for name, item in value.items()
+        }
     else:
         node = {element_of(schema, item): all_below(schema.items or ANY, item) for item in value}
     node[SELF] = LEAF

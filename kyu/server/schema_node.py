@@ -114,6 +114,11 @@ class Schema:
         return self.list_type in ("set", "map") or any(child.has_list_rules for child in self.children)
 
     @cached_property
+    def all_but_status(self) -> frozenset[str]:
+        """The top-level fields that a write of the status leaves alone."""
+        return frozenset(self.properties) - {"status"}
+
+    @cached_property
     def ruled(self) -> Mapping[str, Schema]:
         """The fields of a struct with rules at or below them."""
         return {name: child for name, child in self.properties.items() if child.has_rules}

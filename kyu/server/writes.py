@@ -163,11 +163,9 @@ class Writes:
             raise errors.not_found(resource.kind, target.name)
         old = None if record is None else forms.served_object(resource, record)
         version = given.pop("resourceVersion", "")
-        # The result shares parts with what it was merged into, and is changed after that: so that gets its own copy.
-        live = None if record is None else intake.typed(resource, forms.served_object(resource, record))
         applied = managed.apply(
             resource.schema,
-            live,
+            None if old is None else intake.typed(resource, old),
             config,
             manager=options.manager,
             force=bool(options.force),

@@ -1,0 +1,56 @@
+"""The metadata of custom objects: the quick way says the same as the slow one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from kyu.api.meta import Json
+from kyu.server import custom_metadata, schema_typed
+from kyu.server.builtin_data import object_meta
+
+TIMES = [
+    "2026-01-31T23:59:59Z", "2026-02-30T00:00:00Z", "2026-01-31T23:59:59.5Z", "2026-01-31T23:59:59+01:00", "soon",
+    "20260131T235959.123Z", "2026-W01-1T00:00:00Z", "2026-01-31 23:59:59Z",
+]  # fmt: skip
+texts = st.dictionaries(st.sampled_from(["a", "b"]), st.one_of(st.text("xy", max_size=2), st.integers(), st.none()))
+values = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-1, 2),
+    st.just(2**63),
+    st.text("xy", max_size=2),
+    st.sampled_from(TIMES),
+    texts,
+)
+FIELDS = [*object_meta().properties, "bogus"]
+metadata = st.dictionaries(st.sampled_from([name for name in FIELDS if name != "managedFields"]), values)
+
+
+def outcome(read: Any, given_metadata: Json) -> Any:
+    try:
+        return read(given_metadata)
+    except schema_typed.TypeMismatch as error:
+        return str(error)
+
+
+@given(metadata)
+@example({"creationTimestamp": TIMES[0], "labels": {"a": "x"}, "generation": 1})
+def test_the_quick_reading_is_that_of_the_type(body: Json) -> None:
+    slow = outcome(lambda each: schema_typed.decode(object_meta(), each, "ObjectMeta"), body)
+    assert outcome(custom_metadata.read, body) == slow
+
+
+@pytest.mark.parametrize("text", TIMES)
+def test_times_are_canonical_or_looked_at(text: str) -> None:
+    test = {"name": "x", "creationTimestamp": text}
+    slow = outcome(lambda each: schema_typed.decode(object_meta(), each, "ObjectMeta"), test)
+    assert outcome(custom_metadata.read, test) == slow
+
+
+def test_managed_fields_are_passed_by() -> None:
+    given_metadata = {"name": "x", "labels": {}, "managedFields": [{"odd": 1}]}
+    assert custom_metadata.read(given_metadata) == ({"name": "x", "managedFields": [{"odd": 1}]}, [])
