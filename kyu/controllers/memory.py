@@ -18,6 +18,5 @@ def collect_seldom() -> None:
     Stored objects and caches are large and have no cycles; to search all of them, as Python does by itself, stops
     everything for up to a second. What is there now is taken to stay.
     """
-    gc.collect()
     gc.freeze()
     gc.set_threshold(*THRESHOLDS)
