@@ -196,3 +196,5 @@ async def pretended_pods(client: Client, submitted: Iterable[Submission]) -> Asy
     finally:
         reflector.cancel()
         await asyncio.gather(reflector, return_exceptions=True)
+        # The cache tells the pods and the pods hold the cache: apart, both are freed at once.
+        pods.cache = Cache()
