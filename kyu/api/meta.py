@@ -110,11 +110,15 @@ class Condition(Wire, frozen=True):
 
 
 def find_condition(conditions: tuple[Condition, ...], type_: str) -> Condition | None:
-    return next((condition for condition in conditions if condition.type == type_), None)
+    for condition in conditions:
+        if condition.type == type_:
+            return condition
+    return None
 
 
 def is_true(conditions: tuple[Condition, ...], type_: str) -> bool:
-    return any(condition.type == type_ and condition.status == "True" for condition in conditions)
+    condition = find_condition(conditions, type_)
+    return condition is not None and condition.status == "True"
 
 
 class LabelSelectorRequirement(Wire, frozen=True):

@@ -30,14 +30,15 @@ REMEMBERED_DELETIONS = 10_000
 
 
 class _Entry:
-    """One object: its JSON, and the projections that someone has asked for."""
+    """One object: its JSON, its controller, and the projections that someone has asked for."""
 
-    __slots__ = ("json", "typed", "version")
+    __slots__ = ("controller", "json", "typed", "version")
 
-    def __init__(self, json: Json) -> None:
+    def __init__(self, json: Json, version: int) -> None:
         self.json = json
         self.typed: dict[type[Object], Object] = {}
-        self.version = _version(json)
+        self.version = version
+        self.controller = _controller_uid(json)
 
 
 class _Shelf:
@@ -51,22 +52,23 @@ class _Shelf:
         self.is_synced = asyncio.Event()
 
     def find(self, key: Key) -> _Entry | None:
-        return self.by_namespace.get(key.namespace, {}).get(key.name)
+        named = self.by_namespace.get(key.namespace)
+        return named.get(key.name) if named is not None else None
 
-    def put(self, key: Key, entry: _Entry) -> None:
-        self.take(key)
+    def put(self, key: Key, entry: _Entry, known: _Entry | None) -> None:
+        if known is not None and known.controller != entry.controller:
+            self.take(key)
         self.by_namespace.setdefault(key.namespace, {})[key.name] = entry
-        if uid := _controller_uid(entry.json):
-            self.by_controller.setdefault(uid, {})[key] = entry
+        if entry.controller:
+            self.by_controller.setdefault(entry.controller, {})[key] = entry
 
-    def take(self, key: Key) -> _Entry | None:
+    def take(self, key: Key) -> None:
         entry = self.by_namespace.get(key.namespace, {}).pop(key.name, None)
-        if entry is not None and (uid := _controller_uid(entry.json)):
-            owned = self.by_controller.get(uid, {})
+        if entry is not None and entry.controller:
+            owned = self.by_controller.get(entry.controller, {})
             owned.pop(key, None)
             if not owned:
-                self.by_controller.pop(uid, None)
-        return entry
+                self.by_controller.pop(entry.controller, None)
 
     def all_keys(self) -> list[Key]:
         return [Key(namespace, name) for namespace, named in self.by_namespace.items() for name in named]
@@ -112,19 +114,19 @@ class Cache:
 
     def observe(self, kind: Kind, obj: Json) -> None:
         """The object has this state, by a watch or as the answer of a write."""
-        shelf = self._shelf(kind)
-        _strip(obj)
+        shelf, key, version = self._shelf(kind), _key(obj), _version(obj)
+        known = shelf.find(key)
+        # Most often this is the echo of an own write.
+        if known is not None and known.version >= version:
+            return
+        if shelf.deleted and version <= shelf.deleted.get(key, -1):
+            return
+        # Who owns which field is half of many objects, and no plan reads it.
+        obj["metadata"].pop("managedFields", None)
         # In a list, objects of Kubernetes' own kinds come without them.
         if "kind" not in obj:
             obj["apiVersion"], obj["kind"] = kind.api_version, kind.kind
-        key = _key(obj)
-        entry = _Entry(obj)
-        known = shelf.find(key)
-        if known is not None and known.version >= entry.version:
-            return
-        if entry.version <= shelf.deleted.get(key, -1):
-            return
-        shelf.put(key, entry)
+        shelf.put(key, _Entry(obj, version), known)
         shelf.deleted.pop(key, None)
         self._tell(kind, known.json if known is not None else None, obj)
 
@@ -247,11 +249,6 @@ def _key(obj: Json) -> Key:
 def _version(obj: Json) -> int:
     """Versions are opaque to clients, but every server that Kyu speaks to counts."""
     return int(obj["metadata"].get("resourceVersion") or 0)
-
-
-def _strip(obj: Json) -> None:
-    """Who owns which field is half of many objects, and no plan reads it."""
-    obj["metadata"].pop("managedFields", None)
 
 
 def _controller_uid(obj: Json) -> str:
