@@ -15,7 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal
 
 import msgspec
@@ -83,6 +83,8 @@ class JobKind(ABC):
     stops_by_deletion: bool = False
     # Most have one Workload; some are queued as pods or as the Jobs that they make.
     queued_as: Literal["itself", "its pods", "its jobs"] = "itself"
+    # How many seconds it stays when it is over, for kinds that may say so.
+    time_to_live_path: fields.Path | None = None
     # The value of managedBy that means the usual controller of the kind.
     own_manager: str = ""
     # Other kinds whose objects ``resolve`` puts in.
@@ -273,6 +275,21 @@ class JobKind(ABC):
     def status_of(self, obj: Json, parts: Sequence[Json], now: datetime) -> Json:
         """The fields of its status that its pods or children decide; none for kinds that another controller runs."""
         return {}
+
+    def wakes_at(self, obj: Json) -> datetime | None:
+        """When it must be looked at again though nothing happens: at its deadline, or for the next try."""
+        return None
+
+    def ended_at(self, obj: Json) -> str:
+        """The time at which it was over, as its status tells it."""
+        return fields.text_at(obj, ("status", "completionTime"))
+
+    def expires_at(self, obj: Json) -> datetime | None:
+        """When a job that is over goes by itself; never unless it says so."""
+        seconds = fields.value_at(obj, self.time_to_live_path) if self.time_to_live_path else None
+        if not isinstance(seconds, int) or self.finished(obj) is None or not (ended := self.ended_at(obj)):
+            return None
+        return conditions.parse_timestamp(ended) + timedelta(seconds=seconds)
 
     def surplus_pods(self, obj: Json, its_pods: Sequence[Json]) -> list[str]:
         """Names of the pods that must go: all while suspended, those still running when it is over."""

@@ -15,7 +15,7 @@ from datetime import datetime
 from functools import partial
 from typing import TypeAlias
 
-from kyu.api.actions import Action, Create, Delete, Event, Patch, View
+from kyu.api.actions import Action, Create, Delete, Event, Patch, View, WakeAt
 from kyu.api.core import Pod
 from kyu.api.meta import Json, Key, Kind, Ref
 from kyu.kinds import fields, pods, table
@@ -38,6 +38,9 @@ def plan(kind: Kind, view: View, key: Key, now: datetime) -> list[Action]:
     if isinstance(obj, Missing) or is_managed_elsewhere(job_kind, obj):
         return []
     uid = fields.text_at(obj, ("metadata", "uid"))
+    expires = job_kind.expires_at(obj)
+    if expires is not None and now >= expires:
+        return [Delete(Ref(kind, key), uid)]
     if runs_through_children(job_kind):
         kinds = dict.fromkeys((*CHILD_KINDS, *(child_ref(child).kind for child in job_kind.children_of(obj))))
         children = [child for child_kind in kinds for child in view.owned_by(child_kind, uid)]
@@ -48,7 +51,9 @@ def plan(kind: Kind, view: View, key: Key, now: datetime) -> list[Action]:
         patch = job_kind.status_from_pods(obj, its_pods, now)
         writes = pod_actions(Ref(kind, key), job_kind, obj, its_pods)
     # The status first: what it decides (the end, a restart) must stand before pods go.
-    return [*([Patch(Ref(kind, key), {"status": patch}, "status")] if patch else []), *writes]
+    told: list[Action] = [Patch(Ref(kind, key), {"status": patch}, "status")] if patch else []
+    wakes = [at for at in (expires, job_kind.wakes_at(obj)) if at is not None and at > now]
+    return [*told, *writes, *map(WakeAt, wakes)]
 
 
 def is_managed_elsewhere(job_kind: JobKind, obj: Json) -> bool:

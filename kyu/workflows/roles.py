@@ -16,7 +16,7 @@ import msgspec
 
 from kyu.api.meta import Json
 from kyu.api.quantity import QuantityError
-from kyu.kinds import fields, ray, shape, spark_application
+from kyu.kinds import fields, ray, shape, spark_pods
 from kyu.kinds.kind import JobKind, Slot
 from kyu.kinds.requests import Requests, pod_requests
 from kyu.workflows.settings import Refusal
@@ -123,10 +123,10 @@ def ray_roles(kind: ray.RayKind, obj: Json, slots: Sequence[Slot]) -> list[Role]
 
 
 def spark_roles(obj: Json) -> list[Role]:
-    counts = {spark_application.DRIVER: 1, spark_application.EXECUTOR: spark_application.executors(obj)}
+    counts = {spark_pods.DRIVER: 1, spark_pods.EXECUTOR: spark_pods.executors(obj)}
     roles = []
     for name, count in counts.items():
-        template = spark_application.pod_template(obj, name)
+        template = spark_pods.pod_template(obj, name)
         at: fields.Path = ("spec", name)
         asked = pod_requests(template)
         roles.append(Role(f"spark-{name}", count, template, asked, (*at, "labels"), (*at, "annotations"), at))
