@@ -93,6 +93,16 @@ def test_defaults_fill_what_is_absent_inside_what_is_there() -> None:
     assert obj == oven(trays=trays, note=None, mode="Fan")
 
 
+def test_parts_that_are_taken_over_from_the_stored_object_are_not_looked_at() -> None:
+    stored = oven(bogus=1, label=None, degrees=10)
+    again = {**stored, "status": {}}
+    assert prune(SCHEMA, again, stored) == ["status"]
+    drop_nulls(SCHEMA, again, stored)
+    apply_defaults(SCHEMA, again, stored)
+    assert validate(SCHEMA, again, stored) == []
+    assert again == stored == oven(bogus=1, label=None, degrees=10)
+
+
 def test_a_null_that_may_not_be_is_dropped_from_a_body() -> None:
     obj = oven(mode=None, label=None, note=None, trays=[{"level": 1, "owner": None}])
     drop_nulls(SCHEMA, obj)

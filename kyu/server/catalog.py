@@ -77,10 +77,10 @@ class BuiltInRules:
         self.shows_mark_before_going = self._is_pod
         self._is_namespace = row.kind.plural == "namespaces" and not row.kind.group
 
-    def read(self, body: Json) -> tuple[Json, list[str]]:
+    def read(self, body: Json, stored: Json | None = None) -> tuple[Json, list[str]]:
         return schema_typed.decode(self._row.schema, body, self._row.kind.kind)
 
-    def default(self, obj: Json) -> None:
+    def default(self, obj: Json, stored: Json | None = None) -> None:
         builtin.default(self._row, obj)
 
     def prepare_create(self, obj: Json) -> None:

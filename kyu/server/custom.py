@@ -119,14 +119,14 @@ class CustomRules:
         self._schema = version.schema
         self._has_status = version.has_status
 
-    def read(self, body: Json) -> tuple[Json, list[str]]:
+    def read(self, body: Json, stored: Json | None = None) -> tuple[Json, list[str]]:
         given = body.get("metadata")
         metadata, unknown = custom_metadata.read({} if given is None else given)
         obj = {**body, "metadata": metadata}
-        return obj, [f"metadata.{path}" for path in unknown] + schema.prune(self._schema, obj)
+        return obj, [f"metadata.{path}" for path in unknown] + schema.prune(self._schema, obj, stored)
 
-    def default(self, obj: Json) -> None:
-        schema.apply_defaults(self._schema, obj)
+    def default(self, obj: Json, stored: Json | None = None) -> None:
+        schema.apply_defaults(self._schema, obj, stored)
 
     def prepare_create(self, obj: Json) -> None:
         if self._has_status:
@@ -186,10 +186,29 @@ class KueueRules(CustomRules):
         return super().validate_create(obj) or rules.review(self._typed(obj))
 
     def validate_update(self, new: Json, old: Json, subresource: str) -> list[FieldError]:
-        return super().validate_update(new, old, subresource) or rules.review(self._typed(new), self._typed(old))
+        if found := super().validate_update(new, old, subresource):
+            return found
+        return rules.review(self._typed(new), self._typed(old)) if _is_new_to_rules(new, old) else []
 
     def _typed(self, obj: Json) -> Json:
         return {"apiVersion": self._kind.api_version, "kind": self._kind.kind, **obj}
+
+
+def _is_new_to_rules(new: Json, old: Json) -> bool:
+    """Rules never look at what a condition says, only at whether it holds; and what was accepted stays accepted."""
+    after, before = new["metadata"], old["metadata"]
+    return (
+        new.get("spec") != old.get("spec")
+        or after.get("annotations") != before.get("annotations")
+        or after.get("labels") != before.get("labels")
+        or _state(new) != _state(old)
+    )
+
+
+def _state(obj: Json) -> Json:
+    """The status, with nothing of its conditions but whether they hold."""
+    status = obj.get("status") or {}
+    return {**status, "conditions": {each.get("type"): each.get("status") for each in status.get("conditions") or ()}}
 
 
 def _keep(name: str, new: Json, old: Json) -> None:

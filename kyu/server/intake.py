@@ -53,14 +53,16 @@ def from_body(
     return obj, _warnings(problems)
 
 
-def from_patch(resource: Resource, patched: Json, validation: FieldValidation) -> tuple[Json, tuple[str, ...]]:
-    """The object that a patch made."""
+def from_patch(
+    resource: Resource, patched: Json, validation: FieldValidation, stored: Json | None = None
+) -> tuple[Json, tuple[str, ...]]:
+    """The object that a patch made, of the stored one if it shares parts with it."""
     kind = resource.kind
     if (patched.get("kind"), patched.get("apiVersion")) != (kind.kind, kind.api_version):
         found = f"{patched.get('apiVersion', '')}, Kind={patched.get('kind', '')}"
         raise _unfit(patched, f"expected {kind.api_version}, Kind={kind.kind}, found {found}")
     try:
-        obj, unknown = _read(resource, patched)
+        obj, unknown = _read(resource, patched, stored)
     except TypeMismatch as error:
         raise _unfit(patched, str(error)) from error
     problems = _problems(unknown, [], validation)
@@ -69,11 +71,11 @@ def from_patch(resource: Resource, patched: Json, validation: FieldValidation) -
     return obj, _warnings(problems)
 
 
-def _read(resource: Resource, body: Json) -> tuple[Json, list[str]]:
+def _read(resource: Resource, body: Json, stored: Json | None = None) -> tuple[Json, list[str]]:
     """What a custom kind does not allow to be null is not there; an apply is the one write that does not come here."""
-    obj, unknown = resource.rules.read(body)
+    obj, unknown = resource.rules.read(body, stored)
     if resource.is_custom:
-        schema.drop_nulls(resource.schema, obj)
+        schema.drop_nulls(resource.schema, obj, stored)
     return obj, unknown
 
 
@@ -96,10 +98,10 @@ def from_apply(resource: Resource, config: Any) -> Json:
     return {**config, "metadata": dict(metadata)}
 
 
-def from_apply_result(resource: Resource, applied: Json) -> tuple[Json, tuple[str, ...]]:
+def from_apply_result(resource: Resource, applied: Json, stored: Json | None = None) -> tuple[Json, tuple[str, ...]]:
     """The merged object in its canonical form. What does not fit was refused before."""
     try:
-        obj, unknown = resource.rules.read(applied)
+        obj, unknown = resource.rules.read(applied, stored)
     except TypeMismatch as error:
         raise errors.internal(f"failed to update object: {error}") from error
     return obj, _warnings(_problems(unknown, [], "Warn"))

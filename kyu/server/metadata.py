@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 import uuid
 from datetime import datetime
-from functools import lru_cache
 
 from kyu.api.meta import Json, Kind
 from kyu.server import errors
@@ -24,13 +23,7 @@ CLEARED = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriod
 
 
 def timestamp(now: datetime) -> str:
-    return _second(now.replace(microsecond=0))
-
-
-@lru_cache(maxsize=16)
-def _second(moment: datetime) -> str:
-    """Many objects are written in one second."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"{now.isoformat(timespec='seconds')[:19]}Z"
 
 
 def check_place(kind: Kind, obj: Json, namespace: str | None, name: str = "") -> None:

@@ -34,10 +34,13 @@ class Rules(Protocol):
     @property
     def counts_deletion(self) -> bool: ...
 
-    def read(self, body: Json) -> tuple[Json, list[str]]:
-        """The body in the form of the kind, and the paths of unknown fields. Raises TypeMismatch."""
+    def read(self, body: Json, stored: Json | None = None) -> tuple[Json, list[str]]:
+        """The body in the form of the kind, and the paths of unknown fields. Raises TypeMismatch.
 
-    def default(self, obj: Json) -> None: ...
+        Parts that the body shares with the stored object need not be looked at: they have that form.
+        """
+
+    def default(self, obj: Json, stored: Json | None = None) -> None: ...
 
     def prepare_create(self, obj: Json) -> None:
         """Drop what a new object cannot have, set what only the server sets."""

@@ -26,15 +26,33 @@ __all__ = ["MISSING", "Definitions", "Schema", "apply_defaults", "drop_nulls", "
 TYPE_FIELDS = frozenset({"apiVersion", "kind", "metadata"})
 
 
-def prune(schema: Schema, obj: Json) -> list[str]:
+def prune(schema: Schema, obj: Json, stored: Json | None = None) -> list[str]:
     """Remove the unknown fields in place; their paths, sorted."""
-    if is_certain(schema, schema_fast.known, obj):
-        return []
     found: list[tuple[str, dict[str, Any], str]] = []
-    _collect(schema, obj, "", found, is_resource=True)
+    for name, value in new_parts(obj, stored):
+        child = schema.child(name)
+        if child is None:
+            if not schema.preserves_unknown:
+                found.append((name, obj, name))
+        elif not is_certain(child, schema_fast.known, value):
+            _collect(child, value, name, found)
     for _, parent, name in found:
         parent.pop(name, None)
     return sorted(path for path, _, _ in found)
+
+
+def new_parts(obj: Json, stored: Json | None) -> list[tuple[str, Any]]:
+    """The top-level fields, without those that were taken over from the stored object as they are.
+
+    What is stored was pruned, filled in and checked before. So a write of the status looks at the status alone.
+    """
+    if stored is None:
+        return [(name, value) for name, value in obj.items() if name not in TYPE_FIELDS]
+    return [
+        (name, value)
+        for name, value in obj.items()
+        if name not in TYPE_FIELDS and stored.get(name, MISSING) is not value
+    ]
 
 
 def unknown_fields(schema: Schema, obj: Json) -> list[str]:
@@ -67,13 +85,19 @@ def _collect(
             found.append((here, value, name))
 
 
-def drop_nulls(schema: Schema, obj: Json) -> None:
+def drop_nulls(schema: Schema, obj: Json, stored: Json | None = None) -> None:
     """Remove, in place, every null where neither null is allowed nor a default would replace it.
 
     So a body is read, and the result of a patch. An apply is not: there a null is refused.
     """
-    if not is_certain(schema, schema_fast.without_nulls, obj):
-        _drop_nulls(schema, obj)
+    for name, value in new_parts(obj, stored):
+        child = schema.child(name)
+        if child is None or is_certain(child, schema_fast.without_nulls, value):
+            continue
+        if value is None:
+            del obj[name]
+        else:
+            _drop_nulls(child, value)
 
 
 def _drop_nulls(schema: Schema, value: Any) -> None:
@@ -92,12 +116,14 @@ def _drop_nulls(schema: Schema, value: Any) -> None:
                 _drop_nulls(child, value[name])
 
 
-def apply_defaults(schema: Schema, obj: Json) -> None:
+def apply_defaults(schema: Schema, obj: Json, stored: Json | None = None) -> None:
     """Fill in what is absent, in place. A null where null is not allowed counts as absent if there is a default."""
-    if is_certain(schema, schema_fast.filled, obj):
-        return
-    for name, child in schema.properties.items():
-        if name not in TYPE_FIELDS:
+    for name, child in schema.defaulted.items():
+        if name in TYPE_FIELDS:
+            continue
+        value = obj.get(name, MISSING)
+        is_stored = stored is not None and value is not MISSING and stored.get(name, MISSING) is value
+        if not is_stored and (value is MISSING or not is_certain(child, schema_fast.filled, value)):
             _default_field(child, obj, name)
 
 
@@ -111,7 +137,7 @@ def _apply_defaults(schema: Schema, value: Any) -> None:
                     value[index] = deepcopy(items.default)
                 _apply_defaults(items, value[index])
     elif isinstance(value, dict):
-        for name, child in schema.properties.items():
+        for name, child in schema.defaulted.items():
             _default_field(child, value, name)
         if (additional := schema.additional) is not None and additional.has_defaults:
             for name, item in value.items():
@@ -122,8 +148,6 @@ def _apply_defaults(schema: Schema, value: Any) -> None:
 
 
 def _default_field(child: Schema, value: Json, name: str) -> None:
-    if not child.has_defaults:
-        return
     if child.default is not MISSING and (name not in value or (value[name] is None and _replaces_null(child))):
         value[name] = deepcopy(child.default)
     if name in value:
@@ -137,13 +161,18 @@ NOT_ALL_CHECKED: Final = (
 
 
 def validate(schema: Schema, obj: Json, old: Json | None = None) -> list[FieldError]:
-    """Everything that is wrong with an object. On an update, what was wrong before and is unchanged passes."""
-    found: list[FieldError] = []
-    if not is_certain(schema, schema_fast.valid, obj):
-        _check_fields(schema, obj, old, found)
-    for name, child in schema.listed.items():
-        if name in obj and name not in TYPE_FIELDS:
-            schema_checks.check_lists(child, obj[name], _old(old, name), name, found)
+    """Everything that is wrong with an object. On an update, what was wrong before and is unchanged passes.
+
+    Of the metadata a schema can only restrict the name.
+    """
+    found = [fields.required(name) for name in schema.required if name not in obj]
+    parts = [(name, child, value) for name, value in new_parts(obj, old) if (child := schema.child(name)) is not None]
+    for name, child, value in parts:
+        if not is_certain(child, schema_fast.valid, value):
+            schema_checks.check(child, value, _old(old, name), name, found)
+    for name, child, value in parts:
+        if child.has_list_rules:
+            schema_checks.check_lists(child, value, _old(old, name), name, found)
     if schema.has_rules:
         if any(error.type in schema_checks.BLOCKING for error in found):
             found.append(fields.invalid("<nil>", None, NOT_ALL_CHECKED))
@@ -156,15 +185,6 @@ def _seen_by_rules(obj: Json) -> Json:
     """Of the metadata rules see only the name."""
     metadata = obj.get("metadata") or {}
     return {**obj, "metadata": {name: metadata[name] for name in ("name", "generateName") if name in metadata}}
-
-
-def _check_fields(schema: Schema, obj: Json, old: Json | None, found: list[FieldError]) -> None:
-    """The top level: of the metadata a schema can only restrict the name."""
-    found += [fields.required(name) for name in schema.required if name not in obj]
-    for name, value in obj.items():
-        child = schema.child(name)
-        if child is not None and name not in TYPE_FIELDS:
-            schema_checks.check(child, value, _old(old, name), name, found)
 
 
 def _old(old: Json | None, name: str) -> Any:

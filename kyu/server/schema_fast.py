@@ -21,7 +21,7 @@ import jsonschema_rs
 from kyu.api.meta import Json
 from kyu.server.schema_node import MISSING, Schema
 
-Compiler: TypeAlias = Callable[[Schema, bool], Json]
+Compiler: TypeAlias = Callable[[Schema], Json]
 
 # Keywords that mean the same in both worlds.
 SAME: Final = (
@@ -54,13 +54,13 @@ def is_certain(schema: Schema, question: Compiler, obj: Any) -> bool:
 def _validator(schema: Schema, question: Compiler) -> Any:
     try:
         options = jsonschema_rs.RegexOptions()
-        return jsonschema_rs.Draft4Validator(question(schema, True), validate_formats=True, pattern_options=options)
+        return jsonschema_rs.Draft4Validator(question(schema), validate_formats=True, pattern_options=options)
     except (ValueError, jsonschema_rs.ValidationError, TooDeep, RecursionError):
         return None
 
 
-def valid(schema: Schema, is_root: bool) -> Json:
-    """Does the object obey every rule of its schema? Its metadata is checked elsewhere."""
+def valid(schema: Schema) -> Json:
+    """Does the value obey every rule of its schema?"""
     raw = schema.raw
     result: Json = {key: raw[key] for key in SAME if key in raw}
     if "pattern" in raw and _rust_pattern(raw["pattern"]) is None:
@@ -75,67 +75,65 @@ def valid(schema: Schema, is_root: bool) -> Json:
         result["enum"] = [*raw["enum"], None] if schema.nullable else raw["enum"]
     for key in ("allOf", "anyOf", "oneOf"):
         if key in raw:
-            result[key] = [valid(Schema(part, schema.definitions), False) for part in raw[key]]
+            result[key] = [valid(Schema(part, schema.definitions)) for part in raw[key]]
     if "not" in raw:
-        result["not"] = valid(Schema(raw["not"], schema.definitions), False)
-    return _with_children(result, schema, is_root, valid)
+        result["not"] = valid(Schema(raw["not"], schema.definitions))
+    return _with_children(result, schema, valid)
 
 
-def known(schema: Schema, is_root: bool) -> Json:
+def known(schema: Schema) -> Json:
     """Is every field in the schema?"""
     result: Json = {}
     if not schema.preserves_unknown and schema.additional is None:
         result["additionalProperties"] = False
-    result = _with_children(result, schema, is_root, known)
-    if is_root or schema.is_embedded:
+    result = _with_children(result, schema, known)
+    if schema.is_embedded:
         result["properties"] = {**result.get("properties", {}), **{name: {} for name in TYPE_FIELDS}}
     return result
 
 
-def filled(schema: Schema, is_root: bool) -> Json:
+def filled(schema: Schema) -> Json:
     """Is every field there that has a default? Parts of the schema without defaults are not looked at."""
     if not schema.has_defaults:
         return {}
     result: Json = {}
     if not schema.nullable and schema.default is not MISSING:
         result["not"] = {"type": "null"}
-    properties = {name: child for name, child in schema.properties.items() if not (is_root and name in TYPE_FIELDS)}
-    if required := [name for name, child in properties.items() if child.default is not MISSING]:
+    if required := [name for name, child in schema.defaulted.items() if child.default is not MISSING]:
         result["required"] = required
-    return _with_children(result, schema, is_root, filled)
+    return _with_children(result, schema, filled)
 
 
-def without_nulls(schema: Schema, is_root: bool) -> Json:
+def without_nulls(schema: Schema) -> Json:
     """Is there no null that would have to go?"""
-    may_be_null = is_root or schema.nullable or schema.default is not MISSING
-    return _with_children({} if may_be_null else {"not": {"type": "null"}}, schema, is_root, without_nulls)
+    may_be_null = schema.nullable or schema.default is not MISSING
+    return _with_children({} if may_be_null else {"not": {"type": "null"}}, schema, without_nulls)
 
 
-def fits(schema: Schema, is_root: bool, depth: int = 0) -> Json:
+def fits(schema: Schema, depth: int = 0) -> Json:
     """Could the object be a part of a whole one: known fields and right types, whatever else is missing?"""
     if depth > MAX_DEPTH:
         raise TooDeep(schema.name)
     types = {"integer": ["number"], "number": ["number"]}.get(schema.type, [schema.type] if schema.type else [])
     result: Json = {"type": [*types, "null"]} if types else {}
     if schema.properties:
-        result["properties"] = {name: fits(child, False, depth + 1) for name, child in schema.properties.items()}
+        result["properties"] = {name: fits(child, depth + 1) for name, child in schema.properties.items()}
     if schema.additional is not None:
-        result["additionalProperties"] = fits(schema.additional, False, depth + 1)
+        result["additionalProperties"] = fits(schema.additional, depth + 1)
     elif schema.properties and not schema.preserves_unknown:
         result["additionalProperties"] = False
     if schema.items is not None:
-        result["items"] = fits(schema.items, False, depth + 1)
+        result["items"] = fits(schema.items, depth + 1)
     return result
 
 
-def _with_children(result: Json, schema: Schema, is_root: bool, question: Compiler) -> Json:
-    properties = {name: child for name, child in schema.properties.items() if not (is_root and name in TYPE_FIELDS)}
-    if properties:
-        result["properties"] = {name: question(child, False) for name, child in properties.items()}
+def _with_children(result: Json, schema: Schema, question: Compiler) -> Json:
+    if schema.properties:
+        result["properties"] = {name: question(child) for name, child in schema.properties.items()}
     if schema.additional is not None:
-        result["additionalProperties"] = question(schema.additional, False)
+        result["additionalProperties"] = question(schema.additional)
     if schema.items is not None:
-        result["items"] = question(schema.items, False)
+        result["items"] = question(schema.items)
     return result
 
 

@@ -119,6 +119,11 @@ class Schema:
         return frozenset(self.properties) - {"status"}
 
     @cached_property
+    def defaulted(self) -> Mapping[str, Schema]:
+        """The fields of a struct with defaults at or below them."""
+        return {name: child for name, child in self.properties.items() if child.has_defaults}
+
+    @cached_property
     def ruled(self) -> Mapping[str, Schema]:
         """The fields of a struct with rules at or below them."""
         return {name: child for name, child in self.properties.items() if child.has_rules}

@@ -147,7 +147,7 @@ class Writes:
             patched = patch.merge_patch(shown, body)
         else:
             patched = strategic.strategic_patch(resource.schema, shown, body)
-        obj, warnings = intake.from_patch(resource, patched, options.validation)
+        obj, warnings = intake.from_patch(resource, patched, options.validation, old)
         metadata.check_place(resource.kind, obj, target.namespace, target.name)
         written = self._finish(resource, record, old, obj, options, user, target.subresource)
         return _warned(written, warnings)
@@ -174,7 +174,7 @@ class Writes:
             now=self._clock(),
             resets=resource.rules.resets(subresource),
         )
-        obj, warnings = intake.from_apply_result(resource, applied)
+        obj, warnings = intake.from_apply_result(resource, applied, old)
         if not (obj.get("metadata") or {}).get("name"):
             text = f"the name of the object ({target.name} based on URL) was undeterminable: name must be provided"
             raise errors.bad_request(text)
@@ -211,7 +211,7 @@ class Writes:
             raise errors.conflict(resource.kind, record.name)
         now = self._clock()
         rules = resource.rules
-        rules.default(new)
+        rules.default(new, old)
         metadata.prepare_update(new, old)
         rules.prepare_update(new, old, subresource)
         if not is_apply:
