@@ -26,8 +26,10 @@ _MAX_GATE_NAME = 63
 
 
 def validate_workload(workload: Workload, old: Workload | None, gates: FeatureGates) -> Iterator[FieldError]:
-    yield from _validate_pod_sets(workload, gates)
-    yield from _validate_priority(workload, gates)
+    if old is None or workload.spec != old.spec or workload.metadata.annotations != old.metadata.annotations:
+        # What was accepted is not asked again with every write of the status.
+        yield from _validate_pod_sets(workload, gates)
+        yield from _validate_priority(workload, gates)
     yield from _validate_admission(workload, old)
     yield from _validate_reclaimable_pods(workload, old, gates)
     for index, state in enumerate(workload.status.admission_checks):
