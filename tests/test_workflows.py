@@ -11,6 +11,7 @@ import yaml
 from kubernetes import client as kubernetes
 
 from kyu.api.meta import Json
+from kyu.bench import plugins
 from kyu.kinds import fields, metadata
 from kyu.workflows import plugin, queueconfig, rules, support, yunikorn
 from kyu.workflows.kueue import KueuePlugin
@@ -171,7 +172,7 @@ def test_all_faults_of_a_file_are_told_at_once() -> None:
 
 def test_every_row_of_the_table_is_what_the_plugins_do() -> None:
     for row in support.ROWS:
-        obj = smallest(row.api_version, row.kind)
+        obj = plugins.sample(row.api_version, row.kind)
         places = {a.setting.where for a in rendered(KUEUE, TASK, obj).applied}
         match row.kueue:
             case support.LABEL | support.ARRAY:
@@ -193,34 +194,6 @@ def test_every_row_of_the_table_is_what_the_plugins_do() -> None:
             first = groups_of(rendered(YUNIKORN, TASK, obj))[0]["name"]
             assert first in row.yunikorn or row.yunikorn.startswith("each"), row.kind
         assert rendered(KUEUE, TASK, obj).object["metadata"]["name"] == "x"
-
-
-def smallest(api_version: str, kind: str) -> Json:
-    """The least object of a kind that has pods."""
-    template = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
-    cluster = {"headGroupSpec": {"template": template}}
-    dask = {"scheduler": template, "worker": {"replicas": 1, **template}}
-    specs: dict[str, Json] = {
-        "RayJob": {"rayClusterSpec": cluster, "shutdownAfterJobFinishes": True},
-        "RayCluster": cluster,
-        "RayService": {"rayClusterConfig": cluster},
-        "SparkApplication": {"driver": {}, "executor": {"instances": 1}},
-        "DaskCluster": dask,
-        "DaskJob": {"cluster": {"spec": dask}, "job": template},
-        "PyTorchJob": {"pytorchReplicaSpecs": {"Master": {"template": template}}},
-        "TFJob": {"tfReplicaSpecs": {"Chief": {"template": template}}},
-        "MPIJob": {"mpiReplicaSpecs": {"Launcher": {"template": template}}},
-        "XGBoostJob": {"xgbReplicaSpecs": {"Master": {"template": template}}},
-        "PaddleJob": {"paddleReplicaSpecs": {"Worker": {"template": template}}},
-        "JAXJob": {"jaxReplicaSpecs": {"Worker": {"template": template}}},
-        "TrainJob": {"runtimeRef": {"name": "r"}},
-        "JobSet": {"replicatedJobs": [{"name": "a", "template": {"spec": {"template": template}}}]},
-        "Job": {"template": template},
-        "CronJob": {"schedule": "* * * * *", "jobTemplate": {"spec": {"template": template}}},
-        "Pod": template["spec"],
-        "MiniCluster": {"containers": [{"image": "i"}]},
-    }
-    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": "x"}, "spec": specs[kind]}
 
 
 def test_a_users_own_value_is_an_error_unless_a_choice_is_made() -> None:
@@ -345,6 +318,14 @@ def test_a_pod_must_be_in_one_of_the_groups() -> None:
     annotations = {yunikorn.TASK_GROUPS: groups, yunikorn.TASK_GROUP_NAME: "b"}
     found = rules.refusals("yunikorn", {}, {("metadata", "annotations"): annotations})
     assert [refusal.reason.rpartition(": ")[2] for refusal in found] == ["it is not among the task groups"]
+
+
+def test_the_benchmark_renders_every_kind_that_is_not_refused() -> None:
+    rows = list(plugins.run(quick=True))
+    assert [row.name for row in rows[: len(support.ROWS)]] == [row.kind for row in support.ROWS]
+    refused_ones = [row.name for row in rows if "refuses" in row.value]
+    assert refused_ones == [row.kind for row in support.ROWS if row.yunikorn == support.WITHOUT_TEMPLATES]
+    assert all(row.ratio for row in rows[-2:]), "one figure for each scheduler"
 
 
 def test_names_that_look_hashed_are_hashed_again() -> None:

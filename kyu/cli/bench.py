@@ -5,6 +5,7 @@ Measure Kyu against a rival, with ratios and a plot.
     kyu bench embedded          the whole stack in real time: a burst, and Kueue's baseline load
     kyu bench embedded --soak 30    the same work for 30 minutes, and the memory that the process needs
     kyu bench pools             MasterQueues: many pools that speak every second
+    kyu bench plugins           scheduler plugins: an object of every kind for Kueue and for YuniKorn
     kyu bench server            the API server over TLS: writes, watchers, many objects
     kyu bench server --rival-kubeconfig FILE    the same, beside another API server
     kyu bench engine --quick    the same on a smaller scale, in about a minute
@@ -23,7 +24,7 @@ from typing import Any
 from kyu.cli.main import BadInput
 
 # What can be measured: a module with run(*, quick) that yields rows; that of the server also takes a rival.
-SUBJECTS = {name: f"kyu.bench.{name}" for name in ("embedded", "engine", "pools", "server")}
+SUBJECTS = {name: f"kyu.bench.{name}" for name in ("embedded", "engine", "plugins", "pools", "server")}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -74,7 +74,7 @@ def node_selector(obj: Json, role: Json) -> Json:
 
 
 def with_resources(containers: list[Json], obj: Json, name: str) -> list[Json]:
-    """The containers of a template, or the one that Spark makes; the one that runs Spark gets what the role asks for."""
+    """The containers of a template, or the one that Spark makes; that which runs Spark gets what the role asks for."""
     role = fields.json_at(obj, ("spec", name))
     made = containers or [{"name": CONTAINER[name]}]
     position = next((i for i, container in enumerate(made) if container.get("name") == CONTAINER[name]), 0)
