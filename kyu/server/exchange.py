@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Protocol
@@ -65,13 +65,12 @@ class Stream(Protocol):
         """End it soon; called when the client has gone or the server stops."""
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(msgspec.Struct, frozen=True):
     status: int
     body: bytes | Stream = b""
     content_type: str = JSON
     warnings: tuple[str, ...] = ()
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = {}
 
 
 def json_response(status: int, body: Json, *, content_type: str = JSON, warnings: tuple[str, ...] = ()) -> Response:

@@ -12,9 +12,10 @@ Kubernetes: apimachinery/pkg/util/managedfields, structured-merge-diff/merge.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Literal
+
+import msgspec
 
 from kyu.api.meta import Json
 from kyu.server import errors, managed_kubectl, managed_objects, managed_shape, schema_typed
@@ -36,8 +37,7 @@ UNOWNED_METADATA: Final = frozenset({
 MAIN_RESETS: Final = frozenset({"status"})
 
 
-@dataclass(slots=True)
-class Entry:
+class Entry(msgspec.Struct):
     """One writer. For an applier the version is no part of who it is: its entry moves with the version it uses."""
 
     manager: str

@@ -95,8 +95,7 @@ def _initial_events_problems(options: ListOptions) -> list[FieldError]:
     return []
 
 
-@dataclass(frozen=True, slots=True)
-class WriteOptions:
+class WriteOptions(msgspec.Struct, frozen=True):
     """The options of create, update and patch."""
 
     manager: str

@@ -8,8 +8,10 @@ Kubernetes: apiserver/pkg/endpoints/request/requestinfo.go, installer.go.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
+
+import msgspec
 
 from kyu.api.meta import Kind
 from kyu.server import (
@@ -38,8 +40,7 @@ _COLLECTION_VERBS = {"GET": "list", "HEAD": "list", "POST": "create", "DELETE": 
 _OBJECT_VERBS = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "POST": "create"}
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """What a path names. No name is the collection; namespace None is all of them, or a cluster-scoped kind."""
 
     resource: Resource
@@ -52,8 +53,7 @@ class Target:
         return self.namespace or "", self.name
 
 
-@dataclass(frozen=True, slots=True)
-class Path:
+class Path(msgspec.Struct, frozen=True):
     """The words of a path, before anyone looked whether there is such a resource."""
 
     group: str
@@ -115,7 +115,7 @@ class Routes:
         response = await handler(request, target)
         if target.resource.deprecation:
             warning = f'299 - "{target.resource.deprecation}"'
-            return replace(response, warnings=(*response.warnings, warning))
+            return msgspec.structs.replace(response, warnings=(*response.warnings, warning))
         return response
 
     def _missing(self, path: Path) -> errors.ApiError:

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
+
+import msgspec
 
 from kyu.api.meta import Json
 from kyu.server import bodies, errors, forms, intake, managed, metadata, patch, strategic
@@ -32,8 +33,7 @@ STRATEGIC = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(msgspec.Struct, frozen=True):
     """A write that is about to happen, for those who may object. ``old`` is None for a create."""
 
     resource: Resource
@@ -47,8 +47,7 @@ class Attempt:
 Admission = Callable[[Attempt], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(msgspec.Struct, frozen=True):
     record: Record
     warnings: tuple[str, ...] = ()
     created: bool = False
@@ -266,7 +265,7 @@ class Writes:
 
 def _warned(written: Written, warnings: tuple[str, ...]) -> Written:
     """With the warnings about the body before those about the object."""
-    return replace(written, warnings=(*warnings, *written.warnings)) if warnings else written
+    return msgspec.structs.replace(written, warnings=(*warnings, *written.warnings)) if warnings else written
 
 
 def _quoted(texts: list[str]) -> tuple[str, ...]:
