@@ -58,13 +58,14 @@ class QueueNumbers:
                     self._waiting[(LocalQueue, key_of(queue))] = None
 
     def _note_workload(self, obj: Json) -> None:
+        """Its LocalQueue, the ClusterQueue that it waits in, and the one that it has quota of."""
         key = Key(obj["metadata"].get("namespace", ""), (obj.get("spec") or {}).get("queueName", ""))
         self._waiting[(LocalQueue, key)] = None
         queue = self._view.find_json(LocalQueue.KIND, key)
-        names = {((queue or {}).get("spec") or {}).get("clusterQueue")}
-        names.add(((obj.get("status") or {}).get("admission") or {}).get("clusterQueue"))
-        for name in names - {None, ""}:
-            self._waiting[(ClusterQueue, Key("", str(name)))] = None
+        if queue is not None and (waits_in := (queue.get("spec") or {}).get("clusterQueue")):
+            self._waiting[(ClusterQueue, Key("", waits_in))] = None
+        if admission := (obj.get("status") or {}).get("admission"):
+            self._waiting[(ClusterQueue, Key("", admission["clusterQueue"]))] = None
 
     async def tell(self) -> None:
         clock = asyncio.get_running_loop().time
