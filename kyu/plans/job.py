@@ -19,6 +19,7 @@ from kyu.api.actions import Action, Create, Delete, Patch, View
 from kyu.api.config import Configuration
 from kyu.api.kueue import Workload
 from kyu.api.meta import Json, Key, Ref, find_condition, is_true
+from kyu.engine.workload import WAITING_FOR_REPLACEMENT_PODS
 from kyu.kinds import metadata, pod_group
 from kyu.kinds import pod as plain_pod
 from kyu.kinds.kind import JobKind, Missing
@@ -210,6 +211,24 @@ def finished_without_job(this: Round) -> list[Action] | None:
     return this.unit.stop("The workload is finished")
 
 
+def await_replacements(this: Round) -> list[Action] | None:
+    """Pods of a group have failed or were deleted: it does not queue again before others have come in their place."""
+    assert this.workload is not None
+    edit = this.edit()
+    waits = edit.condition(WAITING_FOR_REPLACEMENT_PODS)
+    if this.unit.is_short_of_pods(this.workload):
+        evicted = edit.condition("Evicted")
+        if evicted is not None and evicted.get("status") == "True":
+            edit.set_condition(WAITING_FOR_REPLACEMENT_PODS, "True", evicted["reason"], evicted["message"])
+        elif waits is None or waits.get("status") != "True":
+            edit.set_condition(
+                WAITING_FOR_REPLACEMENT_PODS, "True", "PodsFailed", "Pods that failed are not replaced yet"
+            )
+    elif waits is not None:
+        edit.set_condition(WAITING_FOR_REPLACEMENT_PODS, "False", "PodsReady", "No pod is missing")
+    return written(edit) or None
+
+
 def follow_changes(this: Round) -> list[Action] | None:
     """The job was edited: its queue, its priority, its size."""
     workload = this.workload
@@ -327,6 +346,7 @@ RULES: tuple[Callable[[Round], list[Action] | None], ...] = (
     create,
     leave_with_workload,
     finished_without_job,
+    await_replacements,
     stop_evicted,
     take_back,
     follow_changes,

@@ -90,6 +90,10 @@ class Unit(ABC):
         """Put back what admission wrote, once no pod is active."""
         return []
 
+    def is_short_of_pods(self, workload: Workload) -> bool:
+        """Whether somebody else has to make pods before it can run."""
+        return False
+
     def upkeep(self, workload: Workload | None) -> list[Action]:
         """What this unit needs whatever the state of its Workload."""
         return []
@@ -237,6 +241,13 @@ class PodGroupUnit(Unit):
 
     def reclaimable_pods(self) -> dict[str, int]:
         return pod_group.reclaimable_pods(self.members)
+
+    def is_short_of_pods(self, workload: Workload) -> bool:
+        wanted = {pod_set.name: pod_set.count for pod_set in workload.spec.pod_sets}
+        missing = pod_group.missing_pods(self.members, wanted)
+        if pod_group.is_fast(self.members):
+            return any(missing[role] == wanted[role] for role in missing)
+        return bool(missing)
 
     def start(self, infos: Sequence[PodSetInfo]) -> list[Action] | Conflict | Mismatch:
         info_by_role = {info.name: info for info in infos}
