@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
@@ -9,8 +10,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 LONGEST_SECONDS = 20.0
@@ -71,6 +72,57 @@ class NatsServer:
     def resume(self) -> None:
         assert self._process is not None
         os.kill(self._process.pid, signal.SIGCONT)
+
+
+class Wire:
+    """A way to a server that can be cut: then nothing passes any more, and nobody is told."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._whole = asyncio.Event()
+        self._whole.set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def cut(self) -> None:
+        self._whole.clear()
+
+    def mend(self) -> None:
+        self._whole.set()
+
+    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._port)
+        for source, target in ((reader, far_writer), (far_reader, writer)):
+            task = asyncio.create_task(self._carry(source, target))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _carry(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        try:
+            while data := await source.read(65536):
+                await self._whole.wait()
+                target.write(data)
+                await target.drain()
+        except ConnectionError:
+            pass
+        finally:
+            target.close()
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def wire_to(server: NatsServer) -> AsyncIterator[tuple[str, Wire]]:
+    """An address that leads to the server, and what is in between."""
+    wire = Wire(server.port)
+    listener = await asyncio.start_server(wire.connected, "127.0.0.1", 0)
+    try:
+        yield f"nats://127.0.0.1:{listener.sockets[0].getsockname()[1]}", wire
+    finally:
+        listener.close()
+        await wire.close()
 
 
 @contextmanager

@@ -3,116 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from kyu.api.meta import Json, Key
+from kyu.api.meta import Json
 from kyu.api.pool_messages import LONGEST_MESSAGE_BYTES
-from kyu.api.pools import MasterQueue, PoolReport, PoolSource
+from kyu.api.pools import PoolReport, PoolSource
 from kyu.bus import envelopes, signing
 from kyu.bus import nats as bus
-from kyu.bus.nats import BadConnector, Connection, Connector, Unanswered
+from kyu.bus.nats import BadConnector, Connector, Unanswered
 from kyu.controllers import pools as listening
 from kyu.controllers.pool_expressions import Expressions, Question
-from kyu.controllers.pools import PoolListener
-from kyu.kube.cache import Cache
-from kyu.kube.client import Client
-from kyu.kube.requests import Answer, Call
 from kyu.pools import publisher
 from kyu.pools.offers import Offer
+from tests.nats_listening import LONGEST_SECONDS, SUBJECT, heard, say, speaking
 from tests.nats_servers import NatsServer, nats_server
 
-LONGEST_SECONDS = 30.0
-SUBJECT = "interlink.resources"
 MESSAGE = {"quotas": {"cpu": "8", "memory": "16Gi", "pods": 20, "nvidia.com/gpu": 0}, "labels": ["a=b"], "taints": []}
-
-
-class Secrets:
-    """A transport that knows one Secret, and counts who asks."""
-
-    def __init__(self, **data: str) -> None:
-        self.data = {name: base64.b64encode(text.encode()).decode() for name, text in data.items()}
-
-    async def send(self, call: Call) -> Answer:
-        if call.path != "/api/v1/namespaces/kyu/secrets/nats":
-            return Answer(404, b'{"kind":"Status","reason":"NotFound","code":404}', {})
-        return Answer(200, json.dumps({"metadata": {"name": "nats"}, "data": self.data}).encode(), {})
-
-    def lines(self, call: Call) -> AsyncIterator[bytes]:
-        raise AssertionError("nobody watches Secrets")
-
-    async def close(self) -> None:
-        """Nothing is held."""
-
-
-class Heard:
-    """A listener for one MasterQueue, and what it has put in the view."""
-
-    def __init__(self, secrets: Secrets) -> None:
-        self.cache = Cache()
-        self.writes = 0
-        self.listener = PoolListener(self.cache, Client(secrets), lambda: datetime.now(UTC))
-        self.cache.subscribe(self.listener.changed)
-        self._version = 0
-
-    def put(self, url: str = "", **nats: object) -> None:
-        self._version += 1
-        flavor = {"natsConnector": url, "natsSubject": SUBJECT, "poolRegExp": ".*", **nats}
-        spec = {"flavors": [{"name": "i", "natsFlavor": {k: v for k, v in flavor.items() if v}}]}
-        metadata = {"name": "mq", "resourceVersion": str(self._version)}
-        self.cache.observe(MasterQueue.KIND, {"metadata": metadata, "spec": spec})
-
-    def remove(self) -> None:
-        self.cache.forget(MasterQueue.KIND, {"metadata": {"name": "mq", "resourceVersion": str(self._version + 1)}})
-
-    def pools(self) -> list[str]:
-        return sorted(report.pool for report in self.cache.list(PoolReport))
-
-    def source(self) -> PoolSource:
-        return self.cache.get(PoolSource, Key("mq", "i")) or PoolSource()
-
-    async def until(self, what: str, is_so: Callable[[], object]) -> None:
-        ends = time.monotonic() + LONGEST_SECONDS
-        while not is_so():
-            assert time.monotonic() < ends, f"{what}: not seen; pools {self.pools()}, source {self.source()}"
-            await asyncio.sleep(0.01)
-
-
-@asynccontextmanager
-async def heard(secrets: Secrets | None = None) -> AsyncIterator[Heard]:
-    one = Heard(secrets or Secrets())
-    task = asyncio.create_task(one.listener.run())
-    try:
-        yield one
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-@asynccontextmanager
-async def speaking(url: str) -> AsyncIterator[Connection]:
-    connection = Connection(Connector(url), "test")
-    task = asyncio.create_task(connection.run())
-    try:
-        await asyncio.wait_for(connection.connected(), LONGEST_SECONDS)
-        yield connection
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-async def say(connection: Connection, pool: str, body: object) -> None:
-    payload = body if isinstance(body, bytes) else json.dumps(body).encode()
-    await connection.publish(f"{SUBJECT}.{pool}", payload)
 
 
 @pytest.fixture
@@ -218,7 +129,7 @@ async def test_a_wrong_password_is_told_without_it(tmp_path: Path) -> None:
 
 async def test_credentials_come_from_a_secret(tmp_path: Path) -> None:
     with nats_server(tmp_path, "--auth", "a-token") as server:
-        async with heard(Secrets(token="a-token")) as one:
+        async with heard(token="a-token") as one:
             one.put(server.url, credentialsSecret={"namespace": "kyu", "name": "nats"})
             await one.until("connected", lambda: one.source().connected)
             one.put(server.url, credentialsSecret={"namespace": "kyu", "name": "missing"})
@@ -274,26 +185,6 @@ async def test_expressions_search_as_python_does_and_bad_ones_say_what_is_wrong(
         await expressions.close()
 
 
-async def test_a_flood_of_garbage_loses_nothing_and_keeps_memory_flat(nats: NatsServer) -> None:
-    async with heard() as one, speaking(nats.url) as mouth:
-        one.put(nats.url)
-        await one.until("connected", lambda: one.source().connected)
-        await say(mouth, "a", MESSAGE)
-        await one.until("heard", lambda: one.pools() == ["a"])
-        client = mouth._client
-        assert client is not None
-        for number in range(20_000):
-            await client.publish(f"{SUBJECT}.g{number}", b"\xff garbage" if number % 2 else b'{"quotas": 1}')
-            if number % 500 == 0:
-                await client.flush(10)
-        await client.flush(10)
-        await one.until("refused", lambda: one.source().refused.get("Malformed", 0) > 1000)
-        ear = one.listener._ears["mq", "i"][1]
-        assert (len(ear._heard), len(ear._waiting)) == (1, 0)
-        await say(mouth, "a", {"quotas": {"cpu": 1}})
-        await one.until("still listening", lambda: one.cache.list(PoolReport)[0].quotas == {"cpu": "1"})
-
-
 async def test_more_pools_than_anyone_has_are_not_remembered(nats: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listening, "MOST_POOLS", 5)
     async with heard() as one, speaking(nats.url) as mouth:
@@ -305,6 +196,20 @@ async def test_more_pools_than_anyone_has_are_not_remembered(nats: NatsServer, m
                 await one.until("heard", lambda pool=f"p{number}": pool in one.pools())  # type: ignore[misc]
         await one.until("refused", lambda: one.source().refused == {"TooManyPools": 4})
         assert one.pools() == [f"p{number}" for number in range(5)]
+
+
+async def test_a_pool_that_was_silent_for_long_makes_room_for_another(
+    nats: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "MOST_POOLS", 1)
+    monkeypatch.setattr(listening, "FORGOTTEN_AFTER", 0.0)
+    async with heard() as one, speaking(nats.url) as mouth:
+        one.put(nats.url)
+        await one.until("connected", lambda: one.source().connected)
+        for pool in ("first", "second"):
+            await say(mouth, pool, MESSAGE)
+            await one.until("heard", lambda pool=pool: one.pools() == [pool])  # type: ignore[misc]
+        assert one.source().refused == {}
 
 
 def test_a_connector_shows_no_secrets() -> None:

@@ -35,6 +35,7 @@ Refusal: TypeAlias = Literal[
     "Foreign",
     "BadSignature",
     "TooManyPools",
+    "TooFast",
 ]
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 

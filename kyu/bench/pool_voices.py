@@ -1,5 +1,6 @@
 """
-Many pools in one process, for the benchmark of MasterQueues: each speaks once a second, some with news.
+Many pools in one process, for the benchmark of MasterQueues: each speaks once a second, some with news. And somebody
+who publishes garbage.
 
 News is an amount of memory that tells when it was published, in microseconds: whoever sees it in a queue knows how long
 it took to get there.
@@ -21,17 +22,22 @@ from kyu.bus.nats import Connection, Connector
 PERIOD_SECONDS = 1.0
 # Messages leave together in so many ticks of a period.
 TICKS = 20
+GARBAGE = (b"\xff no text", b'{"quotas": 1}')
 STEADY_MEMORY = str(2**40)
 
 
 class Voices(msgspec.Struct, frozen=True):
-    """``news``: messages a second that say something else than the one before. ``numbered``: with sequence and time."""
+    """``news``: messages a second that say something else than the one before. ``numbered``: with sequence and time.
+
+    ``garbage``: messages a second that nobody can read, under ever new names.
+    """
 
     url: str
     queues: int
     pools: int
     news: float = 0.0
     numbered: bool = False
+    garbage: int = 0
 
 
 def subject(queue: int) -> str:
@@ -55,6 +61,8 @@ async def speak(voices: Voices) -> None:
             told = due
             bodies = [(subject(queue), f"pool-{pool:02}", memory[queue, pool]) for queue, pool in now]
             await asyncio.gather(*(publish(connection, voices, *body) for body in bodies))
+            for number in range(int(voices.garbage * PERIOD_SECONDS / TICKS)):
+                await connection.send(f"{subject(number % voices.queues)}.g{tick}-{number}", GARBAGE[number % 2])
             tick += 1
             await asyncio.sleep(max(0.0, started + tick * PERIOD_SECONDS / TICKS - time.monotonic()))
     finally:
@@ -68,7 +76,7 @@ async def publish(connection: Connection, voices: Voices, to: str, pool: str, me
     if voices.numbered:
         now = time.time()
         body |= {"seq": int(now * 1000), "ts": now, "period": PERIOD_SECONDS, "pool": pool, "schema": 2}
-    await connection.publish(f"{to}.{pool}", msgspec.json.encode(body))
+    await connection.send(f"{to}.{pool}", msgspec.json.encode(body))
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 One connection to a NATS server: listen, publish, ask; and connect again, slower each time, when it is lost.
 
 The connection reconnects by itself for as long as ``run`` runs; what was listened to is listened to again. Messages
-are handed over in the order in which they come, to plain functions that must be quick. Behind a reader that is too
-slow the library drops messages instead of keeping them all.
+are handed over in the order in which they come, to plain functions that must be quick. Where they come faster than they
+are taken some are dropped instead of keeping them all, and who listens is told.
 
 Called by: controllers/pools.py, pools/publisher.py, pools/runner.py. The only file that imports NATS.
 """
@@ -30,6 +30,7 @@ from kyu import log
 FIRST_DELAY_SECONDS = 0.2
 LONGEST_DELAY_SECONDS = 15.0
 CONNECT_SECONDS = 5
+CLOSE_SECONDS = 1.0
 # A dead server is noticed within two of these, sooner than any sensible timeout of a pool.
 PING_SECONDS = 5
 MOST_WAITING_MESSAGES = 8192
@@ -96,7 +97,7 @@ class State:
 class Listening:
     subject: str
     on_message: OnMessage
-    queue: str
+    on_missed: Callable[[], None] | None = None
     subscription: Subscription | None = None
 
     async def handle(self, message: Msg) -> None:
@@ -143,9 +144,14 @@ class Connection:
     async def connected(self) -> None:
         await self._connected.wait()
 
-    def listen(self, subject: str, on_message: OnMessage, *, queue: str = "") -> Callable[[], None]:
-        """Hand over what comes for the subject, from now or from the next connection on; the answer ends it."""
-        listening = Listening(subject, on_message, queue)
+    def listen(
+        self, subject: str, on_message: OnMessage, on_missed: Callable[[], None] | None = None
+    ) -> Callable[[], None]:
+        """Hand over what comes for the subject, from now or from the next connection on; the answer ends it.
+
+        ``on_missed`` is called for every message that was dropped.
+        """
+        listening = Listening(subject, on_message, on_missed)
         self._listening.append(listening)
         if self._client is not None:
             self._spawn(listening, self._client)
@@ -158,19 +164,20 @@ class Connection:
 
         return end
 
-    async def publish(self, subject: str, body: bytes, headers: dict[str, str] | None = None) -> None:
+    async def publish(self, subject: str, body: bytes) -> None:
+        """Returns when the server has it."""
         client = self._client
         if client is None:
             raise Unanswered("there is no connection")
         with _as_unanswered(self._connector):
-            await client.publish(subject, body, headers=headers)
+            await client.publish(subject, body)
             await client.flush(CONNECT_SECONDS)
 
-    async def answer(self, reply: str, body: bytes) -> None:
-        """Send the answer to a request; nobody waits for it if the connection is lost meanwhile."""
-        if self._client is not None and reply:
+    async def send(self, subject: str, body: bytes) -> None:
+        """Publish without waiting: it is lost if the connection is."""
+        if self._client is not None:
             with contextlib.suppress(nats.errors.Error, OSError):
-                await self._client.publish(reply, body)
+                await self._client.publish(subject, body)
 
     async def request(self, subject: str, body: bytes, timeout_seconds: float) -> bytes:
         client = self._client
@@ -194,13 +201,15 @@ class Connection:
         finally:
             self._client = None
             self._connected.clear()
-            with contextlib.suppress(nats.errors.Error, OSError):
-                await client.close()
+            await _close(client)
 
     async def _connect(self, closed: asyncio.Event) -> Client:
         self._last_error = None
 
         async def on_error(error: Exception) -> None:
+            if isinstance(error, nats.errors.SlowConsumerError):
+                self._missed(error.sub)
+                return
             self._last_error = error
             log.debug("nats", address=self._connector.address, error=self._connector.clean(str(error)))
 
@@ -230,14 +239,18 @@ class Connection:
             )
         except BaseException:
             # A login that is refused leaves the socket open.
-            await client.close()
+            await _close(client)
             raise
         return client
+
+    def _missed(self, subscription: Subscription) -> None:
+        for listening in self._listening:
+            if listening.subscription is subscription and listening.on_missed is not None:
+                listening.on_missed()
 
     async def _subscribe(self, listening: Listening, client: Client) -> None:
         listening.subscription = await client.subscribe(
             listening.subject,
-            queue=listening.queue,
             cb=listening.handle,
             pending_msgs_limit=MOST_WAITING_MESSAGES,
             pending_bytes_limit=MOST_WAITING_BYTES,
@@ -262,6 +275,13 @@ class Connection:
         log.info("nats", address=self._connector.address, connected=state.connected, error=state.error or "none")
         if self._on_state is not None:
             self._on_state(state)
+
+
+async def _close(client: Client) -> None:
+    """After a handshake that failed the library waits without end for a stream that nobody has."""
+    with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await client.close()
 
 
 async def _unsubscribe(subscription: Subscription) -> None:

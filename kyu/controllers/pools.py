@@ -38,6 +38,8 @@ TELL_SECONDS = 2.0
 # Pauses that a period is guessed from, and the longest that counts, in timeouts.
 PAUSES = 3
 LONGEST_PAUSE = 2.5
+# A pool that was silent for so many timeouts is not remembered where others need its place.
+FORGOTTEN_AFTER = 10.0
 SECRETS_AGAIN_SECONDS = 30.0
 
 
@@ -88,6 +90,11 @@ class Ear:
         elif selected:
             self._accept(pool, payload, announcement)
 
+    def on_missed(self) -> None:
+        """Messages came faster than they can be read, and one was dropped: from silence nothing follows for now."""
+        self._since = self._pools.now()
+        self._refuse(Refused("TooFast"), "")
+
     def _selects(self, pool: str) -> bool | None:
         """None: it has to be found out first."""
         if self.nats.pools:
@@ -120,7 +127,7 @@ class Ear:
     def _accept(self, pool: str, payload: bytes, announcement: Announcement) -> None:
         known, now = self._heard.get(pool), self._pools.now()
         refused = self._why_not_believed(pool, payload, announcement, known.seen if known else Seen(), now)
-        if refused is None and known is None and len(self._heard) >= MOST_POOLS:
+        if refused is None and known is None and not self._has_room(now):
             refused = Refused("TooManyPools")
         if refused is not None:
             self._refuse(refused, pool)
@@ -138,6 +145,17 @@ class Ear:
         known.payload, known.body = payload, body
         known.seen = Seen(announcement.seq, announcement.ts)
         self._report(pool, known, now, declared=announcement.period)
+
+    def _has_room(self, now: float) -> bool:
+        """For one more pool; the one that has been silent longest makes room, if that is long enough."""
+        if len(self._heard) < MOST_POOLS:
+            return True
+        pool, oldest = min(self._heard.items(), key=lambda item: item[1].at)
+        if now - oldest.at <= FORGOTTEN_AFTER * self.nats.pool_timeout:
+            return False
+        del self._heard[pool]
+        self._pools.take(PoolReport.KIND, self._named(pool))
+        return True
 
     def _why_not_believed(
         self, pool: str, payload: bytes, announcement: Announcement, seen: Seen, now: float
@@ -158,8 +176,11 @@ class Ear:
             known.body["period"] = declared
         elif known.pauses:
             known.body["period"] = max(known.pauses)
-        metadata = {"namespace": self._key["namespace"], "name": f"{self._flavor}.{pool}"}
-        self._pools.put(PoolReport.KIND, {"metadata": metadata, "at": now, **known.body})
+        self._pools.put(PoolReport.KIND, {**self._named(pool), "at": now, **known.body})
+
+    def _named(self, pool: str) -> Json:
+        """The name of its report."""
+        return {"metadata": {"namespace": self._key["namespace"], "name": f"{self._flavor}.{pool}"}}
 
     def _refuse(self, refused: Refused, pool: str) -> None:
         if not self._refused[refused.reason]:
@@ -208,8 +229,7 @@ class Ear:
         """The group is gone, and all that was heard with it."""
         self.end()
         for pool in self._heard:
-            name = f"{self._flavor}.{pool}"
-            self._pools.take(PoolReport.KIND, {"metadata": {"namespace": self._key["namespace"], "name": name}})
+            self._pools.take(PoolReport.KIND, self._named(pool))
         self._pools.take(PoolSource.KIND, {"metadata": dict(self._key)})
 
 
@@ -280,7 +300,7 @@ class PoolListener:
             connection = Connection(connector, "kyu", lambda state: self._on_state(connector, state))
             self._connections[connector] = (connection, asyncio.create_task(connection.run()))
         connection = self._connections[connector][0]
-        ear.end = connection.listen(f"{ear.nats.nats_subject}.*", ear.on_message)
+        ear.end = connection.listen(f"{ear.nats.nats_subject}.*", ear.on_message, ear.on_missed)
         ear.on_state(connection.state)
         return connector
 

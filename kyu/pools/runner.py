@@ -96,7 +96,8 @@ class Runner:
             log.warning("request failed", pool=self._pool, verb=letter.verb, error=repr(error))
             content, problem = {}, f"{type(error).__name__}: {error}"
         answer = Letter(letter.verb, time.time(), letter.nonce, content, problem)
-        await self._connection.answer(reply, envelopes.seal(answer, self._pool, self._signer))
+        if reply:
+            await self._connection.send(reply, envelopes.seal(answer, self._pool, self._signer))
 
     async def _do(self, letter: Letter) -> Json:
         content = letter.content
