@@ -150,10 +150,31 @@ def test_more_pools_than_a_queue_holds_are_named() -> None:
     pools_heard = {f"pool-{number:02}": {"quotas": {"cpu": 1}} for number in range(70)}
     hear(view, {"source": {"connected": True}, "heard": pools_heard}, START)
     settle(view, START, "70 pools")
-    queue = view.objects["kueue.x-k8s.io", "ClusterQueue", Key("", "mq")]
-    names = [flavor["name"] for flavor in queue["spec"]["resourceGroups"][0]["flavors"]]
-    assert names == [f"mq-interlink-pool-{number:02}" for number in range(64)]
+    assert flavors_of(view) == [f"mq-interlink-pool-{number:02}" for number in range(64)]
     left_out = ", ".join(f"pool-{number:02}" for number in range(64, 70))
-    check_object(
-        view, "MasterQueue/mq", "", {"conditions": {"TooManyPools": f"True/LeftOut: left out: {left_out}"}}, "70 pools"
-    )
+    said = {"conditions": {"TooManyPools": f"True/LeftOut: left out: {left_out}"}}
+    check_object(view, "MasterQueue/mq", "", said, "70 pools")
+
+
+def test_a_newcomer_displaces_nobody_and_comes_in_when_another_goes() -> None:
+    view = MemoryView([master_queue(poolTimeout=30)])
+    everyone = {f"pool-{number:02}": {"quotas": {"cpu": 1}, "period": 10} for number in range(64)}
+    hear(view, {"source": {"connected": True}, "heard": everyone}, START)
+    settle(view, START, "64 pools")
+    before = flavors_of(view)
+    # By its name it would be the first.
+    hear(view, {"heard": {"a-pool": {"quotas": {"cpu": 1}, "period": 10}}}, START)
+    assert settle(view, START, "one more")[0] == ["MasterQueue/mq status"]
+    assert flavors_of(view) == before
+    said = {"conditions": {"TooManyPools": "True/LeftOut: left out: a-pool"}}
+    check_object(view, "MasterQueue/mq", "", said, "one more")
+    later = START + timedelta(seconds=31)
+    del everyone["pool-07"]
+    hear(view, {"heard": {"a-pool": {"quotas": {"cpu": 1}, "period": 10}, **everyone}}, later)
+    settle(view, later, "one is silent")
+    assert flavors_of(view) == sorted({"mq-interlink-a-pool", *before} - {"mq-interlink-pool-07"})
+
+
+def flavors_of(view: MemoryView) -> list[str]:
+    queue = view.objects["kueue.x-k8s.io", "ClusterQueue", Key("", "mq")]
+    return [flavor["name"] for flavor in queue["spec"]["resourceGroups"][0]["flavors"]]

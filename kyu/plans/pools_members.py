@@ -305,21 +305,27 @@ def canonical(value: quantity.QuantityValue) -> str:
 
 
 def leave_out(view: View, queue: MasterQueue, members: list[Member], resources: int, now: datetime) -> list[Member]:
-    """A pool counts once, under a name that is free, and only so many fit in a queue."""
+    """A pool counts once, under a name that is free, and only so many fit in a queue. Who stands in it stays."""
     room = min(MOST_FLAVORS, MOST_PAIRS // resources)
+    standing = {(pool.flavor, pool.name) for pool in queue.status.pools if pool.state in ("Live", "Stale")}
     heard: set[tuple[str, str, str]] = set()
     taken: set[str] = set()
-    kept: list[Member] = []
-    for member in members:
-        reason = ""
-        if member.has_flavor:
-            reason = why_left_out(view, queue, member, heard, taken)
-            if not reason and len(taken) >= room:
-                reason = "TooManyPools"
-            if not reason:
-                taken.add(member.resource_flavor)
-                heard.add(place(member))
-        kept.append(member if not reason else left_out(queue, member, reason, now))
+    kept = list(members)
+
+    def is_new(index: int) -> bool:
+        return not members[index].is_local and (members[index].group.name, members[index].pool) not in standing
+
+    newcomers_last = sorted((index for index, member in enumerate(members) if member.has_flavor), key=is_new)
+    for index in newcomers_last:
+        member = members[index]
+        reason = why_left_out(view, queue, member, heard, taken)
+        if not reason and len(taken) >= room:
+            reason = "TooManyPools"
+        if reason:
+            kept[index] = left_out(queue, member, reason, now)
+        else:
+            taken.add(member.resource_flavor)
+            heard.add(place(member))
     return kept
 
 
