@@ -3,7 +3,8 @@ MasterQueues with many pools that speak every second: what listening costs, and 
 
 *Steady*: every message says what the one before said. The processor time of the whole control plane is measured, and
 everything that is written meanwhile is counted: it should be nothing. *News*: some messages say something else, and the
-time from their publication until a watcher sees it in the ClusterQueue is measured.
+time from their publication until a watcher sees it in the ClusterQueue is measured. *Flood*: beside the pools somebody
+publishes garbage as fast as nobody could read it; no pool may be lost, and memory must not grow.
 
 Called by: cli/bench.py. Calls: app.py, pool_voices.py in a process of its own, a nats-server.
 """
@@ -30,8 +31,9 @@ from kyu.api import quantity
 from kyu.api.kueue import ClusterQueue, ResourceFlavor
 from kyu.api.meta import Json, Kind
 from kyu.api.pools import MasterQueue
-from kyu.bench.engine import Row
+from kyu.bench.engine import Row, memory_bytes
 from kyu.bench.pool_voices import Voices, subject
+from kyu.kinds import fields
 from kyu.kube.cache import Cache, Reflector
 from kyu.kube.client import Client
 
@@ -39,6 +41,7 @@ KINDS = (MasterQueue.KIND, ClusterQueue.KIND, ResourceFlavor.KIND)
 START_SECONDS = 60.0
 # Amounts above are times of publication.
 FIRST_TIME = 10**15
+MEGABYTE = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +49,13 @@ class Size:
     queues: int = 10
     pools: int = 50
     news: float = 5.0
-    seconds: float = 20.0
+    garbage: int = 10_000
+    seconds: float = 30.0
     warm_up: float = 3.0
 
 
 FULL = Size()
-QUICK = Size(queues=3, pools=20, seconds=4.0)
+QUICK = Size(queues=3, pools=20, garbage=2_000, seconds=4.0)
 
 
 def run(*, quick: bool) -> Iterator[Row]:
@@ -68,15 +72,19 @@ async def measure(size: Size) -> list[Row]:
                 same = await listen(seen, size, Voices(url, size.queues, size.pools))
                 numbered = await listen(seen, size, Voices(url, size.queues, size.pools, numbered=True))
                 news = await listen(seen, size, Voices(url, size.queues, size.pools, news=size.news))
-    return list(rows(size, same, numbered, news))
+                flood = await listen(seen, size, Voices(url, size.queues, size.pools, garbage=size.garbage))
+    return [*quiet_rows(size, same, numbered), *news_rows(news), *flood_rows(size, flood)]
 
 
-def rows(size: Size, same: Leg, numbered: Leg, news: Leg) -> Iterator[Row]:
+def quiet_rows(size: Size, same: Leg, numbered: Leg) -> Iterator[Row]:
     rate = size.queues * size.pools
     for name, leg in ((f"{rate} messages/s, the same again", same), ("… with sequence numbers and times", numbered)):
         value = f"{leg.cpu_share:.1%} of a core, {leg.cpu_share / rate * 1e6:.0f} us a message, {leg.writes} writes"
         yield Row(name, value, leg.cpu_share * 100, "<= 30", "<= 10")
     yield Row("writes when nothing changed", str(same.writes + numbered.writes), None, "= 0", "= 0")
+
+
+def news_rows(news: Leg) -> Iterator[Row]:
     delays = sorted(news.delays)
     if delays:
         worst = delays[int(len(delays) * 0.99)]
@@ -84,11 +92,20 @@ def rows(size: Size, same: Leg, numbered: Leg, news: Leg) -> Iterator[Row]:
         yield Row("news to ClusterQueue, p99 ms", value, worst, "<= 250", "<= 100")
 
 
+def flood_rows(size: Size, flood: Leg) -> Iterator[Row]:
+    before, after = (bytes_ / MEGABYTE for bytes_ in (flood.resident_before, flood.resident_after))
+    value = f"{flood.cpu_share:.1%} of a core, {before:.0f} MB before, {after:.0f} MB after"
+    yield Row(f"{size.garbage} garbage messages/s: pools lost", f"{flood.lost}; {value}", None, "= 0", "= 0")
+
+
 @dataclass(slots=True)
 class Leg:
     """What was seen while the pools spoke in one way."""
 
     cpu_share: float = 0.0
+    resident_before: int = 0
+    resident_after: int = 0
+    lost: int = 0
     writes: int = 0
     delays: list[float] = field(default_factory=list)
 
@@ -109,6 +126,8 @@ class Seen:
 
     def _changed(self, kind: Kind, old: Json | None, new: Json | None) -> None:
         self.leg.writes += 1
+        if kind == MasterQueue.KIND and new is not None:
+            self.leg.lost += sum(pool["state"] != "Live" for pool in fields.list_at(new, ("status", "pools")))
         self._written.set()
         if kind == ClusterQueue.KIND and old is not None and new is not None:
             before = amounts(old)
@@ -139,8 +158,10 @@ async def listen(seen: Seen, size: Size, voices: Voices) -> Leg:
             await seen.until_live(size.queues * size.pools)
         await asyncio.sleep(size.warm_up)
         seen.leg = leg = Leg()
+        leg.resident_before = memory_bytes()
         started, cpu = time.perf_counter(), time.process_time()
         await asyncio.sleep(size.seconds)
+        leg.resident_after = memory_bytes()
         leg.cpu_share = (time.process_time() - cpu) / (time.perf_counter() - started)
         return leg
     finally:

@@ -1,0 +1,168 @@
+"""NATS in trouble, below a whole control plane: killed, cut off, flooded. No pool that lives is lost, nothing grows."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from kyu import app
+from kyu.api.kueue import ClusterQueue, ResourceFlavor
+from kyu.api.meta import Json, Key, Kind, find_condition
+from kyu.api.pools import MasterQueue
+from kyu.bus import nats as bus
+from kyu.bus.nats import Connection
+from kyu.kube.cache import Cache, Reflector
+from kyu.kube.client import Client
+from tests.nats_listening import speaking
+from tests.nats_servers import nats_server, wire_to
+
+LONGEST_SECONDS = 60.0
+TIMEOUT_SECONDS = 5
+MESSAGE = json.dumps({"quotas": {"cpu": "8"}}).encode()
+MEGABYTE = 2**20
+
+
+class Plane:
+    """A control plane, what is stored in it, and every state that a pool was in."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.cache = Cache()
+        self.states: dict[str, set[str]] = {}
+        self._changed = asyncio.Event()
+        self.cache.subscribe(self._on_change)
+
+    def _on_change(self, kind: Kind, old: Json | None, new: Json | None) -> None:
+        for pool in ((new or {}).get("status") or {}).get("pools") or ():
+            self.states.setdefault(pool["name"], set()).add(pool["state"])
+        self._changed.set()
+
+    async def until(self, what: str, is_so: Callable[[], bool]) -> None:
+        try:
+            async with asyncio.timeout(LONGEST_SECONDS):
+                while not is_so():
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError as error:
+            raise AssertionError(f"{what}: not seen; {self.cache.list(MasterQueue)}") from error
+
+    def state(self, pool: str) -> str:
+        found = [one.state for queue in self.cache.list(MasterQueue) for one in queue.status.pools if one.name == pool]
+        return found[0] if found else ""
+
+    def is_connected(self, queue: str) -> bool | None:
+        found = self.cache.get(MasterQueue, Key("", queue))
+        condition = find_condition(found.status.conditions, "NatsConnected") if found else None
+        return None if condition is None else condition.status == "True"
+
+    def refused(self, queue: str) -> dict[str, int]:
+        found = self.cache.get(MasterQueue, Key("", queue))
+        return found.status.refused_messages if found else {}
+
+    async def create(self, name: str, url: str) -> None:
+        nats = {"natsConnector": url, "natsSubject": name, "poolTimeout": TIMEOUT_SECONDS, "poolRegExp": ".*"}
+        spec = {"flavors": [{"name": "i", "natsFlavor": {**nats, "poolTimeoutPolicy": "strict"}}]}
+        await self.client.create(MasterQueue.KIND, {"metadata": {"name": name}, "spec": spec})
+
+
+@asynccontextmanager
+async def control_plane(folder: Path) -> AsyncIterator[Plane]:
+    async with app.embedded(app.Settings(folder / "data", bare=True)) as running:
+        plane = Plane(running.client("test"))
+        kinds = (MasterQueue.KIND, ClusterQueue.KIND, ResourceFlavor.KIND)
+        tasks = [asyncio.create_task(Reflector(plane.client, plane.cache, kind).run()) for kind in kinds]
+        try:
+            await plane.cache.synced()
+            yield plane
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def voice(mouth: Connection, subject: str) -> AsyncIterator[None]:
+    """A pool that speaks ten times within its timeout."""
+
+    async def speak() -> None:
+        while True:
+            await mouth.send(subject, MESSAGE)
+            await asyncio.sleep(TIMEOUT_SECONDS / 10)
+
+    task = asyncio.create_task(speak())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that does not answer is noticed within a second."""
+    monkeypatch.setattr(bus, "PING_SECONDS", 0.2)
+    monkeypatch.setattr(bus, "CONNECT_SECONDS", 1)
+    monkeypatch.setattr(bus, "LONGEST_DELAY_SECONDS", 0.5)
+
+
+@pytest.mark.parametrize("trouble", ["killed", "cut off"])
+async def test_while_we_cannot_hear_no_pool_is_lost(tmp_path: Path, trouble: str) -> None:
+    """A pool of another server falls silent in the same moment: when it is lost, there was time to lose both."""
+    (tmp_path / "other").mkdir()
+    with nats_server(tmp_path) as server, nats_server(tmp_path / "other") as other:
+        async with control_plane(tmp_path) as plane, wire_to(server) as (url, wire):
+            begin, end = (wire.cut, wire.mend) if trouble == "cut off" else (server.stop, server.start)
+            await plane.create("far", url)
+            await plane.create("near", other.url)
+            async with speaking(server.url) as mouth, speaking(other.url) as other_mouth, voice(mouth, "far.lives"):
+                async with voice(other_mouth, "near.dies"):
+                    await plane.until("both live", lambda: plane.state("lives") == plane.state("dies") == "Live")
+                begin()
+                await plane.until("noticed", lambda: plane.is_connected("far") is False)
+                await plane.until("the silent one is lost", lambda: plane.state("dies") == "Lost")
+                assert plane.state("lives") == "Live"
+                assert plane.cache.get(ResourceFlavor, Key("", "far-i-lives")) is not None
+                end()
+                await plane.until("connected again", lambda: plane.is_connected("far") is True)
+                # Again as long: it is really heard.
+                async with voice(other_mouth, "near.dies"):
+                    await plane.until("lives again", lambda: plane.state("dies") == "Live")
+                await plane.until("lost again", lambda: plane.state("dies") == "Lost")
+                assert plane.states["lives"] == {"Live"}
+                assert "far-i-lives" in json.dumps(plane.cache.find_json(ClusterQueue.KIND, Key("", "far")))
+
+
+async def test_a_flood_of_garbage_loses_nobody_and_nothing_grows(tmp_path: Path) -> None:
+    with nats_server(tmp_path) as server:
+        async with control_plane(tmp_path) as plane, speaking(server.url) as mouth, speaking(server.url) as hose:
+            await plane.create("far", server.url)
+            async with voice(mouth, "far.lives"):
+                await plane.until("it lives", lambda: plane.state("lives") == "Live")
+                await flood(hose, 10_000)
+                await plane.until("refused", lambda: sum(plane.refused("far").values()) >= 10_000)
+                before = resident_bytes()
+                await flood(hose, 20_000)
+                await plane.until("refused", lambda: sum(plane.refused("far").values()) >= 30_000)
+                assert resident_bytes() - before < 8 * MEGABYTE
+                assert plane.states == {"lives": {"Live"}}
+                assert "Malformed" in plane.refused("far")
+
+
+async def flood(hose: Connection, count: int) -> None:
+    """Garbage under many names, as fast as the server takes it."""
+    for number in range(count):
+        await hose.send(f"far.g{number}", b"\xff garbage" if number % 2 else b'{"quotas": 1}')
+        if number % 500 == 0:
+            await hose.publish("elsewhere", b"")
+    await hose.publish("elsewhere", b"")
+
+
+def resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
