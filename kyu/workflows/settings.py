@@ -22,7 +22,7 @@ OnConflict: TypeAlias = Literal["error", "keep", "replace"]
 Outcome: TypeAlias = Literal["set", "already there", "kept the object's", "replaced the object's"]
 
 
-class Setting(msgspec.Struct, frozen=True):
+class Setting(msgspec.Struct, frozen=True, gc=False):
     """Write ``value`` under ``key`` of the mapping at ``place``."""
 
     place: fields.Path
@@ -46,7 +46,7 @@ class Refusal:
         return f"{self.reason}; {self.way_out}"
 
 
-class Applied(msgspec.Struct, frozen=True):
+class Applied(msgspec.Struct, frozen=True, gc=False):
     """A setting, and what became of it. ``present`` is the object's own value, where there was another one."""
 
     setting: Setting
