@@ -9,7 +9,7 @@ import pytest
 
 from kyu import app
 from kyu.api.kueue import Workload
-from kyu.bench import embedded, pretended, server, soak
+from kyu.bench import embedded, pretended, processes, server, soak
 from kyu.bench.loads import Load, WorkloadSet
 from kyu.cli import main
 
@@ -50,6 +50,11 @@ async def test_a_round_of_the_soak_leaves_nothing(tmp_path: Path) -> None:
         await pretended.make_queues(client, soak.ROUND)
         await soak.play_round(client, 1)
         assert (await client.list(Workload.KIND))[0] == []
+
+
+def test_processes_are_counted_when_all_have_ended() -> None:
+    row = asyncio.run(processes.measure(3))
+    assert row.value.startswith("3 in ")
 
 
 def test_only_the_whole_stack_soaks(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,11 +1,12 @@
 """
-The whole embedded stack in real time: server, store, controllers, engine; only the pods are pretended.
+The whole embedded stack in real time: server, store, controllers, engine; most pods are only pretended.
 
 *Burst*: all workloads of Kueue's baseline load are submitted at once with no run time, and admissions per second are
 counted through the stack: durable status, events, queue statuses. *Baseline*: the load as it is, in real time; its
-makespan against that of the engine alone in virtual time, and the time from a finish to the admission it allows.
+makespan against that of the engine alone in virtual time, and the time from a finish to the admission it allows. Last,
+pods that are not pretended: how many processes are started, waited for and reported per second.
 
-Called by: cli/bench.py. Calls: app.py, pretended.py, soak.py.
+Called by: cli/bench.py. Calls: app.py, pretended.py, processes.py, soak.py.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from pathlib import Path
 import uvloop
 
 from kyu import app
-from kyu.bench import loads, pretended, soak
+from kyu.bench import loads, pretended, processes, soak
 from kyu.bench.engine import Row
 from kyu.bench.loads import Load, WorkloadSet
 from kyu.controllers import memory
 from kyu.engine import cycle
 
 QUICK_SHARE = 10
+PODS, QUICK_PODS = 1000, 100
 
 
 def run(*, quick: bool, soak_minutes: float = 0.0) -> Iterator[Row]:
@@ -58,6 +60,7 @@ def run(*, quick: bool, soak_minutes: float = 0.0) -> Iterator[Row]:
     yield Row(
         "a finish to the admission it allows, p99 ms", f"median {median:.1f} of {len(latencies)}", p99, "<= 50", "<= 10"
     )
+    yield uvloop.run(processes.measure(QUICK_PODS if quick else PODS))
 
 
 def smaller(load: Load) -> Load:
