@@ -16,11 +16,11 @@ from datetime import datetime
 from typing import NamedTuple
 
 from kyu.engine.cycle import by_name
-from kyu.engine.decisions import Cycle, Wait
+from kyu.engine.decisions import Cycle
 from kyu.engine.quota import Cell
 from kyu.engine.state import State
 from kyu.engine.tree import TreeNode
-from kyu.engine.turn import heads_of, run_cycle
+from kyu.engine.turn import Turn, heads_of
 from kyu.engine.workload import Holding
 
 
@@ -44,24 +44,21 @@ def schedule(state: State, now: datetime) -> Cycle:
     """Cycles until one decides nothing and the next would look at the same."""
     moment = now.timestamp()
     state.begin(moment)
-    result = Cycle()
+    turn = Turn(state, moment)
     seen: set[tuple[object, ...]] = set()
-    while True:
+    while not turn.result.blocked:
         take_snapshot(state)
-        heads = heads_of(by_name(state.queues.values()))
-        cycle = run_cycle(state, heads, moment, list(state.second_passes.values()))
-        result.extend(cycle)
-        if cycle.blocked:
-            return result
+        turn.take(heads_of(by_name(state.queues.values())), list(state.second_passes.values()))
         if state.has_wakes:
             state.begin(moment)
-        if any(not isinstance(decision, Wait) for decision in cycle.decisions):
+        if turn.decided:
             seen.clear()
             continue
         looks = next_heads(state)
         if looks in seen:
-            return result
+            break
         seen.add(looks)
+    return turn.result
 
 
 def next_heads(state: State) -> tuple[object, ...]:

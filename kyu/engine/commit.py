@@ -17,7 +17,7 @@ from enum import Enum, auto
 
 from kyu.api.meta import Key
 from kyu.engine import nomination, quota, variants
-from kyu.engine.decisions import Admit, Decision, Evict, Preempt, Wait
+from kyu.engine.decisions import Admit, Decision, Evict, Preempt
 from kyu.engine.flavors import Mode
 from kyu.engine.nomination import Nomination
 from kyu.engine.plan import Sketch
@@ -66,15 +66,23 @@ class Outcome:
 
 @dataclass(slots=True)
 class Commit:
-    """The entries of one cycle that were processed so far."""
+    """The entries of one cycle that were processed so far; ``begin`` starts the next cycle."""
 
     state: State
-    decisions: list[Decision] = field(default_factory=list)
+    decisions: list[Decision]
+    """Of all cycles."""
     admitted: list[tuple[Nomination | Sketch, tuple[AssignedPodSet, ...]]] = field(default_factory=list)
     """Who gets quota, and what."""
     victims: dict[Key, Holding] = field(default_factory=dict)
+    decided: bool = False
+    """Somebody was admitted, preempted or evicted."""
     blocked: bool = False
     _journal: list[tuple[Cell, int]] = field(default_factory=list)
+
+    def begin(self) -> None:
+        self.admitted.clear()
+        self.victims.clear()
+        self.decided = self.blocked = False
 
     def process(self, entry: Nomination) -> Outcome | None:
         """Decide about one entry; None if it was admitted or evicted, else why it waits."""
@@ -126,7 +134,7 @@ class Commit:
         return None
 
     def _not_ready(self) -> bool:
-        return self.state.not_ready > 0 or any(isinstance(e, Sketch) or e.moving is None for e, _ in self.admitted)
+        return self.state.not_ready > 0 or any(entry.moving is None for entry, _ in self.admitted)
 
     # Room
 
@@ -175,8 +183,8 @@ class Commit:
             quota.hold(cell, amount)
             self._journal.append((cell, amount))
 
-    def close(self) -> None:
-        """Take back what entries held during the cycle."""
+    def take_back(self) -> None:
+        """Give back what entries held during the cycle, when it ends."""
         for cell, amount in reversed(self._journal):
             quota.let_go(cell, amount)
         self._journal.clear()
@@ -208,7 +216,7 @@ class Commit:
                 continue
             holding.evicted = holding.preempting = True
             target.queue.reorder(holding)
-            self.decisions.append(
+            self._decide(
                 Preempt(
                     holding.key,
                     entry.ask.key,
@@ -234,7 +242,7 @@ class Commit:
     def _evict(self, holding: Holding, decision: Evict) -> None:
         holding.evicted = holding.preempting = True
         self.state.queues[holding.cluster_queue].reorder(holding)
-        self.decisions.append(decision)
+        self._decide(decision)
 
     def _migrate(self, entry: Nomination) -> Outcome | None:
         """A variant in a worse flavor runs: it goes first, unless it is good enough to stay."""
@@ -251,7 +259,7 @@ class Commit:
         pod_sets = entry.assigned()
         flavors = {flavor for pod_set in pod_sets for flavor in pod_set.flavors.values()}
         self.admitted.append((entry, pod_sets))
-        self.decisions.append(
+        self._decide(
             Admit(
                 entry.ask.key,
                 entry.queue.name,
@@ -269,13 +277,14 @@ class Commit:
         queue, pod_sets = entry.queue, entry.assigned(self.state)
         checks = () if queue.spec.admission_checks_strategy is None else self._checks(queue, {entry.cell.key.flavor})
         self.admitted.append((entry, pod_sets))
-        self.decisions.append(Admit(entry.ask.key, queue.name, pod_sets, checks))
+        self._decide(Admit(entry.ask.key, queue.name, pod_sets, checks))
 
     def _checks(self, queue: Queue, flavors: set[str]) -> tuple[str, ...]:
         return tuple(sorted(self.state.cluster.checks_of(queue, flavors)))
 
-    def wait(self, entry_queue: Queue, key: Key, reason: Reason, *, parked: bool) -> None:
-        self.decisions.append(Wait(key, entry_queue.name, reason, parked))
+    def _decide(self, decision: Admit | Preempt | Evict) -> None:
+        self.decided = True
+        self.decisions.append(decision)
 
 
 def path(queue: Queue) -> str:

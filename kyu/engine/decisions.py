@@ -80,13 +80,9 @@ class Cycle:
     """The decisions of one cycle, or of all cycles until nothing more was to decide; in order."""
 
     decisions: list[Decision] = field(default_factory=list)
-    changed: set[str] = field(default_factory=set)
-    """ClusterQueues whose numbers are other than before."""
     cycles: int = 0
     blocked: bool = False
     """Nothing is admitted until the pods of admitted workloads are ready."""
-    lost: set[Key] = field(default_factory=set)
-    """Workloads that would have fitted if others of the last cycle had not been first."""
 
     def admitted(self) -> Iterator[Admit]:
         return (decision for decision in self.decisions if isinstance(decision, Admit))
@@ -99,10 +95,3 @@ class Cycle:
 
     def waiting(self) -> Iterator[Wait]:
         return (decision for decision in self.decisions if isinstance(decision, Wait))
-
-    def extend(self, other: Cycle) -> None:
-        self.decisions += other.decisions
-        self.changed |= other.changed
-        self.cycles += other.cycles
-        self.blocked = other.blocked
-        self.lost = other.lost

@@ -15,6 +15,7 @@ from datetime import datetime
 
 from kyu.api.meta import Key
 from kyu.engine import nomination, quota, turn
+from kyu.engine.asks import Ask
 from kyu.engine.flavors import Mode
 from kyu.engine.quota import Cell, FlavorResource
 from kyu.engine.reasons import (
@@ -33,7 +34,6 @@ from kyu.engine.reasons import (
 )
 from kyu.engine.state import State
 from kyu.engine.tree import Queue, queues_of
-from kyu.engine.workload import Ask
 
 # Of those ahead, and of those who hold what is lacking, so many are named.
 NAMED = 5
@@ -211,7 +211,7 @@ def why_waiting(state: State, ask: Ask) -> Reason:
     if queue is not None:
         if not queue.active:
             return Suspended(queue.name)
-        return queue.line.find_reason(ask, identity=state.waiting.identity(queue, ask))
+        return queue.line.find_reason(ask)
     record = state.waiting.local_queues.get(Key(ask.key.namespace, ask.local_queue))
     if record is None or not record.cluster_queue:
         return QueueMissing("LocalQueue", ask.local_queue)

@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 from kyu.api.quantity import UNLIMITED
 from kyu.engine import quota
+from kyu.engine.asks import Ask
 from kyu.engine.options import Options
 from kyu.engine.quota import Cell
 from kyu.engine.tree import CohortNode, Queue, TreeNode
-from kyu.engine.workload import Ask
 
 
 class Share(NamedTuple):

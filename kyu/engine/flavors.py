@@ -17,6 +17,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from kyu.engine import eligibility, fair_preemption, preemption, quota
+from kyu.engine.asks import Ask, ScanMemory
 from kyu.engine.preemption import Demand, Target
 from kyu.engine.quota import Cell
 from kyu.engine.reasons import (
@@ -34,7 +35,7 @@ from kyu.engine.shapes import PodSetShape
 from kyu.engine.state import State
 from kyu.engine.topology_types import DomainUsage, Placement
 from kyu.engine.tree import Flavor, Group, Queue
-from kyu.engine.workload import Ask, Holding, ScanMemory
+from kyu.engine.workload import Holding
 
 PODS = "pods"
 

@@ -13,13 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kyu.engine import placing, topology
+from kyu.engine.asks import Ask, ScanMemory
 from kyu.engine.flavors import PODS, Assigner, Assignment, Choice, Mode, Oracle, PodSetAnswer, find_targets
 from kyu.engine.preemption import Demand, Target
 from kyu.engine.quota import FlavorResource
 from kyu.engine.state import State
 from kyu.engine.topology_types import PodSetRequest
 from kyu.engine.tree import Queue
-from kyu.engine.workload import Ask, AssignedPodSet, Holding, ScanMemory
+from kyu.engine.workload import AssignedPodSet, Holding
 
 
 @dataclass(slots=True)
@@ -34,6 +35,12 @@ class Nomination:
     """The slice that this one takes over from: it goes when this one is admitted, but is not preempted."""
     moving: Holding | None = None
     """The workload itself, if it has quota already and only looks for nodes."""
+    short: bool = False
+    """It was found on the short way: all that it asks for is one amount of one cell."""
+
+    @property
+    def level(self) -> int:
+        return self.assignment.level
 
     @property
     def works(self) -> bool:

@@ -11,8 +11,10 @@ Called by: turn.py, in passes. Agrees with: nomination.py and flavors.py, whose 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from kyu.engine import eligibility, preemption, quota
+from kyu.engine.asks import ORDINARY, Ask
 from kyu.engine.flavors import Assignment, Choice, Mode, PodSetAnswer
 from kyu.engine.nomination import Nomination
 from kyu.engine.options import Options
@@ -21,7 +23,7 @@ from kyu.engine.quota import Cell
 from kyu.engine.reasons import InsufficientQuota
 from kyu.engine.state import State
 from kyu.engine.tree import Flavor, Queue
-from kyu.engine.workload import ORDINARY, Ask, AssignedPodSet
+from kyu.engine.workload import AssignedPodSet
 
 
 def are_open(options: Options) -> bool:
@@ -40,6 +42,8 @@ class Sketch:
     cell: Cell
     amount: int
     level: int
+    moving: ClassVar[None] = None
+    """As in a nomination: it has no quota yet."""
 
     def fits(self) -> bool:
         return self.amount <= 0 or self.amount <= quota.available(self.cell)
@@ -97,7 +101,7 @@ def _is_eligible(state: State, queue: Queue, resource: str, flavor: Flavor, ask:
 def _refusal(queue: Queue, ask: Ask, reason: InsufficientQuota) -> Nomination:
     (pod_set,) = ask.shape.pod_sets
     answer = PodSetAnswer(pod_set, pod_set.count, pod_set.total, reasons=(reason,))
-    return Nomination(queue, ask, Assignment([answer], Mode.NO_FIT, "WaitingForQuota"))
+    return Nomination(queue, ask, Assignment([answer], Mode.NO_FIT, "WaitingForQuota"), short=True)
 
 
 def _preemption(
@@ -112,4 +116,4 @@ def _preemption(
     (pod_set,) = ask.shape.pod_sets
     choice = Choice(flavor, cell, Mode.PREEMPT, level)
     answer = PodSetAnswer(pod_set, pod_set.count, pod_set.total, {resource: choice}, (reason,), {resource: -1})
-    return Nomination(queue, ask, Assignment([answer], Mode.PREEMPT, usage={cell: amount}), targets)
+    return Nomination(queue, ask, Assignment([answer], Mode.PREEMPT, usage={cell: amount}), targets, short=True)

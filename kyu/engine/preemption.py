@@ -20,12 +20,12 @@ from itertools import chain, repeat
 from typing import NamedTuple, Protocol
 
 from kyu.engine import quota
+from kyu.engine.asks import Ask
 from kyu.engine.options import Options
 from kyu.engine.quota import Cell, FlavorResource
-from kyu.engine.reach import reach
 from kyu.engine.reasons import PreemptionReason
 from kyu.engine.tree import CohortNode, Queue
-from kyu.engine.workload import Ask, CandidateOrder, Holding
+from kyu.engine.workload import CandidateOrder, Holding
 
 
 class Stage(Protocol):
@@ -61,9 +61,9 @@ class Demand:
 
     def is_out_of_reach(self) -> bool:
         """Even without everybody whom it may preempt it would not fit."""
-        queue, priority = self.queue, self.ask.priority
+        reach, priority = self.queue.line.reach, self.ask.priority
         for cell, amount in self.amounts.items():  # noqa: SIM110 - a generator costs as much again
-            if amount > reach(queue, cell, priority, fair_sharing=False):
+            if amount > reach(cell, priority):
                 return True
         return False
 

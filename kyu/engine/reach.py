@@ -5,7 +5,8 @@ Reach is an upper bound that costs next to nothing: what is free, or what the qu
 top all that it could preempt in its own queue. What asks for more need not be searched victims for, and need not be
 asked again until its reach has grown.
 
-Called by: preemption.py (before a search), watch.py and cycle.py (before asking again). Calls: quota.py.
+Called by: state.py, for every queue; asked by preemption.py (before a search), watch.py and queues.py (before asking
+again). Calls: quota.py.
 """
 
 from __future__ import annotations
@@ -13,42 +14,50 @@ from __future__ import annotations
 from kyu.engine import quota
 from kyu.engine.quota import BOUNDLESS, Cell
 from kyu.engine.tree import Queue
+from kyu.engine.watches import Reach
 
 
-def reach(queue: Queue, cell: Cell, priority: int, *, fair_sharing: bool) -> int:
-    """The most of a cell that a workload of this priority could get, whatever happens to others."""
+def reach_of(queue: Queue, *, fair_sharing: bool) -> Reach:
+    """The most of a cell that a workload of the queue could get, by its priority, whatever happens to others."""
     policies = queue.policies
-    if queue.parent is None or policies.reclaim not in ("Any", "LowerPriority"):
-        return quota.available(cell) + preemptible(queue, cell, priority)
-    if fair_sharing or policies.borrow not in ("", "Never"):
-        return BOUNDLESS
-    free, claimable = quota.available(cell), reclaimable(cell)
-    return (free if free > claimable else claimable) + preemptible(queue, cell, priority)
+    reclaims = policies.reclaims and queue.parent is not None
+    if reclaims and (fair_sharing or not policies.borrow_forbidden):
+        return lambda cell, priority: BOUNDLESS
+    base = available_or_claimable if reclaims else quota.available
+    if policies.within not in ("LowerPriority", "LowerOrNewerEqualPriority"):
+        return lambda cell, priority: base(cell)
+    margin = int(policies.within == "LowerOrNewerEqualPriority")
+
+    def reach(cell: Cell, priority: int) -> int:
+        total, below = base(cell), priority + margin
+        for other, amount in cell.by_priority.items():
+            if other < below:
+                total += amount
+        return total
+
+    return reach
 
 
-def preemptible(queue: Queue, cell: Cell, priority: int) -> int:
-    """What workloads of the same queue use that might be preempted."""
-    within = queue.policies.within
-    if within not in ("LowerPriority", "LowerOrNewerEqualPriority"):
-        return 0
-    below = priority if within == "LowerPriority" else priority + 1
-    total = 0
-    for other, amount in cell.by_priority.items():
-        if other < below:
-            total += amount
-    return total
-
-
-def reclaimable(cell: Cell) -> int:
+def available_or_claimable(cell: Cell) -> int:
     """
-    The most for which others may have to go: what some part of the tree below the root has and does not use itself.
+    What is free, or the most for which others may have to go, if that is more.
 
-    A larger amount leaves every such part over its quota, and then nothing outside it is reclaimed.
+    Others may have to go for what some part of the tree below the root has and does not use itself: a larger amount
+    leaves every such part over its quota, and then nothing outside it is reclaimed. ``quota.available`` and this in one
+    walk, since both count the unused private parts on the way up.
     """
-    most = cell.subtree - cell.usage
-    below = 0
-    while (parent := cell.parent) is not None and parent.parent is not None:
-        below += quota.local_available(cell)
-        most = max(most, parent.subtree - parent.usage + below)
+    unused = claimable = cell.subtree - cell.usage
+    private, most = 0, None
+    while (parent := cell.parent) is not None:
+        over, cap = cell.usage - cell.local, cell.cap
+        if over < 0:
+            private -= over
+            over = 0
+        if cap is not None and (most is None or cap - over + private < most):
+            most = cap - over + private
         cell = parent
-    return most
+        unused = cell.subtree - cell.usage + private
+        if cell.parent is not None and unused > claimable:
+            claimable = unused
+    free = unused if most is None or unused < most else most
+    return free if free > claimable else claimable

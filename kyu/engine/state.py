@@ -22,15 +22,17 @@ from kyu.api.quantity import amount
 from kyu.api.queues import ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology, WorkloadPriorityClass
 from kyu.api.workloads import PodSetAssignment, Workload
 from kyu.engine import fairshare, invariants, requests, workload
+from kyu.engine.asks import Ask
 from kyu.engine.cluster import Cluster, Inactive
 from kyu.engine.options import Options
 from kyu.engine.quota import Cell, FlavorResource, charge_all, refund_all
+from kyu.engine.reach import reach_of
 from kyu.engine.shapes import Shape, Shapes
 from kyu.engine.topology_forest import Forest
 from kyu.engine.topology_types import DomainUsage, Placement
 from kyu.engine.tree import Hierarchy, Queue, TreeNode, queues_of
 from kyu.engine.waiting import WaitingRoom
-from kyu.engine.workload import Ask, AssignedPodSet, Holding
+from kyu.engine.workload import AssignedPodSet, Holding
 
 ADMISSION_FAIR_SHARING = "UsageBasedAdmissionFairSharing"
 
@@ -415,6 +417,7 @@ class State:
         scope = found.spec.admission_scope
         by_usage = scope is not None and scope.admission_mode == ADMISSION_FAIR_SHARING
         queue.by_usage = by_usage and self.options.admission_fair_sharing is not None
+        queue.line.reach = reach_of(queue, fair_sharing=self.options.fair_sharing)
         queue.line.past_usage = self.waiting.order_by_usage(queue) if queue.by_usage else None
         self._review((queue,))
         if old is None:

@@ -176,6 +176,11 @@ class Policies:
         )
 
     @property
+    def reclaims(self) -> bool:
+        """Workloads of other queues may be preempted."""
+        return self.reclaim in ("Any", "LowerPriority")
+
+    @property
     def borrow_forbidden(self) -> bool:
         return self.borrow in ("", "Never")
 
@@ -314,6 +319,8 @@ class Hierarchy:
     queues: dict[str, Queue] = field(default_factory=dict)
     cohorts: dict[str, CohortNode] = field(default_factory=dict)
     _changed: dict[str, TreeNode] = field(default_factory=dict)
+    _members: dict[TreeNode, list[Queue]] = field(default_factory=dict)
+    """By root: its queues, as far as somebody has asked."""
 
     def put_queue(self, found: ClusterQueue) -> Queue:
         queue = self.queues.get(found.metadata.name)
@@ -360,6 +367,7 @@ class Hierarchy:
         if not self._changed:
             return set()
         changed, self._changed = self._changed, {}
+        self._members.clear()
         roots: set[TreeNode] = set()
         for node in changed.values():
             root = self._find_root(node)
@@ -369,6 +377,13 @@ class Hierarchy:
                 roots.add(root)
                 settle_tree(root)
         return roots
+
+    def members(self, root: TreeNode) -> list[Queue]:
+        """All queues of a tree, by name."""
+        found = self._members.get(root)
+        if found is None:
+            found = self._members[root] = sorted(queues_of(root), key=lambda queue: queue.name)
+        return found
 
     def _cohort(self, name: str) -> CohortNode:
         cohort = self.cohorts.get(name)

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 
 from kyu.api.meta import Key
 from kyu.engine import fairshare, nomination, plan, watch
+from kyu.engine.asks import Ask
 from kyu.engine.commit import Commit, Outcome, Requeue
-from kyu.engine.decisions import Cycle
+from kyu.engine.decisions import Cycle, Wait
 from kyu.engine.fairshare import Contender
 from kyu.engine.nomination import Nomination
 from kyu.engine.plan import Sketch
@@ -31,35 +32,7 @@ from kyu.engine.reasons import (
 )
 from kyu.engine.state import State
 from kyu.engine.tree import CohortNode, Queue
-from kyu.engine.workload import Ask, Holding
-
-
-def run_cycle(
-    state: State,
-    heads: Iterable[tuple[Queue, Ask]],
-    now: float,
-    second_passes: Iterable[Holding] = (),
-    *,
-    short_ways: bool = False,
-) -> Cycle:
-    """
-    One cycle over these heads of queues, and over workloads that have quota and need to be placed.
-
-    With ``short_ways`` what is known about the peers of a head is used to nominate it without a search.
-    """
-    state.cycles += 1
-    with state.forest.scope():
-        work = _Work(state, short_ways and plan.are_open(state.options))
-        for holding in second_passes:
-            work.nominate_again(holding)
-        for queue, head in heads:
-            work.nominate(queue, head)
-        for entry in work.in_order():
-            if work.commit.blocked:
-                break
-            work.process(entry)
-        work.commit.close()
-    return work.finish(now)
+from kyu.engine.workload import Holding
 
 
 def heads_of(queues: Iterable[Queue]) -> list[tuple[Queue, Ask]]:
@@ -69,65 +42,102 @@ def heads_of(queues: Iterable[Queue]) -> list[tuple[Queue, Ask]]:
 
 
 @dataclass(slots=True)
-class _Work:
-    """One cycle in the making."""
+class Turn:
+    """
+    Cycles, one after another; what they decide is added to one result.
+
+    With ``short_ways`` what is simple about a head is used to nominate it without a search. What is said about a cycle
+    holds until the next is taken.
+    """
 
     state: State
-    short_ways: bool
+    now: float
+    result: Cycle = field(default_factory=Cycle)
+    short_ways: bool = False
     commit: Commit = field(init=False)
-    entries: list[Nomination] = field(default_factory=list)
-    sketches: list[Sketch] = field(default_factory=list)
     lost: set[Key] = field(default_factory=set)
     """Who would have fitted if others had not been first."""
-    parked: list[tuple[Nomination, bool]] = field(default_factory=list)
+    parked: bool = False
+    """Somebody who was in a line is aside now."""
+    preempting: list[Nomination] = field(default_factory=list)
+    """Who had others preempted, or still waits for them to go."""
+    _watching: list[tuple[Nomination, bool]] = field(default_factory=list)
     """Who was parked with its peers, and whether all of its flavors were looked at."""
-    changed: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.commit = Commit(self.state)
+        self.commit = Commit(self.state, self.result.decisions)
+        self.short_ways = self.short_ways and plan.are_open(self.state.options)
+
+    @property
+    def decided(self) -> bool:
+        """Somebody was admitted, preempted or evicted."""
+        return self.commit.decided
+
+    def take(self, heads: Iterable[tuple[Queue, Ask]], second_passes: Iterable[Holding] = ()) -> None:
+        """One cycle over these heads of queues, and over workloads that have quota and need to be placed."""
+        self._begin()
+        forest = self.state.forest
+        mark = forest.mark()
+        try:
+            entries: list[Nomination | Sketch] = [e for h in second_passes if (e := self._nominate_again(h))]
+            entries += [entry for queue, head in heads if (entry := self._nominate(queue, head)) is not None]
+            for entry in self._in_order(entries):
+                if self.commit.blocked:
+                    break
+                self._process(entry)
+        finally:
+            self.commit.take_back()
+            forest.undo(mark)
+        self._finish()
+
+    def _begin(self) -> None:
+        self.state.cycles += 1
+        self.result.cycles += 1
+        self.lost.clear()
+        self.parked = False
+        self.preempting.clear()
+        self.commit.begin()
 
     # Nomination
 
-    def nominate(self, queue: Queue, ask: Ask) -> None:
+    def _nominate(self, queue: Queue, ask: Ask) -> Nomination | Sketch | None:
         problem = why_not_nominated(self.state, queue, ask)
         if problem is None:
             entry = plan.nominate(self.state, queue, ask) if self.short_ways else None
-            if isinstance(entry, Sketch):
-                self.sketches.append(entry)
-            else:
-                self.entries.append(entry or nomination.nominate(self.state, queue, ask))
-            return
+            return entry or nomination.nominate(self.state, queue, ask)
         requeue = Requeue.ALONE_ALWAYS if isinstance(problem, NamespaceMismatch) else Requeue.ALONE
         self._requeue(queue, ask, Outcome(problem, requeue), pending_flavors=False)
+        return None
 
-    def nominate_again(self, holding: Holding) -> None:
+    def _nominate_again(self, holding: Holding) -> Nomination | None:
         queue = self.state.queues.get(holding.cluster_queue)
-        if queue is not None and queue.active and not holding.evicted:
-            self.entries.append(nomination.nominate_again(self.state, queue, holding))
+        if queue is None or not queue.active or holding.evicted:
+            return None
+        return nomination.nominate_again(self.state, queue, holding)
 
     # Order
 
-    def in_order(self) -> Iterator[Nomination | Sketch]:
+    def _in_order(self, entries: list[Nomination | Sketch]) -> Iterable[Nomination | Sketch]:
         if self.state.options.fair_sharing:
-            return self._fair_order()
-        entries: list[Nomination | Sketch] = [*self.entries, *self.sketches]
-        return iter(sorted(entries, key=self._classical_rank))
+            # Sketches are for classical cycles only.
+            return self._fair_order([entry for entry in entries if isinstance(entry, Nomination)])
+        return sorted(entries, key=self._classical_rank) if len(entries) > 1 else entries
 
     def _classical_rank(self, entry: Nomination | Sketch) -> tuple[object, ...]:
         options, ask = self.state.options, entry.ask
         return (
-            isinstance(entry, Sketch) or entry.moving is None,
+            entry.moving is None,
             options.prioritize_preemptor_workloads and entry.queue.line.preemptor is not ask,
-            entry.level if isinstance(entry, Sketch) else entry.assignment.level,
+            entry.level,
             -ask.priority if options.priority_sorting_within_cohort else 0,
             ask.time,
             entry.queue.name,
             ask.uid,
         )
 
-    def _fair_order(self) -> Iterator[Nomination]:
+    def _fair_order(self, entries: list[Nomination]) -> Iterator[Nomination]:
         """A tournament in each tree for every next place; each sees what the winners before it took."""
-        remaining = {entry.queue: entry for entry in self.entries}
+        remaining = {entry.queue: entry for entry in entries}
         while remaining:
             first = next(iter(remaining))
             root = first.root
@@ -143,27 +153,26 @@ class _Work:
 
     # Decision
 
-    def process(self, entry: Nomination | Sketch) -> None:
+    def _process(self, entry: Nomination | Sketch) -> None:
         if isinstance(entry, Sketch):
             if not self.commit.victims:
                 if entry.fits():
                     self.commit.admit_sketch(entry)
-                    self.changed.add(entry.queue.name)
                 else:
                     # It stays at the head of its line, as if nothing had been.
                     self.lost.add(entry.ask.key)
                 return
             entry = entry.nomination()
-        self.settle(entry, self.commit.process(entry))
+        outcome = self.commit.process(entry)
+        if outcome is not None:
+            self._settle(entry, outcome)
 
-    def settle(self, entry: Nomination, outcome: Outcome | None) -> None:
-        if outcome is None:
-            self.changed.add(entry.queue.name)
-            return
-        if entry.moving is not None:
-            self.commit.wait(entry.queue, entry.ask.key, outcome.reason, parked=False)
-            return
+    def _settle(self, entry: Nomination, outcome: Outcome) -> None:
+        """The entry has to wait."""
         ask = entry.ask
+        if entry.moving is not None:
+            self._wait(entry.queue, ask, outcome.reason, parked=False)
+            return
         from_the_start = ask.memory is None or not ask.memory.pending
         ask.memory = None
         if outcome.keeps_memory:
@@ -172,34 +181,39 @@ class _Work:
             ask.memory = memory if memory.pending else None
         if isinstance(outcome.reason, Skipped | Deferred):
             self.lost.add(ask.key)
+        elif outcome.requeue is Requeue.PREEMPTING:
+            self.preempting.append(entry)
         pending_flavors = ask.memory is not None and ask.memory.pending
         parked = self._requeue(entry.queue, ask, outcome, pending_flavors=pending_flavors)
         if parked and outcome.requeue is Requeue.WITH_PEERS:
-            self.parked.append((entry, from_the_start))
+            self._watching.append((entry, from_the_start))
 
     def _requeue(self, queue: Queue, ask: Ask, outcome: Outcome, *, pending_flavors: bool) -> bool:
         """Put a workload back where its reason says, in the way of the queue's strategy."""
-        line, identity = queue.line, self.state.waiting.identity(queue, ask)
-        requeue = outcome.requeue
+        line, requeue = queue.line, outcome.requeue
         stays = pending_flavors or (queue.strict and requeue is not Requeue.ALONE_ALWAYS)
         parked = requeue in (Requeue.WITH_PEERS, Requeue.ALONE, Requeue.ALONE_ALWAYS) and not stays
         if requeue is Requeue.PREEMPTING:
             line.preemptor = ask
             if not queue.strict:
-                self.state.waiting.stick(queue, ask)
+                line.stick(ask)
         elif parked and requeue is Requeue.WITH_PEERS:
             self.state.waiting.park(queue, ask)
         elif parked:
-            line.park_alone(ask, identity=identity)
-        line.note_reason(ask, outcome.reason, identity=identity)
-        self.commit.wait(queue, ask.key, outcome.reason, parked=parked)
+            line.park_alone(ask)
+        line.note_reason(ask, outcome.reason)
+        self._wait(queue, ask, outcome.reason, parked=parked)
         return parked
 
-    def finish(self, now: float) -> Cycle:
-        """Assume what was admitted."""
-        state = self.state
-        for entry, assigned in self.commit.admitted:
-            holding = Holding(entry.ask, entry.queue.name, assigned, reserved_at=now)
+    def _wait(self, queue: Queue, ask: Ask, reason: Reason, *, parked: bool) -> None:
+        self.parked = self.parked or parked
+        self.result.decisions.append(Wait(ask.key, queue.name, reason, parked))
+
+    def _finish(self) -> None:
+        """Assume what was admitted, and remember what those who were parked wait for."""
+        state, commit = self.state, self.commit
+        for entry, assigned in commit.admitted:
+            holding = Holding(entry.ask, entry.queue.name, assigned, reserved_at=self.now)
             if isinstance(entry, Sketch):
                 holding.charges = ((entry.cell, entry.amount),)
             elif entry.moving is not None:
@@ -208,10 +222,11 @@ class _Work:
             elif entry.replaced is not None:
                 state.remove_holding(entry.replaced)
             state.assume(entry.ask, holding, first=True)
-        for entry, from_the_start in self.parked:
-            identity = state.waiting.identity(entry.queue, entry.ask)
-            entry.queue.line.watch(identity, watch.find_watches(state, entry, from_the_start=from_the_start))
-        return Cycle(self.commit.decisions, self.changed, 1, self.commit.blocked, self.lost)
+        self.result.blocked = commit.blocked
+        for entry, from_the_start in self._watching:
+            if (peers := entry.ask.peers) is not None:
+                entry.queue.line.watch(peers, watch.find_watches(state, entry, from_the_start=from_the_start))
+        self._watching.clear()
 
 
 def why_not_nominated(state: State, queue: Queue, ask: Ask) -> Reason | None:

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kyu.engine.asks import Ask
 from kyu.engine.state import State
 from kyu.engine.tree import Queue
-from kyu.engine.workload import Ask, Holding
+from kyu.engine.workload import Holding
 
 
 def find_better(state: State, queue: Queue, ask: Ask) -> Holding | None:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 from kyu.api.meta import Key
 from kyu.api.queues import LocalQueue
+from kyu.engine.asks import Ask
 from kyu.engine.local_queues import LocalQueueRecord
 from kyu.engine.options import Options
 from kyu.engine.tree import Queue, TreeNode
-from kyu.engine.workload import Ask
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class WaitingRoom:
             return
         queue = self.find_queue(ask)
         assert queue is not None, f"{ask} is in no queue"
-        queue.line.remove(ask, identity=self.identity(queue, ask))
+        queue.line.remove(ask)
         self.local_queues[door].pending -= 1
         # Those behind a head that blocked its queue may go on.
         self.awake.add(queue.root)
@@ -92,28 +92,18 @@ class WaitingRoom:
 
     def let_in(self, queue: Queue, ask: Ask) -> None:
         """From the side into the line."""
-        identity = self.identity(queue, ask)
-        queue.line.remove(ask, identity=identity)
-        queue.line.push(ask, identity=identity)
+        queue.line.remove(ask)
+        queue.line.push(ask, identity=self.identity(queue, ask))
         self.awake.add(queue.root)
 
     def park(self, queue: Queue, ask: Ask) -> None:
         """The head did not fit: it and all like it wait for the next wake-up."""
-        queue.line.park(ask, identity=self.identity(queue, ask))
+        queue.line.park(ask)
         if queue.by_usage:
             # Peers are told apart by LocalQueue there, but do not fit whatever theirs is.
             for other in queue.line.firsts():
                 if other.shape is ask.shape and other.priority == ask.priority:
-                    queue.line.park(other, identity=self.identity(queue, other))
-
-    def stick(self, queue: Queue, ask: Ask) -> None:
-        """Room is being made for the workload: it comes before everybody."""
-        previous = queue.line.sticky
-        queue.line.stick(
-            ask,
-            identity=self.identity(queue, ask),
-            old_identity=self.identity(queue, previous) if previous is not None else None,
-        )
+                    queue.line.park(other)
 
     # LocalQueues
 
@@ -166,7 +156,7 @@ class WaitingRoom:
     def close_queue(self, queue: Queue) -> None:
         """A ClusterQueue goes: those who wait in it wait outside."""
         for ask in queue.line.waiting():
-            queue.line.remove(ask, identity=self.identity(queue, ask))
+            queue.line.remove(ask)
             self.local_queues[_door(ask)].pending -= 1
             self._orphans.setdefault(_door(ask), {})[ask.key] = ask
         self.awake.discard(queue)

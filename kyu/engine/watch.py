@@ -4,22 +4,20 @@ What a workload that did not fit waits for: how much of which quota must come wi
 As long as some resource of every flavor asks for more than is within reach, the answer is the one it got, so it need
 not be asked. Where that is not known, it is asked.
 
-Called by: turn.py (when a workload is parked). Calls: reach.py.
+Called by: turn.py (when a workload is parked). Calls: reach.py, through the line.
 """
 
 from __future__ import annotations
 
 from kyu.engine import placing
 from kyu.engine.nomination import Nomination
-from kyu.engine.queues import Watches
 from kyu.engine.quota import Cell
-from kyu.engine.reach import reach
 from kyu.engine.reasons import FlavorReason, InsufficientQuota, ResourceNotCovered
 from kyu.engine.state import State
 from kyu.engine.tree import Flavor
 
 
-def find_watches(state: State, entry: Nomination, *, from_the_start: bool) -> Watches | None:
+def find_watches(state: State, entry: Nomination, *, from_the_start: bool) -> list[tuple[Cell, int]] | None:
     """
     For each flavor that could do one day, a resource that is out of reach now; None if asking again may always help.
 
@@ -34,30 +32,28 @@ def find_watches(state: State, entry: Nomination, *, from_the_start: bool) -> Wa
     if placing.is_placed(state, entry.queue, answer):
         return None
     if any(isinstance(reason, ResourceNotCovered) for reason in answer.reasons):
-        return ()
+        return []
     groups = {id(g): g for r in answer.requests if (g := entry.queue.group_by_resource.get(r)) is not None}
     if len(groups) != 1:
         return None
     (group,) = groups.values()
-    watches = []
+    watches: list[tuple[Cell, int]] = []
     for flavor in group.flavors:
         reasons = [r for r in answer.reasons if getattr(r, "flavor", None) == flavor.name]
-        watch = _watch(state, entry, flavor, reasons)
+        watch = _watch(entry, flavor, reasons)
         if watch is None:
             return None
         watches += watch
-    return tuple(watches)
+    return watches
 
 
-def _watch(
-    state: State, entry: Nomination, flavor: Flavor, reasons: list[FlavorReason]
-) -> list[tuple[Cell, int]] | None:
+def _watch(entry: Nomination, flavor: Flavor, reasons: list[FlavorReason]) -> list[tuple[Cell, int]] | None:
     """Nothing to watch for a flavor that can never do; None if nothing about the flavor is out of reach."""
     short = [reason for reason in reasons if isinstance(reason, InsufficientQuota)]
     if len(short) < len(reasons):
         return []
     for reason in short:
         cell = flavor.cells[reason.resource]
-        if reason.requested > reach(entry.queue, cell, entry.ask.priority, fair_sharing=state.options.fair_sharing):
+        if reason.requested > entry.queue.line.reach(cell, entry.ask.priority):
             return [(cell, reason.requested)]
     return None

@@ -1,11 +1,10 @@
 """
-A workload as the engine sees it: an ``Ask`` while it waits, a ``Holding`` while it has quota.
+A workload as the engine sees it: an ``Ask`` while it waits (``asks.py``), a ``Holding`` while it has quota.
 
-A Workload object is read once, when it changes, and only what a decision needs is kept. An ask is small, because there
-may be a million: who it is, its place in the queue, and its shape, which it shares. A holding knows what it uses, cell
-by cell, so that taking it out of the tree and putting it back costs nothing but the additions.
+A Workload object is read once, when it changes, and only what a decision needs is kept. A holding knows what it uses,
+cell by cell, so that taking it out of the tree and putting it back costs nothing but the additions.
 
-Called by: state.py (reads objects), queues.py (orders asks), preemption.py (orders holdings). Calls: shapes.py.
+Called by: state.py (reads objects), preemption.py (orders holdings). Calls: shapes.py.
 Kueue: pkg/workload/workload.go, pkg/cache/queue (ordering), pkg/scheduler/preemption/common (candidate order).
 """
 
@@ -30,6 +29,7 @@ from kyu.api.workloads import (
     PodSetUpdate,
     Workload,
 )
+from kyu.engine.asks import ORDINARY, Ask, Special
 from kyu.engine.options import Options
 from kyu.engine.quota import Cell
 from kyu.engine.shapes import Shape
@@ -47,94 +47,6 @@ ON_HOLD = "OnHold"
 # Whether it stays, its priority, how long ago it got its quota, its UID.
 CandidateOrder: TypeAlias = tuple[bool, int, float, str]
 Phase = Literal["idle", "waiting", "holding"]
-
-
-@dataclass(frozen=True, slots=True)
-class Special:
-    """What only few workloads have; most share ``ORDINARY``."""
-
-    requeue_at: float | None = None
-    """Not before this time."""
-    requeued: bool = True
-    """False while the condition Requeued forbids queueing, whatever the time."""
-    failed_check: bool = False
-    """A check still says Retry or Rejected."""
-    allowed_flavor: str = ""
-    """The only flavor that this variant of a workload may use."""
-    variant_of: str = ""
-    """UID of the workload that this is a variant of."""
-    replaces: Key | None = None
-    """The smaller slice of the same job that this one replaces once it is admitted."""
-    gate_closed: bool = False
-    """It must not preempt now."""
-    checks: tuple[str, ...] = ()
-    """Names of the checks that its status lists."""
-
-    def may_queue(self, now: float) -> bool:
-        return self.requeued and (self.requeue_at is None or self.requeue_at <= now)
-
-
-ORDINARY = Special()
-
-
-@dataclass(frozen=True, slots=True)
-class ScanMemory:
-    """Where the scan of flavors stopped, so that the next try goes on from there."""
-
-    last_tried: tuple[tuple[str, Mapping[str, int]], ...]
-    """By pod set and resource: the last flavor that was looked at; -1 if it was the last of the list."""
-    cycle: int
-    generation: int
-    """Of the queue's quota and holdings, when it was stored."""
-    shape: Shape
-
-    @property
-    def pending(self) -> bool:
-        """Some flavors were not looked at yet."""
-        return any(index != -1 for _, indices in self.last_tried for index in indices.values())
-
-    def next_flavor(self, pod_set: str, resource: str) -> int:
-        for name, indices in self.last_tried:
-            if name == pod_set:
-                return indices.get(resource, -1) + 1
-        return 0
-
-
-class Ask:
-    """A workload that waits for quota."""
-
-    __slots__ = ("generation", "key", "local_queue", "memory", "priority", "shape", "special", "ticket", "time", "uid")
-
-    def __init__(
-        self,
-        key: Key,
-        uid: str,
-        *,
-        priority: int,
-        time: float,
-        shape: Shape,
-        local_queue: str,
-        special: Special = ORDINARY,
-        generation: int = 0,
-    ) -> None:
-        self.key = key
-        self.uid = uid
-        self.priority = priority
-        self.time = time
-        self.shape = shape
-        self.local_queue = local_queue
-        self.special = special
-        self.generation = generation
-        self.memory: ScanMemory | None = None
-        self.ticket = 0
-        """Changes whenever it joins or leaves a line, so that an old entry of it is told from the current one."""
-
-    def __lt__(self, other: Ask) -> bool:
-        """Heaps compare members of equal time and UID: one has left, one came back. Any order will do."""
-        return False
-
-    def __repr__(self) -> str:
-        return f"Ask({self.key}, priority {self.priority})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,197 @@
+"""
+Workloads that wait: an ``Ask`` each, and their peers, with whom they share their fate.
+
+An ask is small, because there may be a million: who it is, its place in the queue, and its shape, which it shares.
+Workloads of one queue with equal shape and priority are ``Peers``: if one of them does not fit, none does, so they are
+parked together, and only their first is ever looked at.
+
+Called by: workload.py (reads them from objects), queues.py (the line in which peers stand).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from kyu.api.meta import Key
+from kyu.engine.quota import Cell
+from kyu.engine.reasons import Reason
+from kyu.engine.shapes import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Special:
+    """What only few workloads have; most share ``ORDINARY``."""
+
+    requeue_at: float | None = None
+    """Not before this time."""
+    requeued: bool = True
+    """False while the condition Requeued forbids queueing, whatever the time."""
+    failed_check: bool = False
+    """A check still says Retry or Rejected."""
+    allowed_flavor: str = ""
+    """The only flavor that this variant of a workload may use."""
+    variant_of: str = ""
+    """UID of the workload that this is a variant of."""
+    replaces: Key | None = None
+    """The smaller slice of the same job that this one replaces once it is admitted."""
+    gate_closed: bool = False
+    """It must not preempt now."""
+    checks: tuple[str, ...] = ()
+    """Names of the checks that its status lists."""
+
+    def may_queue(self, now: float) -> bool:
+        return self.requeued and (self.requeue_at is None or self.requeue_at <= now)
+
+
+ORDINARY = Special()
+
+
+@dataclass(frozen=True, slots=True)
+class ScanMemory:
+    """Where the scan of flavors stopped, so that the next try goes on from there."""
+
+    last_tried: tuple[tuple[str, Mapping[str, int]], ...]
+    """By pod set and resource: the last flavor that was looked at; -1 if it was the last of the list."""
+    cycle: int
+    generation: int
+    """Of the queue's quota and holdings, when it was stored."""
+    shape: Shape
+
+    @property
+    def pending(self) -> bool:
+        """Some flavors were not looked at yet."""
+        return any(index != -1 for _, indices in self.last_tried for index in indices.values())
+
+    def next_flavor(self, pod_set: str, resource: str) -> int:
+        for name, indices in self.last_tried:
+            if name == pod_set:
+                return indices.get(resource, -1) + 1
+        return 0
+
+
+class Ask:
+    """A workload that waits for quota."""
+
+    __slots__ = ("generation", "key", "local_queue", "memory", "peers", "priority", "shape", "special", "time", "uid")
+
+    def __init__(
+        self,
+        key: Key,
+        uid: str,
+        *,
+        priority: int,
+        time: float,
+        shape: Shape,
+        local_queue: str,
+        special: Special = ORDINARY,
+        generation: int = 0,
+    ) -> None:
+        self.key = key
+        self.uid = uid
+        self.priority = priority
+        self.time = time
+        self.shape = shape
+        self.local_queue = local_queue
+        self.special = special
+        self.generation = generation
+        self.memory: ScanMemory | None = None
+        self.peers: Peers | None = None
+        """With whom it stands in a line; None where it stands apart, or nowhere."""
+
+    def __lt__(self, other: Ask) -> bool:
+        """Heaps compare members of equal time and UID: one has left, one came back. Any order will do."""
+        return False
+
+    def __repr__(self) -> str:
+        return f"Ask({self.key}, priority {self.priority})"
+
+
+# Time, UID, workload.
+Member: TypeAlias = tuple[float, str, Ask]
+
+
+class Peers:
+    """Pending workloads of one queue that have the same shape and priority."""
+
+    __slots__ = (
+        "_members",
+        "_only",
+        "again",
+        "identity",
+        "parked_at",
+        "place",
+        "priority",
+        "reason",
+        "size",
+        "watches",
+    )
+
+    def __init__(self, identity: object, priority: int) -> None:
+        self.identity = identity
+        """What they have in common."""
+        self.priority = priority
+        self._only: Ask | None = None
+        """The only member, for as long as there was never another: most peers are alone, and a list takes room."""
+        self._members: list[Member] | None = None
+        """A heap by time and UID. One that has left stays until it comes up: it has other peers by then, or none."""
+        self.size = 0
+        self.place: Place | None = None
+        """Where the first member stands in the line."""
+        self.parked_at = 0
+        """The last wake-up after which they were found not to fit."""
+        self.reason: Reason | None = None
+        """Why the first did not get anything when it was last looked at."""
+        self.again = False
+        """They came after the mark had passed their place, and have not had their turn."""
+        self.watches: Watches | None = None
+        """Asking again is worth it once one of these amounts may be within reach; None if that is not known."""
+
+    def __lt__(self, other: Peers) -> bool:
+        """Whoever compares equal in all that counts: any order will do."""
+        return False
+
+    def add(self, ask: Ask) -> None:
+        ask.peers = self
+        self.size += 1
+        if self._members is None:
+            if self._only is None:
+                self._only = ask
+                return
+            self._members = [_member(self._only)]
+            self._only = None
+        heapq.heappush(self._members, _member(ask))
+
+    def remove(self, ask: Ask) -> None:
+        ask.peers = None
+        self.size -= 1
+        if self._only is ask:
+            self._only = None
+
+    def first(self) -> Ask | None:
+        members = self._members
+        if members is None:
+            return self._only
+        while members and members[0][2].peers is not self:
+            heapq.heappop(members)
+        return members[0][2] if members else None
+
+    def waiting(self) -> Iterator[Ask]:
+        if self._members is None:
+            return iter(() if self._only is None else (self._only,))
+        # Who has left and come back is in the heap twice.
+        return iter({id(ask): ask for _, _, ask in self._members if ask.peers is self}.values())
+
+
+def _member(ask: Ask) -> Member:
+    return (ask.time, ask.uid, ask)
+
+
+# The order in a queue: higher priority, then earlier, then by UID. And who stands there.
+Place: TypeAlias = tuple[int, float, str, Peers]
+# How much of which cell is wanted, and by whom.
+Watch: TypeAlias = tuple[int, Peers, Cell]
+# One for each flavor that could do.
+Watches: TypeAlias = tuple[Watch, ...]

@@ -1,0 +1,64 @@
+"""
+Who waits for how much of what: found without looking at those for whom there is still too little.
+
+Peers know what they wait for; the index has that of all peers of a queue, the smallest amount first.
+
+Called by: queues.py.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from kyu.engine.asks import Peers, Watch, Watches
+from kyu.engine.quota import Cell, FlavorResource
+
+
+class Reach(Protocol):
+    """How much of a cell a workload of a queue could get at the most, preempting whom it may."""
+
+    def __call__(self, cell: Cell, priority: int) -> int: ...
+
+
+class WatchIndex:
+    """Who waits for how much of what, the least first, by flavor and resource and by priority."""
+
+    __slots__ = ("_watches",)
+
+    def __init__(self) -> None:
+        self._watches: dict[FlavorResource, dict[int, list[Watch]]] = {}
+
+    def add(self, watches: Watches) -> None:
+        for watch in watches:
+            _, peers, cell = watch
+            waiting = self._watches.setdefault(cell.key, {}).setdefault(peers.priority, [])
+            if len(waiting) > 32 and len(waiting) & (len(waiting) - 1) == 0:
+                waiting[:] = filter(_holds, waiting)
+            insort(waiting, watch)
+
+    def within_reach(self, grown: Iterable[FlavorResource], reach: Reach) -> set[Peers]:
+        """Those for whom there may be enough now, of all that wait for something that has grown."""
+        found: set[Peers] = set()
+        for key in grown:
+            for priority, waiting in self._watches.get(key, {}).items():
+                while waiting and not _holds(waiting[0]):
+                    del waiting[0]
+                if not waiting or waiting[0][0] > (limit := reach(waiting[0][2], priority)):
+                    continue
+                above: Any = (limit + 1,)
+                for watch in waiting[: bisect_left(waiting, above)]:
+                    if _holds(watch):
+                        found.add(watch[1])
+        return found
+
+
+def _holds(watch: Watch) -> bool:
+    """Watches of peers that have gone, or wait for something else by now, are dropped when they come up."""
+    watches = watch[1].watches
+    if watches is not None:
+        for other in watches:
+            if other is watch:
+                return True
+    return False
