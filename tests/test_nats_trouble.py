@@ -12,18 +12,23 @@ from pathlib import Path
 import pytest
 
 from kyu import app
+from kyu.api.config import Configuration
 from kyu.api.kueue import ClusterQueue, ResourceFlavor
 from kyu.api.meta import Json, Key, Kind, find_condition
 from kyu.api.pools import MasterQueue
 from kyu.bus import nats as bus
 from kyu.bus.nats import Connection
+from kyu.controllers.pool_plane import PoolPlane
 from kyu.kube.cache import Cache, Reflector
 from kyu.kube.client import Client
+from kyu.kube.direct import Direct
+from kyu.kube.requests import Answer, Call, Transport
 from tests.nats_listening import speaking
 from tests.nats_servers import nats_server, wire_to
 
 LONGEST_SECONDS = 60.0
 TIMEOUT_SECONDS = 5
+WORDS_IN_TIMEOUT = 10
 MESSAGE = json.dumps({"quotas": {"cpu": "8"}}).encode()
 MEGABYTE = 2**20
 
@@ -31,8 +36,9 @@ MEGABYTE = 2**20
 class Plane:
     """A control plane, what is stored in it, and every state that a pool was in."""
 
-    def __init__(self, client: Client) -> None:
-        self.client = client
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+        self.client = Client(transport)
         self.cache = Cache()
         self.states: dict[str, set[str]] = {}
         self._changed = asyncio.Event()
@@ -72,9 +78,9 @@ class Plane:
 
 
 @asynccontextmanager
-async def control_plane(folder: Path) -> AsyncIterator[Plane]:
-    async with app.embedded(app.Settings(folder / "data", bare=True)) as running:
-        plane = Plane(running.client("test"))
+async def control_plane(folder: Path, *, server_only: bool = False) -> AsyncIterator[Plane]:
+    async with app.embedded(app.Settings(folder / "data", bare=True, server_only=server_only)) as running:
+        plane = Plane(Direct(running.api.serve))
         kinds = (MasterQueue.KIND, ClusterQueue.KIND, ResourceFlavor.KIND)
         tasks = [asyncio.create_task(Reflector(plane.client, plane.cache, kind).run()) for kind in kinds]
         try:
@@ -86,18 +92,34 @@ async def control_plane(folder: Path) -> AsyncIterator[Plane]:
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-@asynccontextmanager
-async def voice(mouth: Connection, subject: str) -> AsyncIterator[None]:
-    """A pool that speaks ten times within its timeout."""
+class Voice:
+    """A pool that speaks several times within its timeout."""
 
-    async def speak() -> None:
+    def __init__(self, mouth: Connection, subject: str) -> None:
+        self._mouth = mouth
+        self._subject = subject
+        self._spoke = asyncio.Event()
+
+    async def speak(self) -> None:
         while True:
-            await mouth.send(subject, MESSAGE)
-            await asyncio.sleep(TIMEOUT_SECONDS / 10)
+            await self._mouth.send(self._subject, MESSAGE)
+            self._spoke.set()
+            await asyncio.sleep(TIMEOUT_SECONDS / WORDS_IN_TIMEOUT)
 
-    task = asyncio.create_task(speak())
+    async def until(self, times: int) -> None:
+        """So many times more."""
+        for _ in range(times):
+            self._spoke.clear()
+            await self._spoke.wait()
+
+
+@asynccontextmanager
+async def voice(mouth: Connection, subject: str) -> AsyncIterator[Voice]:
+    """It speaks while the context is open."""
+    one = Voice(mouth, subject)
+    task = asyncio.create_task(one.speak())
     try:
-        yield
+        yield one
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -136,6 +158,53 @@ async def test_while_we_cannot_hear_no_pool_is_lost(tmp_path: Path, trouble: str
                 await plane.until("lost again", lambda: plane.state("dies") == "Lost")
                 assert plane.states["lives"] == {"Live"}
                 assert "far-i-lives" in json.dumps(plane.cache.find_json(ClusterQueue.KIND, Key("", "far")))
+
+
+class Stalling:
+    """A way to the server on which writes wait for as long as somebody wants."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+        self.may_write = asyncio.Event()
+        self.may_write.set()
+        self.waiting = asyncio.Event()
+
+    async def send(self, call: Call) -> Answer:
+        if call.method != "GET" and not self.may_write.is_set():
+            self.waiting.set()
+            await self.may_write.wait()
+        return await self._inner.send(call)
+
+    def lines(self, call: Call) -> AsyncIterator[bytes]:
+        return self._inner.lines(call)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+async def test_a_server_that_does_not_answer_makes_nobody_silent(tmp_path: Path) -> None:
+    """While a write hangs, for two timeouts, messages are heard: nobody was silent when it is over."""
+    with nats_server(tmp_path) as nats:
+        async with control_plane(tmp_path, server_only=True) as plane, speaking(nats.url) as mouth:
+            stalling = Stalling(plane.transport)
+            pools = asyncio.create_task(PoolPlane(Client(stalling), Configuration(), app.clock).run())
+            try:
+                await plane.create("far", nats.url)
+                async with voice(mouth, "far.lives") as spoke:
+                    await plane.until("it lives", lambda: plane.state("lives") == "Live")
+                    stalling.may_write.clear()
+                    await mouth.send("far.comes", MESSAGE)
+                    async with asyncio.timeout(LONGEST_SECONDS):
+                        await stalling.waiting.wait()
+                    await spoke.until(2 * WORDS_IN_TIMEOUT)
+                    stalling.may_write.set()
+                    await plane.until("the other one was heard too", lambda: "comes" in plane.states)
+                    await mouth.send("far.last", MESSAGE)
+                    await plane.until("all is written", lambda: plane.state("last") == "Live")
+                assert plane.states["lives"] == {"Live"}
+            finally:
+                pools.cancel()
+                await asyncio.gather(pools, return_exceptions=True)
 
 
 async def test_a_flood_of_garbage_loses_nobody_and_nothing_grows(tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def a_pod(uid: str, script: str) -> Json:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": "p", "namespace": "default", "uid": uid},
+        "metadata": {"name": "with.dots", "namespace": "default", "uid": uid},
         "spec": {"restartPolicy": "Never", "containers": [container], "nodeName": "interlink"},
     }
 
@@ -221,7 +221,14 @@ async def test_a_runner_runs_pods_of_those_it_knows_and_answers_nobody_else(tmp_
 
         await sender.ask("create", created)
         await sender.wait_for("u-1", "Succeeded")
-        wanted = {"uid": "u-1", "pod": "p", "container": "main", "previous": False, "timestamps": False, "offset": 0}
+        wanted = {
+            "uid": "u-1",
+            "pod": "with.dots",
+            "container": "main",
+            "previous": False,
+            "timestamps": False,
+            "offset": 0,
+        }
         answer = await sender.ask("logs", wanted)
         assert base64.b64decode(answer["text"]) == b"hello\nfrom afar\n"
         assert answer["ended"]
