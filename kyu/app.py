@@ -1,6 +1,8 @@
 """
 The composition root of the embedded control plane: makes the parts, runs them together, stops them in order.
 
+The API server alone starts in half the time: so what it does not need is imported by the functions that do.
+
 A data folder belongs to one process at a time. In it are the database, the certificates, the kubeconfig of the
 administrator, and what must not change between two starts (the port).
 
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import ipaddress
 import os
 import secrets
@@ -21,25 +24,27 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import uvloop
 
 from kyu import log
 from kyu.api.config import Configuration
-from kyu.controllers.plane import Plane
-from kyu.controllers.pool_plane import PoolPlane
-from kyu.embedded import ControlPlane, NodeSettings, first_objects, read_configuration
-from kyu.kube import http, kubeconfig
+from kyu.controllers.first import first_objects, read_configuration
+from kyu.kube import kubeconfig
 from kyu.kube.client import Client
 from kyu.kube.direct import Direct
 from kyu.kube.kubeconfig import Credentials
 from kyu.lock import Lock
-from kyu.runtime import podplan, simulated_nodes
 from kyu.server import auth, bootstrap, job_definitions, tls, tokens
 from kyu.server.api import Api
 from kyu.server.database import DatabaseError
 from kyu.server.http import Server
+
+if TYPE_CHECKING:
+    from kyu.controllers.plane import Plane
+    from kyu.controllers.pool_plane import PoolPlane
+    from kyu.embedded import ControlPlane, NodeSettings
 
 ADMINISTRATOR = "admin"
 
@@ -76,6 +81,9 @@ class Settings:
             raise CannotStart(f"{self.config}: {error}") from error
 
     def node_settings(self) -> NodeSettings:
+        from kyu.embedded import NodeSettings
+        from kyu.runtime import podplan, simulated_nodes
+
         try:
             text = self.nodes.read_text() if self.nodes else ""
             simulated = simulated_nodes.read(text, str(self.nodes), clock())
@@ -115,12 +123,15 @@ async def _run(settings: Settings, ready: Callable[[Embedded], None]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
     async with embedded(settings) as running:
+        # Nearly all that is there now stays: looking through it again and again for garbage would only take time.
+        gc.collect()
+        gc.freeze()
         ready(running)
         await stopped.wait()
         log.info("stopping")
 
 
-def control(credentials: Credentials, config: Path | None, plane: type[Plane | PoolPlane] = Plane) -> None:
+def control(credentials: Credentials, config: Path | None, plane: type[Plane | PoolPlane]) -> None:
     """Run the controllers on somebody else's API server, until SIGINT or SIGTERM; all of them, or those of pools."""
     configuration = read_configuration(config)
     uvloop.run(_control(credentials, configuration, plane))
@@ -131,6 +142,8 @@ async def _control(credentials: Credentials, configuration: Configuration, plane
     assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, task.cancel)
+    from kyu.kube import http
+
     client = Client(await http.connect(credentials), "kyu")
     try:
         await plane(client, configuration, clock).run()
@@ -212,6 +225,8 @@ async def _as_coroutine(part: Callable[[], Awaitable[None]]) -> None:
 
 def control_plane(settings: Settings, host: str) -> ControlPlane:
     """Others are let in only where their pods are kept apart, or where somebody has said that this need not be."""
+    from kyu.embedded import ControlPlane
+
     plane = ControlPlane(settings.data, settings.configuration(), clock, settings.node_settings())
     if plane.isolation == "None" and not settings.trust_users and not ipaddress.ip_address(host).is_loopback:
         raise CannotStart(

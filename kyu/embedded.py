@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Literal
 
 from kyu import log
-from kyu.api import config_file, documents, rules
+from kyu.api import rules
 from kyu.api.config import Configuration
 from kyu.api.core import Node
 from kyu.api.kueue import ClusterQueue
 from kyu.api.meta import Json, Key
 from kyu.bus import signing
-from kyu.controllers import live, stand_ins
+from kyu.controllers import stand_ins
 from kyu.controllers.plane import Plane
 from kyu.kinds import table
 from kyu.kube.apply import Writer
@@ -223,60 +223,11 @@ class Doorkeeper:
             verdict = webhooks.admit(self._plane.view, {**typed, **attempt.new}, old)
             by_hand = [] if attempt.user == INTERNAL else webhooks.assigned_by_hand({**typed, **attempt.new}, old)
             wrapped = wrapping.find_faults(attempt, self._api.registry, self._api.authorizer)
-            if faults := [*by_hand, *wrapped, *verdict.errors]:
+            unknown = webhooks.not_run_here({**typed, **attempt.new}, old)
+            if faults := [*by_hand, *wrapped, *unknown, *verdict.errors]:
                 raise errors.invalid(kind, attempt.new["metadata"].get("name", ""), faults)
             changed = verdict.obj
         else:
             return
         attempt.new.clear()
         attempt.new.update({name: value for name, value in changed.items() if name not in typed})
-
-
-def first_objects() -> list[Json]:
-    """What a fresh data folder has: Kueue's settings in its ConfigMap, and its Deployment, which instructions name."""
-    key = live.SETTINGS
-    settings: Json = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": key.name, "namespace": key.namespace},
-        "data": {live.SETTINGS_FILE: first_settings()},
-    }
-    namespace: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": key.namespace}}
-    return [namespace, settings, empty_deployment(key.namespace)]
-
-
-def empty_deployment(namespace: str) -> Json:
-    """Can be restarted and waited for, as users of Kueue do after a change of its settings; it has no pods."""
-    labels = {"control-plane": "controller-manager", "app.kubernetes.io/name": "kueue"}
-    note = "the controllers run in the process of `kyu up`, which reads the settings live"
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "manager", "image": "kyu.dev/host"}]}}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {
-            "name": "kueue-controller-manager",
-            "namespace": namespace,
-            "labels": labels,
-            "annotations": {"kubernetes.io/description": note},
-        },
-        "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": template},
-    }
-
-
-def first_settings() -> str:
-    """Every kind of job is queued."""
-    settings = {
-        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
-        "kind": "Configuration",
-        "integrations": {"frameworks": list(table.FRAMEWORKS)},
-    }
-    return documents.render([settings]).removeprefix("---\n")
-
-
-def read_configuration(path: Path | None) -> Configuration:
-    """The settings that hold until the ConfigMap says otherwise."""
-    text = first_settings() if path is None else path.read_text()
-    loaded = config_file.load(documents.parse(text)[0].value)
-    for warning in loaded.warnings:
-        log.warning("settings", source=path, warning=warning)
-    return loaded.configuration

@@ -25,16 +25,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from kyu import app, log
     from kyu.cli.main import BadInput
+    from kyu.controllers.plane import Plane
     from kyu.controllers.pool_plane import PoolPlane
 
     chosen = target.choose(args)
     log.start()
     chosen.announce()
     try:
-        if args.only == "pools":
-            app.control(chosen.credentials, args.config, PoolPlane)
-        else:
-            app.control(chosen.credentials, args.config)
+        app.control(chosen.credentials, args.config, PoolPlane if args.only == "pools" else Plane)
     except ValueError as error:
         raise BadInput(f"{args.config}: {error}") from error
     return 0
