@@ -1,17 +1,19 @@
 """
 JobSet: several groups of equal Jobs that start, succeed and are restarted together.
 
-One pod set per replicated job. In embedded mode its Jobs are made as children; when one fails, all are made again
-while restarts are left. What the success policy names decides the end.
+One pod set per replicated job. In embedded mode its Jobs are made as children; when one fails, the first rule of the
+failure policy that speaks of the failure decides, and otherwise all are made again while restarts are left. What the
+success policy names decides the end.
 
 Kueue: pkg/controller/jobs/jobset. JobSet: v1alpha2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
+from kyu.api.errors import FieldError, forbidden, not_supported
 from kyu.api.meta import Json, Kind, Ref
 from kyu.kinds import conditions, fields, metadata
 from kyu.kinds import job as batch
@@ -24,12 +26,17 @@ PREFIX = "jobset.sigs.k8s.io/"
 RESTART_ATTEMPT = PREFIX + "restart-attempt"
 REPLICATED_JOB = PREFIX + "replicatedjob-name"
 REPLICATED_JOBS: fields.Path = ("spec", "replicatedJobs")
+FAILURE_POLICY: fields.Path = ("spec", "failurePolicy")
+# What of a failure policy Kyu does where it makes the Jobs itself.
+ACTIONS = ("FailJobSet", "RestartJobSet", "RestartJobSetAndIgnoreMaxRestarts")
+STRATEGIES = ("Recreate", "BlockingRecreate")
 
 
 class JobSet(JobKind):
     kinds = (JOB_SET,)
     framework = "jobset.x-k8s.io/jobset"
     own_manager = "jobset.sigs.k8s.io/jobset-controller"
+    time_to_live_path = ("spec", "ttlSecondsAfterFinished")
 
     def slots(self, obj: Json) -> list[Slot]:
         return [
@@ -63,6 +70,20 @@ class JobSet(JobKind):
     def finished(self, obj: Json) -> Finished | None:
         return finished_by(obj, "Completed", "Failed")
 
+    def ended_at(self, obj: Json) -> str:
+        end = next((c for type_ in ("Completed", "Failed") if (c := conditions.find(obj, type_)) is not None), {})
+        return str(end.get("lastTransitionTime") or "")
+
+    def stand_in_errors(self, obj: Json) -> list[FieldError]:
+        return list(policy_errors(obj))
+
+    def held(self, obj: Json, parts: Sequence[Json]) -> frozenset[str]:
+        """With BlockingRecreate no Job is made again before all of the last attempt are gone."""
+        blocking = fields.text_at(obj, (*FAILURE_POLICY, "restartStrategy")) == "BlockingRecreate"
+        if not blocking or not any(attempt(child) < restarts(obj) for child in parts):
+            return frozenset()
+        return frozenset(map(metadata.name_of, self.children_of(obj)))
+
     def children_of(self, obj: Json) -> list[Json]:
         if self.is_suspended(obj) or self.finished(obj) is not None:
             return []
@@ -76,18 +97,16 @@ class JobSet(JobKind):
         return children
 
     def surplus_children(self, obj: Json, children: Sequence[Json]) -> list[Ref]:
-        outdated = [child for child in children if attempt(child) < fields.int_at(obj, ("status", "restarts"))]
-        doomed = outdated
+        doomed = [child for child in children if attempt(child) < restarts(obj)]
         if self.finished(obj) is not None:
             doomed = [child for child in children if batch.Job().finished(child) is None]
         return super().surplus_children(obj, children) or [child_ref(child) for child in doomed]
 
     def status_of(self, obj: Json, parts: Sequence[Json], now: datetime) -> Json:
         present = fields.list_at(obj, ("status", "conditions"))
-        restarts = fields.int_at(obj, ("status", "restarts"))
-        current = [child for child in parts if attempt(child) == restarts]
+        current = [child for child in parts if attempt(child) == restarts(obj)]
         groups = fields.list_at(obj, REPLICATED_JOBS)
-        status: Json = {"restarts": restarts, "replicatedJobsStatus": [group_status(g, current) for g in groups]}
+        status: Json = {"restarts": restarts(obj), "replicatedJobsStatus": [group_status(g, current) for g in groups]}
         if self.finished(obj) is not None:
             return status
         if self.is_suspended(obj):
@@ -96,9 +115,9 @@ class JobSet(JobKind):
         if conditions.is_true(obj, "Suspended"):
             present = condition(present, "Suspended", "False", "ResumeJobs", "jobset is resumed", now)
             status["conditions"] = present
-        failed = next((child for child in current if conditions.is_true(child, "Failed")), None)
-        if failed is not None:
-            return {**status, **after_failure(obj, failed, present, now)}
+        failed = [child for child in current if conditions.is_true(child, "Failed")]
+        if failed:
+            return {**status, **after_failure(obj, min(failed, key=failure_time), present, now)}
         if has_succeeded(obj, status["replicatedJobsStatus"]):
             message = "jobset completed successfully"
             ended = condition(present, "Completed", "True", "AllJobsCompleted", message, now)
@@ -117,6 +136,10 @@ def statuses(obj: Json) -> list[Json]:
 
 def replicas(group: Json) -> int:
     return fields.int_at(group, ("replicas",), 1)
+
+
+def restarts(obj: Json) -> int:
+    return fields.int_at(obj, ("status", "restarts"))
 
 
 def attempt(child: Json) -> int:
@@ -148,7 +171,7 @@ def make_job(obj: Json, group: Json, index: int, global_index: int) -> Json:
         PREFIX + "replicatedjob-replicas": str(replicas(group)),
         PREFIX + "job-index": str(index),
         PREFIX + "job-global-index": str(global_index),
-        RESTART_ATTEMPT: str(fields.int_at(obj, ("status", "restarts"))),
+        RESTART_ATTEMPT: str(restarts(obj)),
     }
     template = fields.json_at(group, ("template",))
     spec = {**fields.json_at(template, ("spec",)), "suspend": False}
@@ -193,13 +216,42 @@ def group_status(group: Json, children: Sequence[Json]) -> Json:
 
 
 def after_failure(obj: Json, failed: Json, present: list[Json], now: datetime) -> Json:
-    """All Jobs are made again while restarts are left; otherwise the JobSet has failed."""
-    restarts = fields.int_at(obj, ("status", "restarts"))
-    if restarts < fields.int_at(obj, ("spec", "failurePolicy", "maxRestarts")):
-        return {"restarts": restarts + 1}
+    """All Jobs are made again, or the JobSet has failed: as the rule for this failure says, and the restarts allow."""
+    action = rule_for(obj, failed).get("action") or "RestartJobSet"
+    counted = fields.int_at(obj, ("status", "restartsCountTowardsMax"))
+    if action == "RestartJobSetAndIgnoreMaxRestarts":
+        return {"restarts": restarts(obj) + 1}
+    if action == "RestartJobSet" and counted < fields.int_at(obj, (*FAILURE_POLICY, "maxRestarts")):
+        return {"restarts": restarts(obj) + 1, "restartsCountTowardsMax": counted + 1}
+    reason = "FailJobSetFailurePolicyAction" if action == "FailJobSet" else "FailedJobs"
     message = f"jobset failed due to one or more job failures (first failed job: {metadata.name_of(failed)})"
-    ended = condition(present, "Failed", "True", "FailedJobs", message, now)
-    return {"conditions": ended, "terminalState": "Failed"}
+    return {"conditions": condition(present, "Failed", "True", reason, message, now), "terminalState": "Failed"}
+
+
+def failure_time(child: Json) -> str:
+    return str((conditions.find(child, "Failed") or {}).get("lastTransitionTime") or "")
+
+
+def rule_for(obj: Json, failed: Json) -> Json:
+    """The first rule that speaks of this failure: of its reason and of its replicated job, where the rule names any."""
+    facts = {
+        "onJobFailureReasons": (conditions.find(failed, "Failed") or {}).get("reason"),
+        "targetReplicatedJobs": metadata.labels_of(failed).get(REPLICATED_JOB),
+    }
+    rules = fields.list_at(obj, (*FAILURE_POLICY, "rules"))
+    return next((rule for rule in rules if all(not rule.get(k) or v in rule[k] for k, v in facts.items())), {})
+
+
+def policy_errors(obj: Json) -> Iterator[FieldError]:
+    strategy = fields.text_at(obj, (*FAILURE_POLICY, "restartStrategy"))
+    if strategy and strategy not in STRATEGIES:
+        yield not_supported(fields.show((*FAILURE_POLICY, "restartStrategy")), strategy, STRATEGIES)
+    for position, rule in enumerate(fields.list_at(obj, (*FAILURE_POLICY, "rules"))):
+        at = fields.show((*FAILURE_POLICY, "rules", position))
+        if rule.get("action") not in ACTIONS:
+            yield not_supported(f"{at}.action", rule.get("action"), ACTIONS)
+        if rule.get("onJobFailureMessagePatterns"):
+            yield forbidden(f"{at}.onJobFailureMessagePatterns", "only the operator of JobSet can do it")
 
 
 def has_succeeded(obj: Json, status: Sequence[Json]) -> bool:

@@ -20,7 +20,7 @@ from typing import Literal
 
 import msgspec
 
-from kyu.api.errors import FieldError
+from kyu.api.errors import FieldError, forbidden
 from kyu.api.meta import Json, Key, Kind, Ref
 from kyu.kinds import conditions, fields, metadata, pods, templates, validation
 from kyu.kinds.templates import NO_RANKS, Conflict, Mismatch, PodSet, PodSetInfo, Ranks
@@ -83,6 +83,8 @@ class JobKind(ABC):
     stops_by_deletion: bool = False
     # Most have one Workload; some are queued as pods or as the Jobs that they make.
     queued_as: Literal["itself", "its pods", "its jobs"] = "itself"
+    # Fields that only the operator of the kind honours: where Kyu runs the job in its place, they are refused.
+    operator_fields: tuple[fields.Path, ...] = ()
     # How many seconds it stays when it is over, for kinds that may say so.
     time_to_live_path: fields.Path | None = None
     # The value of managedBy that means the usual controller of the kind.
@@ -249,6 +251,15 @@ class JobKind(ABC):
         return []
 
     # Embedded mode: what its operator would do
+
+    def stand_in_errors(self, obj: Json) -> list[FieldError]:
+        """What the object asks for and Kyu cannot do in place of the operator."""
+        asked = [path for path in self.operator_fields if fields.value_at(obj, path)]
+        return [forbidden(fields.show(path), f"only the operator of {self.kind.kind} can do it") for path in asked]
+
+    def held(self, obj: Json, parts: Sequence[Json]) -> frozenset[str]:
+        """Names of pods or children that it wants, and that must not be made before those that are there are so far."""
+        return frozenset()
 
     def pods_of(self, obj: Json, address: pods.Address = pods.dns_address) -> list[pods.Blueprint]:
         """The pods that it wants while it is not suspended; none for kinds whose pods come from another object."""

@@ -45,6 +45,16 @@ class MPIJob(TrainingJob):
             info = replace(info, annotations={**info.annotations, metadata.POD_INDEX_OFFSET: "1"})
         return super().with_info(obj, slot, info)
 
+    def held(self, obj: Json, parts: Sequence[Json]) -> frozenset[str]:
+        """The launcher, if it is to be made only when all workers are ready."""
+        if fields.text_at(obj, ("spec", "launcherCreationPolicy")) != "WaitForWorkersReady":
+            return frozenset()
+        ready = {metadata.name_of(pod) for pod in parts if pods.is_ready(pod)}
+        plans = self.pods_of(obj)
+        if all(plan.name in ready for plan in plans if plan.role == "worker"):
+            return frozenset()
+        return frozenset(plan.name for plan in plans if plan.role == "launcher")
+
     def pods_of(self, obj: Json, address: pods.Address = pods.dns_address) -> list[Blueprint]:
         plans = super().pods_of(obj, address)
         return [replace(plan, template=with_command(plan)) if plan.role == "worker" else plan for plan in plans]

@@ -126,12 +126,14 @@ class Completion:
     """
     When a job is over. With roles, the first of them that the job has decides; otherwise all pods must succeed.
 
-    A failed pod of another role fails the job too, unless ``others_may_fail`` (an operator would replace it).
+    A failed pod of another role fails the job too, unless ``others_may_fail`` (an operator would replace it). Of the
+    roles in ``by_first`` the success of the first pod is enough.
     """
 
     rule: Literal["AllPodsSucceed", "OneRoleDecides", "NeverFinishes"]
     roles: tuple[str, ...] = ()
     others_may_fail: bool = False
+    by_first: tuple[str, ...] = ()
 
 
 ALL_PODS_SUCCEED = Completion("AllPodsSucceed")
@@ -158,8 +160,10 @@ def verdict(completion: Completion, blueprints: Sequence[Blueprint], pods: Seque
             why = f" with exit code {code}" if code is not None else ""
             return Verdict("Failed", f"Pod {metadata.name_of(failed)} failed{why}")
         deciding = [plan for plan in blueprints if decisive is None or plan.role == decisive]
+        who = "All pods" if decisive is None else f"All pods of role {decisive}"
+        if decisive in completion.by_first:
+            deciding, who = deciding[:1], f"Pod {deciding[0].name}"
         if deciding and all(phase(pod_by_name.get(plan.name, {})) == "Succeeded" for plan in deciding):
-            who = "All pods" if decisive is None else f"All pods of role {decisive}"
             return Verdict("Succeeded", f"{who} succeeded")
     # Readiness of all, not of one: a gang that is half there does no work.
     planned = [pod_by_name.get(plan.name, {}) for plan in blueprints]

@@ -136,6 +136,7 @@ class RayCluster(RayKind):
     kinds = (Kind("ray.io", "v1", "RayCluster", "rayclusters"), Kind("ray.io", "v1alpha1", "RayCluster", "rayclusters"))
     framework = "ray.io/raycluster"
     cluster = ("spec",)
+    operator_fields = (("spec", "enableInTreeAutoscaling"),)
 
     def pods_ready(self, obj: Json) -> bool:
         return fields.text_at(obj, ("status", "state")) == "ready"
@@ -150,6 +151,7 @@ class RayService(RayKind):
     kinds = (Kind("ray.io", "v1", "RayService", "rayservices"), Kind("ray.io", "v1alpha1", "RayService", "rayservices"))
     framework = "ray.io/rayservice"
     cluster = ("spec", "rayClusterConfig")
+    operator_fields = (("spec", "rayClusterConfig", "enableInTreeAutoscaling"),)
     suspend_path = ("spec", "rayClusterConfig", "suspend")
 
     def pods_ready(self, obj: Json) -> bool:
@@ -173,6 +175,7 @@ class RayJob(RayKind):
     kinds = (Kind("ray.io", "v1", "RayJob", "rayjobs"), Kind("ray.io", "v1alpha1", "RayJob", "rayjobs"))
     framework = "ray.io/rayjob"
     cluster = ("spec", "rayClusterSpec")
+    operator_fields = (("spec", "rayClusterSpec", "enableInTreeAutoscaling"),)
     completion = Completion("OneRoleDecides", (SUBMITTER,), others_may_fail=True)
     reserved_names = (HEAD, SUBMITTER)
     submitter_path: fields.Path = ("spec", "submitterPodTemplate")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TypeAlias
 
@@ -44,6 +44,7 @@ class TrainingJob(JobKind):
     suspend_path = ("spec", "runPolicy", "suspend")
     managed_by_path = ("spec", "runPolicy", "managedBy")
     own_manager = "kubeflow.org/training-operator"
+    time_to_live_path = ("spec", "runPolicy", "ttlSecondsAfterFinished")
 
     def __init__(
         self,
@@ -55,6 +56,7 @@ class TrainingJob(JobKind):
         restart_policy: str,
         environment: Environment,
         may_be_prebuilt: bool = True,
+        operator_fields: tuple[fields.Path, ...] = (),
     ) -> None:
         self.kinds = (kind,)
         self.framework = f"{kind.group}/{kind.kind.lower()}"
@@ -64,6 +66,7 @@ class TrainingJob(JobKind):
         self.restart_policy = restart_policy
         self.environment = environment
         self.may_be_prebuilt = may_be_prebuilt
+        self.operator_fields = operator_fields
 
     def slots(self, obj: Json) -> list[Slot]:
         present = fields.json_at(obj, self.replicas_path)
@@ -162,12 +165,23 @@ class TrainingJob(JobKind):
         limit = fields.int_at(obj, ("spec", "runPolicy", "backoffLimit"), -1)
         if limit >= 0 and pods.restarts(parts) > limit:
             return Verdict("Failed", f"The containers were restarted more than {limit} times (backoffLimit)")
-        seconds = fields.int_at(obj, ("spec", "runPolicy", "activeDeadlineSeconds"))
-        if seconds and now >= conditions.parse_timestamp(start) + timedelta(seconds=seconds):
-            return Verdict("Failed", f"It was active for {seconds} seconds (activeDeadlineSeconds)")
+        deadline = deadline_of(obj, start)
+        if deadline is not None and now >= deadline:
+            return Verdict("Failed", "It was active for too long (activeDeadlineSeconds)")
         retried = set(self.retried_pods(obj, parts))
         kept = [pod for pod in parts if metadata.name_of(pod) not in retried]
-        return pods.verdict(self.completion, self.pods_of(obj), kept)
+        return pods.verdict(self.completion_of(obj), self.pods_of(obj), kept)
+
+    def completion_of(self, obj: Json) -> Completion:
+        """TFJobs may ask for the success of all workers instead of the first."""
+        if fields.text_at(obj, ("spec", "successPolicy")) == "AllWorkers":
+            return replace(self.completion, by_first=())
+        return self.completion
+
+    def wakes_at(self, obj: Json) -> datetime | None:
+        if self.is_suspended(obj) or self.finished(obj) is not None:
+            return None
+        return deadline_of(obj, fields.text_at(obj, ("status", "startTime")))
 
     def retried_pods(self, obj: Json, parts: Sequence[Json]) -> list[str]:
         """Failed pods of a role with restartPolicy ExitCode whose exit code says that trying again makes sense."""
@@ -201,6 +215,12 @@ class TrainingJob(JobKind):
             for role in self.present_roles(obj)
             if role.lower() in counts
         }
+
+
+def deadline_of(obj: Json, start: str) -> datetime | None:
+    """When a job that was started then has been active for too long."""
+    seconds = fields.int_at(obj, ("spec", "runPolicy", "activeDeadlineSeconds"))
+    return conditions.parse_timestamp(start) + timedelta(seconds=seconds) if seconds and start else None
 
 
 def rank(members: Sequence[Member], me: Member) -> str:
@@ -277,12 +297,13 @@ TRAINING_KINDS = (
         completion=Completion("OneRoleDecides", ("master",)),
         restart_policy="OnFailure",
         environment=pytorch,
+        operator_fields=(("spec", "elasticPolicy"),),
     ),
     TrainingJob(
         row("TFJob", "tfjobs"),
         replicas="tfReplicaSpecs",
         roles=("Chief", "Master", "PS", "Worker", "Evaluator"),
-        completion=Completion("OneRoleDecides", ("chief", "master", "worker")),
+        completion=Completion("OneRoleDecides", ("chief", "master", "worker"), by_first=("worker",)),
         restart_policy="Never",
         environment=tensorflow,
     ),

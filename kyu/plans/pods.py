@@ -75,9 +75,10 @@ def pod_actions(ref: Ref, job_kind: JobKind, obj: Json, its_pods: Sequence[Json]
             pod_ref = Ref(Pod.KIND, Key(ref.key.namespace, name))
             result.append(Delete(pod_ref, fields.text_at(pod, ("metadata", "uid"))))
             result.append(Event(ref, "Normal", "SuccessfulDelete", f"Deleted pod: {name}", uid))
+    held = job_kind.held(obj, its_pods)
     for blueprint in wanted_pods(job_kind, obj):
         # A pod of this name that is on its way out is waited for.
-        if blueprint.name not in pod_by_name:
+        if blueprint.name not in pod_by_name and blueprint.name not in held:
             result.append(Create(Pod.KIND, blueprint.to_pod(obj)))
             result.append(Event(ref, "Normal", "SuccessfulCreate", f"Created pod: {blueprint.name}", uid))
     return result
@@ -99,10 +100,12 @@ def child_actions(job_kind: JobKind, obj: Json, children: Sequence[Json]) -> lis
         for ref in job_kind.surplus_children(obj, children)
         if not present[ref]["metadata"].get("deletionTimestamp")
     ]
-    missing = [child for child in job_kind.children_of(obj) if child_ref(child) not in present]
+    held = job_kind.held(obj, children)
+    wanted = [(child_ref(child), child) for child in job_kind.children_of(obj)]
+    missing = [(ref, child) for ref, child in wanted if ref not in present and ref.key.name not in held]
     # In the foreground: a child is gone only when its pods are, and so is their quota.
     gone = [Delete(ref, uid, "Foreground") for ref, uid in doomed]
-    return [*gone, *(Create(child_ref(child).kind, child) for child in missing)]
+    return [*gone, *(Create(ref.kind, child) for ref, child in missing)]
 
 
 # What a kind may run through: other kinds of jobs, and the usual sets.

@@ -15,6 +15,7 @@ from kyu.api.errors import FieldError
 from kyu.api.meta import Json
 from kyu.kinds import metadata, table
 from kyu.plans.managed import context_of
+from kyu.plans.pods import is_managed_elsewhere
 
 # Where a pod runs is decided by admission, never by who submits it.
 POOL_TOLERATION = "pool.vk.io"
@@ -40,6 +41,15 @@ def admit(view: View, obj: Json, old: Json | None) -> Verdict:
     # What is queued through its pods hands its labels on to them, also when they change.
     changed = kind.defaults(obj, context) if old is None or kind.queued_as == "its pods" else obj
     return Verdict(changed, tuple(kind.validate(changed, old, context)))
+
+
+def not_run_here(obj: Json, old: Json | None) -> list[FieldError]:
+    """What a new or changed job asks for that only its operator can do, and Kyu in its place cannot."""
+    kind = table.find(obj)
+    if kind is None or is_managed_elsewhere(kind, obj):
+        return []
+    before = kind.stand_in_errors(old) if old is not None else []
+    return [error for error in kind.stand_in_errors(obj) if error not in before]
 
 
 def assigned_by_hand(obj: Json, old: Json | None) -> list[FieldError]:
