@@ -18,6 +18,7 @@ from kyu.api.meta import Json, Key, Kind, find_condition
 from kyu.api.pools import MasterQueue
 from kyu.bus import nats as bus
 from kyu.bus.nats import Connection
+from kyu.controllers import pools as listening
 from kyu.controllers.pool_plane import PoolPlane
 from kyu.kube.cache import Cache, Reflector
 from kyu.kube.client import Client
@@ -127,10 +128,11 @@ async def voice(mouth: Connection, subject: str) -> AsyncIterator[Voice]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that does not answer is noticed within a second."""
+    """A server that does not answer is noticed within a second, and what was refused is told every second."""
     monkeypatch.setattr(bus, "PING_SECONDS", 0.2)
     monkeypatch.setattr(bus, "CONNECT_SECONDS", 1)
     monkeypatch.setattr(bus, "LONGEST_DELAY_SECONDS", 0.5)
+    monkeypatch.setattr(listening, "LONGEST_TELL_SECONDS", 1.0)
 
 
 @pytest.mark.parametrize("trouble", ["killed", "cut off"])

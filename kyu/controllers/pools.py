@@ -33,8 +33,9 @@ from kyu.kube.client import Client
 
 # More pools than this in one group are not listened to.
 MOST_POOLS = 512
-# Refused messages are told together, so that a flood of them is a few writes.
+# Refused messages are told together, and the longer it goes on the more seldom: a flood of them is a few writes.
 TELL_SECONDS = 2.0
+LONGEST_TELL_SECONDS = 16.0
 # Pauses that a period is guessed from, and the longest that counts, in timeouts.
 PAUSES = 3
 LONGEST_PAUSE = 2.5
@@ -66,6 +67,8 @@ class Ear:
         self._waiting: dict[str, bytes] = {}
         self._refused: Counter[str] = Counter()
         self._is_telling = False
+        self._tell_delay = 0.0
+        self._told_at = 0.0
         self._expression_error = ""
         self._excluded: tuple[str, ...] = ()
         self._state = State(connected=False)
@@ -188,10 +191,14 @@ class Ear:
         self._refused[refused.reason] += 1
         if not self._is_telling:
             self._is_telling = True
-            asyncio.get_running_loop().call_later(TELL_SECONDS if self._refused.total() > 1 else 0.0, self._told)
+            if self._pools.now() - self._told_at > LONGEST_TELL_SECONDS:
+                self._tell_delay = 0.0
+            asyncio.get_running_loop().call_later(self._tell_delay, self._tell_refused)
 
-    def _told(self) -> None:
+    def _tell_refused(self) -> None:
         self._is_telling = False
+        self._told_at = self._pools.now()
+        self._tell_delay = min(max(TELL_SECONDS, 2 * self._tell_delay), LONGEST_TELL_SECONDS)
         self._tell()
 
     # The source.
