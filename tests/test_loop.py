@@ -75,6 +75,38 @@ async def test_a_plan_that_asks_to_be_woken_is_asked_again() -> None:
     assert recorder.planned == 2
 
 
+async def test_a_wake_up_that_a_later_answer_does_not_ask_for_is_forgotten() -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    planned: list[str] = []
+    turn, written = asyncio.Event(), asyncio.Event()
+
+    def plan(view: View, key: Key, at: datetime) -> list[Action]:
+        planned.append(key.name)
+        turn.set()
+        if key.name == "last":
+            return [TOLD]
+        return [WakeAt(now + timedelta(seconds=10))] if len(planned) == 1 else []
+
+    async def write(actions: list[Action]) -> None:
+        written.set()
+
+    rows = [Controller("row", plan, (Watch(Namespace.KIND, lambda view, obj: (Key("", obj["metadata"]["name"]),)),))]
+    clock = [now]
+    loop = Loop(MemoryView(), write, rows, lambda: clock[0])
+    task = asyncio.create_task(loop.run())
+    async with asyncio.timeout(60):
+        for _ in range(2):
+            turn.clear()
+            loop.changed(Namespace.KIND, None, {"metadata": {"name": "a"}})
+            await turn.wait()
+        clock[0] = now + timedelta(seconds=20)
+        loop.changed(Namespace.KIND, None, {"metadata": {"name": "last"}})
+        await written.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert planned == ["a", "a", "last"]
+
+
 @pytest.mark.parametrize("between", range(4))
 @pytest.mark.parametrize("before", range(4))
 async def test_a_cancellation_is_heard_whatever_happens_at_the_same_time(before: int, between: int) -> None:

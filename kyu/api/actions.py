@@ -73,7 +73,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class WakeAt(msgspec.Struct, frozen=True):
-    """Ask for the same key again at this time, whatever happens before."""
+    """Ask for the same key again at this time, unless it is asked before: then that answer counts."""
 
     at: datetime
 

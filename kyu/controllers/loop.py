@@ -29,6 +29,8 @@ FIRST_DELAY_SECONDS = 0.02
 LONGEST_DELAY_SECONDS = 60.0
 # Plans run between two awaits; after this many the other tasks of the process get their turn.
 PLANS_PER_TURN = 64
+# Timers that nobody waits for any more are dropped when there are more of them than of others, and than this.
+SPARE_TIMERS = 1000
 
 
 def always(old: Json | None, new: Json | None) -> bool:
@@ -174,6 +176,8 @@ class Loop:
             log.error("plan failed", controller=name, key=key, error=repr(error), trace=traceback.format_exc())
             self._retry_later(item)
             return
+        # Each answer says anew when to ask again.
+        self._next_wake.pop(item, None)
         writes: list[Action] = [action for action in actions if not isinstance(action, WakeAt)]
         wakes = [action.at for action in actions if isinstance(action, WakeAt)]
         if wakes:
@@ -216,6 +220,9 @@ class Loop:
             self._next_wake[item] = at
             heapq.heappush(self._timers, (at, next(self._sequence), item))
             self._wakeup.set()
+            if len(self._timers) > 2 * len(self._next_wake) + SPARE_TIMERS:
+                self._timers = [timer for timer in self._timers if self._next_wake.get(timer[2]) == timer[0]]
+                heapq.heapify(self._timers)
 
     def _collect_timers(self) -> None:
         now = self._clock()
