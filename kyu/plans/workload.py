@@ -158,8 +158,8 @@ def reactivate(life: Life) -> list[Action]:
 
 
 def release_evicted(life: Life) -> list[Action]:
-    """A Workload that no job owns has no pods to wait for; for others the job's plan does this, once they are gone."""
-    if not life.is_evicted or life.workload.metadata.controller is not None:
+    """A Workload that nobody owns has no pods to wait for; for others the job's plan does this, once they are gone."""
+    if not life.is_evicted or life.workload.metadata.owner_references:
         return []
     release(life.edit, life.workload)
     return life.written()
