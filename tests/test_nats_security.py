@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import json
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -103,6 +105,28 @@ async def test_a_client_certificate(tmp_path: Path, certified: Certificates) -> 
             one.put(url, credentialsSecret={"namespace": "kyu", "name": "nats"})
             await one.until("refused", lambda: bool(one.source().error))
             assert not one.source().connected
+
+
+async def test_a_pool_gets_in_with_the_files_of_a_secret(tmp_path: Path, certified: Certificates) -> None:
+    secret = {
+        "ca.crt": certified.trusted,
+        "tls.crt": certified.user.certificate_pem().decode(),
+        "tls.key": certified.user.key_pem().decode(),
+    }
+    folder = tmp_path / "secret"
+    folder.mkdir()
+    for name, text in secret.items():
+        (folder / name).write_text(text)
+    with nats_server(tmp_path, *configured(tmp_path, certified.verified)) as server:
+        url = server.url.replace("nats://", "tls://")
+        async with heard(**secret) as one:
+            one.put(url, credentialsSecret={"namespace": "kyu", "name": "nats"})
+            await one.until("connected", lambda: one.source().connected)
+            words = ["--nats", url, "--nats-secret", str(folder), "--pool", "a", "--from", "static", "--once"]
+            publishing = [sys.executable, "-m", "kyu", "pool", "publish", "--pool-data", str(tmp_path), *words]
+            process = await asyncio.create_subprocess_exec(*publishing)
+            assert await process.wait() == 0
+            await one.until("heard", lambda: one.pools() == ["a"])
 
 
 async def test_web_sockets(tmp_path: Path) -> None:

@@ -134,6 +134,7 @@ def test_a_label_without_a_value_is_empty_and_a_bad_one_is_none() -> None:
         (["--nats", "nats://127.0.0.1:1"], "--nats and --pool are needed"),
         (["--nats", "http://ana:hidden@host", "--pool", "a"], "starts with nats://"),
         (["--nats", "nats://127.0.0.1:1", "--pool", "A_B"], "lower case"),
+        (["--nats", "nats://127.0.0.1:1", "--pool", "a", "--nats-secret", "/no/such"], "no folder"),
         (["--nats", "nats://127.0.0.1:1", "--pool", "a", "--run"], "needs --allow"),
         (["--nats", "nats://far.example.org:4222", "--pool", "a", "--run", "--allow", "k"], "tls://"),
         (["--nats", "nats://127.0.0.1:1", "--pool", "a", "--period", "0"], "at least"),

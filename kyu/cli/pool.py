@@ -34,6 +34,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=("publish", "list", "key"))
     parser.add_argument("--nats", default="", metavar="URL", help="the NATS server; @FILE reads the URL from a file")
     parser.add_argument("--creds", type=Path, metavar="FILE", help="NATS credentials file")
+    parser.add_argument(
+        "--nats-secret",
+        type=Path,
+        metavar="DIR",
+        help="files as in a MasterQueue's Secret: token, nkey, ca.crt, tls.crt …",
+    )
     parser.add_argument("--subject", default="interlink.resources", help="default: interlink.resources")
     parser.add_argument("--pool", default="", metavar="NAME", help="name of the pool")
     parser.add_argument("--from", dest="source", choices=SOURCES, default="local", help="what is offered")
@@ -84,11 +90,15 @@ def _publish(args: argparse.Namespace) -> int:
 
 
 def _connector(args: argparse.Namespace) -> Connector:
+    from dataclasses import replace
+
     from kyu.bus.nats import Connector
+    from kyu.controllers import pool_secrets
 
     try:
         url = Path(args.nats[1:]).read_text().strip() if args.nats.startswith("@") else args.nats
-        return Connector(url, credentials=args.creds.read_text() if args.creds else "")
+        connector = pool_secrets.read_folder(url, args.nats_secret) if args.nats_secret else Connector(url)
+        return replace(connector, credentials=args.creds.read_text()) if args.creds else connector
     except OSError as error:
         raise BadInput(f"--nats: {error}") from error
 

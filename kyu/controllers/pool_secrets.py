@@ -1,13 +1,15 @@
 """
-How to get in to the NATS server of a group: its connector, and what a Secret adds to it.
+How to get in to a NATS server: its connector, and what a Secret adds to it, from the API or as files in a folder.
 
-Called by: controllers/pools.py.
+Called by: controllers/pools.py, cli/pool.py.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Mapping
+from pathlib import Path
 
 from kyu.api.meta import Key, Kind
 from kyu.api.pools import NatsFlavor
@@ -15,6 +17,7 @@ from kyu.bus.nats import Connector
 from kyu.kube.client import Client
 
 SECRET = Kind("", "v1", "Secret", "secrets")
+KEYS = ("connector", "user", "password", "token", "creds", "nkey", "ca.crt", "tls.crt", "tls.key")
 
 
 async def find_connector(client: Client, nats: NatsFlavor) -> Connector:
@@ -25,9 +28,20 @@ async def find_connector(client: Client, nats: NatsFlavor) -> Connector:
     secret = await client.find(SECRET, Key(reference.namespace, reference.name))
     if secret is None:
         raise LookupError(f"Secret {reference.namespace}/{reference.name} does not exist")
-    words = {name: _decode(name, text) for name, text in (secret.get("data") or {}).items()}
+    data = secret.get("data") or {}
+    return with_secret(nats.nats_connector, {name: _decode(name, data[name]) for name in KEYS if name in data})
+
+
+def read_folder(url: str, folder: Path) -> Connector:
+    """A file for each key, as a Secret is mounted. Raises OSError, or BadConnector."""
+    if not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is no folder")
+    return with_secret(url, {name: (folder / name).read_text() for name in KEYS if (folder / name).exists()})
+
+
+def with_secret(url: str, words: Mapping[str, str]) -> Connector:
     return Connector(
-        words.get("connector", "").strip() or nats.nats_connector,
+        words.get("connector", "").strip() or url,
         user=words.get("user", "").strip(),
         password=words.get("password", "").strip(),
         token=words.get("token", "").strip(),
