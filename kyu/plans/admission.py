@@ -22,7 +22,7 @@ from kyu.engine.decisions import Admit, Evict, Preempt, Wait
 from kyu.engine.shapes import Shape
 from kyu.engine.workload import AssignedPodSet
 from kyu.plans import checks
-from kyu.plans.eviction import NOT_READY, evict
+from kyu.plans.eviction import NOT_READY, evict, release
 from kyu.plans.status import StatusEdit, parse_time
 
 # What a reservation makes untrue, with what it was before as the message.
@@ -108,6 +108,9 @@ def plan_preempt(view: View, decision: Preempt, now: datetime) -> list[Action]:
     edit = StatusEdit(raw, now)
     evict(edit, "Preempted", message, cause=decision.reason)
     edit.set_condition("Preempted", "True", decision.reason, message)
+    if not workload.metadata.owner_references:
+        # Nobody has pods to stop first: it leaves with the same write.
+        release(edit, workload)
     patch = edit.patch(Workload.KIND)
     if patch is None:
         return []
