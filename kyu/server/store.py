@@ -30,6 +30,8 @@ from kyu.server.database import Database, DatabaseError, Row
 
 # How many changes of one resource are kept in memory for watches that come back and for lists that go on.
 WINDOW = 8192
+# Of how many of them the lines that watchers have made are kept for others.
+SHARED_LINES = 512
 # How many obsolete rows the database keeps; with the writes of a busy hour this is some minutes of history.
 HISTORY = 50_000
 
@@ -292,6 +294,9 @@ class Store:
                 bisect.insort(shelf.order, record.key)
             shelf.records[record.key] = record
         shelf.changes.append(change)
+        if len(shelf.changes) > SHARED_LINES:
+            # By now all but slow watchers have sent it; those make its lines anew.
+            shelf.changes[-SHARED_LINES].lines.clear()
         if len(shelf.changes) > self._window:
             shelf.start = shelf.changes.popleft().record.version
         self.version = record.version
