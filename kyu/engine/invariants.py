@@ -9,11 +9,12 @@ Called by: state.py's check, after every round of the tests. A fault here is a b
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from kyu.api.meta import Key
-from kyu.engine.quota import Cell
-from kyu.engine.tree import Hierarchy, Queue
+from kyu.engine.quota import Cell, FlavorResource
+from kyu.engine.tree import CohortNode, Hierarchy, Queue
 from kyu.engine.waiting import WaitingRoom
 from kyu.engine.workload import Holding
 
@@ -26,12 +27,25 @@ def check(hierarchy: Hierarchy, waiting: WaitingRoom, holdings: Mapping[Key, Hol
         for cell in cohort.cells.values():
             total = sum(max(0, child.usage - child.local) for child in cell.children)
             assert cell.usage == total, f"{cohort}: {cell} should use {total}"
+        if cohort.parent is None and not cohort.cyclic:
+            check_root(cohort)
     for key, holding in holdings.items():
         assert key not in waiting.asks, f"{key} both waits and holds quota"
         assert holding.present, f"{key} was taken out and not put back"
     pending = sum(queue.line.size for queue in hierarchy.queues.values())
     counted = sum(record.pending for record in waiting.local_queues.values())
     assert pending == counted, f"{pending} wait in ClusterQueues, {counted} in LocalQueues"
+
+
+def check_root(root: CohortNode) -> None:
+    """The root knows what workloads of each priority use in its whole tree."""
+    usage: dict[FlavorResource, Counter[int]] = {key: Counter() for key in root.cells}
+    for queue in root.all_queues():
+        for _, holding in queue.holdings:
+            for cell, amount in holding.charges:
+                usage[cell.key][holding.priority] += amount
+    for key, cell in root.cells.items():
+        assert cell.by_priority == +usage[key], f"{root}: {cell} should know {usage[key]}"
 
 
 def check_queue(queue: Queue) -> None:

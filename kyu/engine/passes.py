@@ -50,19 +50,14 @@ class _Lane:
 
     def look_ahead(self, decisions: int) -> None:
         """Find who is to be asked next, and when. What was within reach once may have been taken by others."""
-        line, todo = self.queue.line, self.todo
-        fresh, self.checked = decisions == 0, decisions
+        line, self.checked = self.queue.line, decisions
         self.keeps_head = self.by_turns or line.has_sticky
         if self.keeps_head:
             self.due = NEVER if line.head() is None else 0
             return
-        while todo:
-            peers = todo[0]
-            if peers.place is not None and not line.is_parked(peers) and (fresh or not line.is_hopeless(peers)):
-                self.due = self.at + line.turns_before(peers)
-                return
-            del todo[0]
-        self.due = NEVER
+        if self.todo and decisions:
+            line.drop_hopeless(self.todo)
+        self.due = self.at + line.turns_before(self.todo[0]) if self.todo else NEVER
 
     @property
     def holds_back(self) -> bool:

@@ -314,12 +314,23 @@ class Line:
         places.sort()
         return [peers for _, _, _, peers in places]
 
-    def is_hopeless(self, peers: Peers) -> bool:
-        """What they wait for is known, and is not within reach."""
+    def drop_hopeless(self, todo: list[Peers]) -> None:
+        """Take those off the front who had their turn, or who are known to wait for what is not within reach."""
+        limits: dict[tuple[Cell, int], int] = {}
+        for index, peers in enumerate(todo):
+            if peers.place is not None and not self.is_parked(peers) and not self._is_hopeless(peers, limits):
+                del todo[:index]
+                return
+        todo.clear()
+
+    def _is_hopeless(self, peers: Peers, limits: dict[tuple[Cell, int], int]) -> bool:
         if peers.watches is None:
             return False
         for amount, _, cell in peers.watches:
-            if amount <= self.reach(cell, peers.priority):
+            limit = limits.get((cell, peers.priority))
+            if limit is None:
+                limit = limits[cell, peers.priority] = self.reach(cell, peers.priority)
+            if amount <= limit:
                 return False
         first = peers.first()
         return first is None or first.memory is None or not first.memory.pending

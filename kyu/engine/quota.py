@@ -71,7 +71,7 @@ class Cell:
         """What could be used at the very most, if nobody used anything."""
         self.usage = 0
         self.by_priority: dict[int, int] = {}
-        """Of a queue: the usage by priority of the workloads."""
+        """Of a queue, and of the root of a tree: all that workloads of each priority use, private parts included."""
         self.admitted = 0
         """Of a queue: the part of the usage whose workloads are admitted, not only holding quota."""
 
@@ -87,7 +87,10 @@ def settle(cell: Cell) -> None:
     subtree = _limited(cell.nominal)
     if cell.children:
         cell.usage = 0
+        cell.by_priority = {}
         for child in cell.children:
+            for priority, used in child.by_priority.items():
+                _count_priority(cell, priority, used)
             subtree = quantity.add(subtree, quantity.subtract(_limited(child.subtree), _limited(child.local)))
             cell.usage += max(0, child.usage - child.local)
     lending = cell.lending_limit
@@ -116,6 +119,24 @@ def boundless(amount: int) -> int:
 
 def _limited(amount: int) -> int:
     return min(amount, quantity.UNLIMITED)
+
+
+def count_priority(cell: Cell, priority: int, amount: int) -> None:
+    """A workload of a queue uses so much more, or less, from now on."""
+    _count_priority(cell, priority, amount)
+    root = cell
+    while root.parent is not None:
+        root = root.parent
+    if root is not cell:
+        _count_priority(root, priority, amount)
+
+
+def _count_priority(cell: Cell, priority: int, amount: int) -> None:
+    left = cell.by_priority.get(priority, 0) + amount
+    if left:
+        cell.by_priority[priority] = left
+    else:
+        cell.by_priority.pop(priority, None)
 
 
 def available(cell: Cell) -> int:

@@ -20,22 +20,43 @@ from kyu.engine.watches import Reach
 def reach_of(queue: Queue, *, fair_sharing: bool) -> Reach:
     """The most of a cell that a workload of the queue could get, by its priority, whatever happens to others."""
     policies = queue.policies
-    reclaims = policies.reclaims and queue.parent is not None
-    if reclaims and (fair_sharing or not policies.borrow_forbidden):
-        return lambda cell, priority: BOUNDLESS
-    base = available_or_claimable if reclaims else quota.available
-    if policies.within not in ("LowerPriority", "LowerOrNewerEqualPriority"):
-        return lambda cell, priority: base(cell)
-    margin = int(policies.within == "LowerOrNewerEqualPriority")
+    own = {"LowerPriority": used_below, "LowerOrNewerEqualPriority": used_up_to}.get(policies.within, used_by_nobody)
+    if not policies.reclaims or queue.parent is None:
+        return lambda cell, priority: quota.available(cell) + own(cell, priority)
+    claimed_only = policies.borrow_forbidden and not fair_sharing
 
-    def reach(cell: Cell, priority: int) -> int:
-        total, below = base(cell), priority + margin
-        for other, amount in cell.by_priority.items():
-            if other < below:
-                total += amount
-        return total
+    def claimable(cell: Cell, priority: int) -> int:
+        return available_or_claimable(cell) + own(cell, priority) if claimed_only else BOUNDLESS
 
-    return reach
+    def claimable_from_lower(cell: Cell, priority: int) -> int:
+        others = used_below(_root(cell), priority) - used_below(cell, priority)
+        return min(claimable(cell, priority), quota.available(cell) + own(cell, priority) + others)
+
+    return claimable if policies.reclaim == "Any" else claimable_from_lower
+
+
+def used_by_nobody(cell: Cell, priority: int) -> int:
+    return 0
+
+
+def used_below(cell: Cell, priority: int) -> int:
+    """What workloads of lower priorities use, of a queue or of a whole tree."""
+    total = 0
+    for other, amount in cell.by_priority.items():
+        if other < priority:
+            total += amount
+    return total
+
+
+def used_up_to(cell: Cell, priority: int) -> int:
+    """What workloads of lower priorities and of this one use."""
+    return used_below(cell, priority) + cell.by_priority.get(priority, 0)
+
+
+def _root(cell: Cell) -> Cell:
+    while cell.parent is not None:
+        cell = cell.parent
+    return cell
 
 
 def available_or_claimable(cell: Cell) -> int:

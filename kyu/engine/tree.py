@@ -300,11 +300,7 @@ class Queue(TreeNode):
     @staticmethod
     def count_priority(holding: Holding, sign: int) -> None:
         for cell, amount in holding.charges:
-            left = cell.by_priority.get(holding.priority, 0) + sign * amount
-            if left:
-                cell.by_priority[holding.priority] = left
-            else:
-                cell.by_priority.pop(holding.priority, None)
+            quota.count_priority(cell, holding.priority, sign * amount)
 
     @staticmethod
     def count_admitted(holding: Holding, sign: int) -> None:
