@@ -246,13 +246,28 @@ def test_its_pods_know_who_they_are(case: Case) -> None:
 def test_it_lives_and_ends_by_its_rule(alive: Case) -> None:
     obj = alive.started() if alive.kind.queued_as == "itself" else alive.obj
     for step in alive.want["life"]:
-        parts = [make_pod(alive.kind, obj, name, state) for name, state in step.get("pods", {}).items()]
-        parts += make_children(alive.kind, obj, step.get("children", {}))
+        parts = parts_of(alive.kind, obj, step)
         patch = alive.kind.status_from_pods(obj, parts, NOW)
         obj = alive.resolved({**obj, "status": merged(obj.get("status", {}), patch)})
         if "surplus" not in step["want"]:
             assert alive.kind.status_from_pods(obj, parts, NOW) == {}, "a second look changes nothing"
         check(alive.kind, obj, step["want"], parts)
+
+
+def test_what_is_over_stays_so_when_its_pods_are_removed(alive: Case) -> None:
+    obj = alive.started() if alive.kind.queued_as == "itself" else alive.obj
+    for step in alive.want["life"]:
+        patch = alive.kind.status_from_pods(obj, parts_of(alive.kind, obj, step), NOW)
+        obj = alive.resolved({**obj, "status": merged(obj.get("status", {}), patch)})
+    end = alive.kind.finished(obj)
+    later = {**obj, "status": merged(obj["status"], alive.kind.status_from_pods(obj, [], NOW))}
+    assert end is None or alive.kind.finished(later) == end
+
+
+def parts_of(kind: JobKind, obj: Json, step: Json) -> list[Json]:
+    """The pods and children of the object in the states that the step says."""
+    its_pods = [make_pod(kind, obj, name, state) for name, state in step.get("pods", {}).items()]
+    return its_pods + make_children(kind, obj, step.get("children", {}))
 
 
 def check(kind: JobKind, obj: Json, want: dict[str, Any], parts: list[Json] | None = None) -> None:

@@ -113,6 +113,8 @@ class AppWrapper(JobKind):
     def status_of(self, obj: Json, parts: Sequence[Json], now: datetime) -> Json:
         if self.is_suspended(obj):
             return {"phase": "Suspended", "conditions": self.marks(obj, now, deployed=bool(parts), ready=False)}
+        if self.finished(obj) is not None:
+            return {}
         jobs = [(kind, child) for child in parts if (kind := self.find(child)) is not None]
         ends = [kind.finished(child) for kind, child in jobs]
         deployed = len(parts) >= len(fields.list_at(obj, COMPONENTS))

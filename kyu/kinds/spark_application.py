@@ -108,16 +108,18 @@ class SparkApplication(JobKind):
             return {"applicationState": {"state": word}, "executorState": {}, **nothing}
         if state(obj) == WAITS_FOR_NEXT_RUN:
             return {} if parts or now < next_run(obj) else self.new_run(obj, now)
+        if self.finished(obj) is not None:
+            return {"executorState": executor_states(obj, parts)}
         verdict = pods.verdict(self.completion, self.pods_of(obj), parts)
         status: Json = {
             "applicationState": application_state(obj, verdict),
             "executorState": executor_states(obj, parts),
             "driverInfo": {"podName": driver_name(obj)},
             "executionAttempts": attempts(obj),
-            "lastSubmissionAttemptTime": time_of(obj, "lastSubmissionAttemptTime", now),
+            "lastSubmissionAttemptTime": submission_time(obj, now),
         }
         if verdict.state in ("Succeeded", "Failed"):
-            status["terminationTime"] = time_of(obj, "terminationTime", now)
+            status["terminationTime"] = conditions.timestamp(now)
         return status
 
     def new_run(self, obj: Json, now: datetime) -> Json:
@@ -193,9 +195,8 @@ def executor_states(obj: Json, its_pods: Sequence[Json]) -> Json:
     return {name: phase.upper() for name, phase in names.items() if name != driver_name(obj)}
 
 
-def time_of(obj: Json, field: str, now: datetime) -> str:
-    """The time that the status has, or now."""
-    return fields.text_at(obj, ("status", field)) or conditions.timestamp(now)
+def submission_time(obj: Json, now: datetime) -> str:
+    return fields.text_at(obj, ("status", "lastSubmissionAttemptTime")) or conditions.timestamp(now)
 
 
 # Pods

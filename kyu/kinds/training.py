@@ -140,6 +140,8 @@ class TrainingJob(JobKind):
                 "replicaStatuses": self.replica_statuses(obj, parts) if pods.any_left(parts) else {},
                 "startTime": None,
             }
+        if self.finished(obj) is not None:
+            return {"replicaStatuses": self.replica_statuses(obj, parts)}
         start = fields.text_at(obj, ("status", "startTime")) or conditions.timestamp(now)
         verdict = self.judge(obj, parts, start, now)
         status: Json = {"replicaStatuses": self.replica_statuses(obj, parts), "startTime": start}
@@ -148,8 +150,7 @@ class TrainingJob(JobKind):
             return {**status, "conditions": self.with_state(present, "Created", message, now)}
         status["conditions"] = self.with_state(present, verdict.state, verdict.message, now)
         if verdict.state in ("Succeeded", "Failed"):
-            finish = fields.text_at(obj, ("status", "completionTime")) or conditions.timestamp(now)
-            status["completionTime"] = finish
+            status["completionTime"] = conditions.timestamp(now)
         return status
 
     def with_state(self, present: list[Json], state: str, message: str, now: datetime) -> list[Json]:

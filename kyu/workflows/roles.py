@@ -16,7 +16,7 @@ import msgspec
 
 from kyu.api.meta import Json
 from kyu.api.quantity import QuantityError
-from kyu.kinds import fields, ray, shape, spark_pods
+from kyu.kinds import fields, ray, ray_pods, shape, spark_pods
 from kyu.kinds.kind import JobKind, Slot
 from kyu.kinds.requests import Requests, pod_requests
 from kyu.workflows.settings import Refusal
@@ -109,15 +109,15 @@ def ray_roles(kind: ray.RayKind, obj: Json, slots: Sequence[Slot]) -> list[Role]
     roles = []
     for slot in slots:
         name, count = slot.name, slot.count
-        if slot.name == ray.HEAD:
+        if slot.name == ray_pods.HEAD:
             name = "headgroup"
-        elif slot.name == ray.SUBMITTER:
+        elif slot.name == ray_pods.SUBMITTER:
             if fields.value_at(obj, slot.template) is None:
                 continue
         elif autoscales:
             group = fields.json_at(obj, slot.template[:-1])
             count = fields.int_at(group, ("minReplicas",)) * max(1, fields.int_at(group, ("numOfHosts",), 1))
-        late = slot.name == ray.SUBMITTER
+        late = slot.name == ray_pods.SUBMITTER
         roles.append(at_template(name, count, kind.template(obj, slot), slot.template, with_others=not late))
     return roles
 
