@@ -35,8 +35,7 @@ IMPURE_MODULES = {
 }  # fmt: skip
 # One file (or folder) per foreign library, so that it can be replaced.
 ONLY_IN = {
-    "aiohttp": {"kube"},
-    "httptools": {"server"},
+    "httptools": {"server", "kube"},
     "sqlite3": {"server", "cli"},
     "jsonschema_rs": {"server"},
     "cel_expr_python": {"server"},

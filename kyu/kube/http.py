@@ -1,5 +1,5 @@
 """
-The transport over a socket. The only file that imports aiohttp.
+The transport over a socket: connections are kept and used again, and a server that falls silent is given up.
 
 Called by: kube/client.py through the Transport protocol; made by ``connect`` from a kubeconfig.
 """
@@ -7,14 +7,11 @@ Called by: kube/client.py through the Transport protocol; made by ``connect`` fr
 from __future__ import annotations
 
 import asyncio
-import io
-from collections.abc import AsyncIterator, Mapping
-from typing import Any
-
-import aiohttp
-from yarl import URL
+from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
 
 from kyu.kube import errors
+from kyu.kube.connection import Connection, Disconnected
 from kyu.kube.kubeconfig import Credentials
 from kyu.kube.requests import Answer, Call
 
@@ -22,8 +19,12 @@ CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
 # A watch is silent for a minute at most: the server sends bookmarks.
 SILENCE_SECONDS = 150.0
-LARGE_BODY_BYTES = 2**20
+# Servers keep idle connections longer than this, so that a call is not sent into one that is being closed.
+IDLE_SECONDS = 60.0
+CHECK_SECONDS = 5.0
 LONGEST_LINE_BYTES = 16 * 1024 * 1024
+# What may be sent a second time if it is not known whether the first arrived.
+REPEATABLE = frozenset({"GET", "PUT", "DELETE"})
 
 
 async def connect(credentials: Credentials, user_agent: str = "kyu") -> Http:
@@ -35,12 +36,15 @@ async def connect(credentials: Credentials, user_agent: str = "kyu") -> Http:
 class Http:
     def __init__(self, credentials: Credentials, user_agent: str) -> None:
         self._credentials = credentials
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ssl=credentials.ssl_context(), keepalive_timeout=60),
-            headers={"user-agent": user_agent},
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=ANSWER_SECONDS),
-            read_bufsize=2**20,
-        )
+        self._tls = credentials.ssl_context()
+        server = urlsplit(credentials.server)
+        self._host = server.hostname or ""
+        self._port = server.port or (443 if server.scheme == "https" else 80)
+        self._prefix = server.path.rstrip("/")
+        self._head = f"host: {server.netloc.rpartition('@')[2]}\r\nuser-agent: {user_agent}\r\n"
+        self._idle: list[Connection] = []
+        self._busy: set[Connection] = set()
+        self._timer: asyncio.TimerHandle | None = None
 
     async def send(self, call: Call) -> Answer:
         answer = await self._send(call)
@@ -50,56 +54,114 @@ class Http:
 
     async def _send(self, call: Call) -> Answer:
         try:
-            async with self._session.request(
-                call.method, self._url(call), data=_data(call.body), headers=await self._headers(call), **self._tls()
-            ) as response:
-                return Answer(response.status, await response.read(), _lowered(response.headers))
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            connection, answer = await self._ask(call, ANSWER_SECONDS)
+        except OSError as error:
             raise self._unreachable(error) from error
+        self._give_back(connection)
+        return answer
 
     async def lines(self, call: Call) -> AsyncIterator[bytes]:
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS)
+        connection: Connection | None = None
         try:
-            async with self._session.request(
-                call.method, self._url(call), headers=await self._headers(call), timeout=timeout, **self._tls()
-            ) as response:
-                if response.status >= 400:
-                    raise errors.from_answer(response.status, await response.read(), _lowered(response.headers))
-                async for line in _lines(response.content):
-                    yield line
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            connection, answer = await self._ask(call, SILENCE_SECONDS, as_stream=True)
+            if answer.status >= 400:
+                raise errors.from_answer(answer.status, answer.body, answer.headers)
+            async for line in _lines(connection.parts()):
+                yield line
+        except OSError as error:
             raise self._unreachable(error) from error
+        finally:
+            if connection is not None:
+                self._give_back(connection)
 
     async def close(self) -> None:
-        await self._session.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        for connection in (*self._idle, *self._busy):
+            connection.close()
+        self._idle.clear()
 
-    def _url(self, call: Call) -> URL:
-        return URL(self._credentials.server.rstrip("/") + call.target, encoded=True)
+    # Calls on connections.
 
-    async def _headers(self, call: Call) -> dict[str, str]:
+    async def _ask(self, call: Call, seconds: float, *, as_stream: bool = False) -> tuple[Connection, Answer]:
+        """The answer, and the connection it came on, which is the caller's until it is given back."""
+        data = await self._bytes(call)
+        while True:
+            connection, is_used = self._take()
+            if connection is None:
+                connection = await self._connect()
+            self._busy.add(connection)
+            self._watch_over()
+            try:
+                return connection, await connection.ask(data, seconds, as_stream=as_stream)
+            except Disconnected:
+                self._busy.discard(connection)
+                if not is_used or call.method not in REPEATABLE:
+                    raise
+            except BaseException:
+                # Its answer may still come, and must not be taken for that of the next call.
+                self._busy.discard(connection)
+                connection.abort()
+                raise
+
+    async def _bytes(self, call: Call) -> bytes:
         credentials = self._credentials
         own = await asyncio.to_thread(credentials.headers) if credentials.needs_plugin else credentials.headers()
-        return {**call.headers, **own}
+        lines = [f"{call.method} {self._prefix}{call.target} HTTP/1.1\r\n", self._head]
+        lines += [f"{name}: {value}\r\n" for name, value in (*call.headers.items(), *own.items())]
+        if call.body or call.method not in ("GET", "DELETE"):
+            lines.append(f"content-length: {len(call.body)}\r\n")
+        lines.append("\r\n")
+        return "".join(lines).encode() + call.body
 
-    def _tls(self) -> dict[str, Any]:
-        """The name that the server's certificate must have, where it is not that of the address."""
-        name = self._credentials.server_name
-        return {"server_hostname": name} if name else {}
+    def _take(self) -> tuple[Connection | None, bool]:
+        """An idle connection, the one used last, if there is one."""
+        limit = asyncio.get_running_loop().time() - IDLE_SECONDS
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_open and connection.heard_at > limit:
+                return connection, True
+            connection.close()
+        return None, False
+
+    def _give_back(self, connection: Connection) -> None:
+        self._busy.discard(connection)
+        if connection.is_reusable:
+            self._idle.append(connection)
+        else:
+            connection.abort()
+
+    async def _connect(self) -> Connection:
+        name = (self._credentials.server_name or self._host) if self._tls else None
+        async with asyncio.timeout(CONNECT_SECONDS):
+            _, connection = await asyncio.get_running_loop().create_connection(
+                Connection, self._host, self._port, ssl=self._tls or None, server_hostname=name
+            )
+        return connection
+
+    # One timer for all connections: a server that says nothing for too long is given up.
+
+    def _watch_over(self) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(CHECK_SECONDS, self._check)
+
+    def _check(self) -> None:
+        self._timer = None
+        now = asyncio.get_running_loop().time()
+        for connection in list(self._busy):
+            if now - connection.heard_at > connection.patience_seconds:
+                connection.fail(TimeoutError(f"no answer for {connection.patience_seconds:.0f} seconds"))
+        if self._busy:
+            self._watch_over()
 
     def _unreachable(self, error: Exception) -> errors.Unreachable:
         return errors.Unreachable(f"{self._credentials.server}: {str(error) or type(error).__name__}")
 
 
-def _data(body: bytes) -> bytes | io.BytesIO | None:
-    """A large body is sent in pieces, so that others get their turn."""
-    return io.BytesIO(body) if len(body) > LARGE_BODY_BYTES else body or None
-
-
-async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Objects can be longer than the line limit of the reader, so lines are cut here."""
+async def _lines(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     rest = b""
-    async for part in content.iter_any():
-        *whole, rest = (rest + part).split(b"\n")
+    async for part in parts:
+        *whole, rest = (rest + part).split(b"\n") if rest else part.split(b"\n")
         for line in whole:
             if line:
                 yield line
@@ -107,7 +169,3 @@ async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
             raise errors.Unreachable("a line of the answer is too long")
     if rest:
         yield rest
-
-
-def _lowered(headers: Mapping[str, str]) -> dict[str, str]:
-    return {name.lower(): value for name, value in headers.items()}
