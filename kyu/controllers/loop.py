@@ -33,17 +33,16 @@ PLANS_PER_TURN = 64
 SPARE_TIMERS = 1000
 
 
-def always(old: Json | None, new: Json | None) -> bool:
-    return True
-
-
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """A change of an object of this kind, if it is one that matters, concerns these keys of the controller."""
+    """A change of an object of this kind, if it is one that matters, concerns these keys of the controller.
+
+    Without ``keys`` it is the object's own, without ``matters`` every change does.
+    """
 
     kind: Kind
-    keys: Callable[[View, Json], Iterable[Key]]
-    matters: Callable[[Json | None, Json | None], bool] = always
+    keys: Callable[[View, Json], Iterable[Key]] | None = None
+    matters: Callable[[Json | None, Json | None], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,17 +110,21 @@ class Loop:
 
     def changed(self, kind: Kind, old: Json | None, new: Json | None) -> None:
         """An object was created (no old), changed or deleted (no new)."""
+        states = [state for state in (old, new) if state is not None]
+        metadata = states[0]["metadata"]
+        own = Key(metadata.get("namespace", ""), metadata["name"])
         for name, watch in self._watches.get(kind, ()):
-            if not watch.matters(old, new):
+            if watch.matters is not None and not watch.matters(old, new):
                 continue
-            for state in (old, new):
-                if state is not None:
-                    for key in watch.keys(self._view, state):
-                        self.again((name, key))
+            if watch.keys is None:
+                self.again((name, own))
+                continue
+            for state in states:
+                for key in watch.keys(self._view, state):
+                    self.again((name, key))
         if (of_owner := self._owners.get(kind)) is not None:
-            for state in (old, new):
-                if state is not None:
-                    self._note_owners(of_owner, state["metadata"])
+            for state in states:
+                self._note_owners(of_owner, state["metadata"])
 
     def _note_owners(self, of_owner: Mapping[tuple[str, str], list[Controller]], metadata: Json) -> None:
         for reference in metadata.get("ownerReferences") or ():

@@ -14,7 +14,6 @@ from kyu.api.core import Node, Pod
 from kyu.api.meta import Json, Key, Kind
 from kyu.api.pools import MasterQueue
 from kyu.controllers.loop import Controller, Owned, Watch
-from kyu.controllers.table import itself
 from kyu.plans import binding, capacity, pods, pods_job, pool_nodes, provisioning
 
 # Pods are bound in one pass for all, so the row has one key.
@@ -29,9 +28,9 @@ def controllers() -> tuple[Controller, ...]:
         Controller(
             "virtual-node",
             pool_nodes.plan,
-            (Watch(MasterQueue.KIND, virtual_nodes_of), Watch(Node.KIND, itself, node_changed)),
+            (Watch(MasterQueue.KIND, virtual_nodes_of), Watch(Node.KIND, matters=node_changed)),
         ),
-        Controller("orphaned-pods", pods_job.plan_orphan, (Watch(Pod.KIND, itself, may_be_orphan),)),
+        Controller("orphaned-pods", pods_job.plan_orphan, (Watch(Pod.KIND, matters=may_be_orphan),)),
         Controller(
             "binding",
             binding.plan,
@@ -52,7 +51,7 @@ def controllers() -> tuple[Controller, ...]:
 
 def pods_row(kind: Kind, plan: pods.Plan) -> Controller:
     children = tuple(child for child in pods.CHILD_KINDS if child != kind)
-    return Controller(f"pods/{kind.plural}", plan, (Watch(kind, itself),), Owned(children, kind))
+    return Controller(f"pods/{kind.plural}", plan, (Watch(kind),), Owned(children, kind))
 
 
 def all_pods(view: View, obj: Json) -> Iterable[Key]:

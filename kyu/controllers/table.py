@@ -43,7 +43,7 @@ def controllers() -> tuple[Controller, ...]:
             "workload",
             workload.plan,
             (
-                Watch(Workload.KIND, itself),
+                Watch(Workload.KIND),
                 Watch(LocalQueue.KIND, workloads_of_local_queue, spec_changed),
                 Watch(ClusterQueue.KIND, workloads_of_cluster_queue, spec_or_activity_changed),
             ),
@@ -61,7 +61,7 @@ def controllers() -> tuple[Controller, ...]:
             "admission-check",
             provisioning.plan_check,
             (
-                Watch(AdmissionCheck.KIND, itself),
+                Watch(AdmissionCheck.KIND),
                 Watch(ProvisioningRequestConfig.KIND, every(AdmissionCheck.KIND)),
             ),
         ),
@@ -69,12 +69,12 @@ def controllers() -> tuple[Controller, ...]:
         Controller(
             "topology",
             topology.plan,
-            (Watch(Workload.KIND, itself, placement_changed), Watch(POD, workload_of_gated_pod)),
+            (Watch(Workload.KIND, matters=placement_changed), Watch(POD, workload_of_gated_pod)),
         ),
         Controller(
             "resource-flavor",
             queue_status.plan_flavor,
-            (Watch(ResourceFlavor.KIND, itself), Watch(ClusterQueue.KIND, flavors_of_queue, spec_changed)),
+            (Watch(ResourceFlavor.KIND), Watch(ClusterQueue.KIND, flavors_of_queue, spec_changed)),
         ),
         Controller(
             "pod-group",
@@ -90,7 +90,7 @@ def job_row(kind: JobKind) -> Controller:
         f"job/{kind.framework}",
         partial(job.plan, kind),
         (
-            Watch(kind.kind, itself),
+            Watch(kind.kind),
             Watch(WorkloadPriorityClass.KIND, partial(jobs_of_class, kind)),
             *(Watch(other, every(kind.kind)) for other in kind.refers_to),
         ),
