@@ -13,7 +13,7 @@ from kyu.api.kueue import ClusterQueue, Workload
 from kyu.api.meta import Json, Key, Kind
 from kyu.kinds import crds, table
 from kyu.kinds.kind import JobKind
-from kyu.kinds.train_job import CLUSTER_RUNTIME
+from kyu.kinds.train_runtime import CLUSTER_RUNTIME
 from kyu.server import job_definitions
 from tests.local_kyu import LocalKyu, local_kyu
 from tests.servers import DEFINITION, serving

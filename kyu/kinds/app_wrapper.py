@@ -14,6 +14,7 @@ from datetime import datetime
 
 from kyu.api.meta import Json, Kind, Ref
 from kyu.kinds import conditions, fields, metadata, templates
+from kyu.kinds.conditions import Mark
 from kyu.kinds.kind import Finished, JobKind, Slot, child_ref
 from kyu.kinds.pods import owner_reference
 from kyu.kinds.templates import Conflict, PodSet, PodSetInfo
@@ -53,8 +54,7 @@ class AppWrapper(JobKind):
         result = templates.merged(fields.json_at(obj, slot.template), info)
         if isinstance(result, Conflict):
             return result
-        addition = templates.merged({}, info)
-        assert not isinstance(addition, Conflict), "an empty template has no values to conflict with"
+        addition = templates.additions(info)
         flat = {**(addition.get("metadata") or {}), **(addition.get("spec") or {})}
         position = component_of(slot)
         path: fields.Path = (*COMPONENTS, position, "podSetInfos")
@@ -128,12 +128,12 @@ class AppWrapper(JobKind):
 
     def marks(self, obj: Json, now: datetime, *, deployed: bool, ready: bool) -> list[Json]:
         """Quota is held as long as something of it is there."""
-        marks = fields.list_at(obj, ("status", "conditions"))
-        for type_, holds in (("QuotaReserved", deployed), ("ResourcesDeployed", deployed), ("PodsReady", ready)):
-            word: conditions.Status = "True" if holds else "False"
-            reason = type_ if holds else f"Not{type_}"
-            marks = conditions.with_condition(marks, type_, word, reason=reason, message="", now=now)
-        return marks
+        facts = {"QuotaReserved": deployed, "ResourcesDeployed": deployed, "PodsReady": ready}
+        marks = [
+            Mark(type_, "True", type_, "") if holds else Mark(type_, "False", f"Not{type_}", "")
+            for type_, holds in facts.items()
+        ]
+        return conditions.with_marks(fields.list_at(obj, ("status", "conditions")), marks, now)
 
 
 def component_of(slot: Slot) -> int:

@@ -8,8 +8,9 @@ Used by: the kinds. Kubernetes: meta/v1 Condition, and the older condition types
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from kyu.api.meta import Json
 from kyu.kinds import fields
@@ -41,6 +42,24 @@ def with_condition(
         return [{**c, **wanted} if c is present else c for c in conditions]
     others = [c for c in conditions if c is not present]
     return [*others, {**(present or {}), **wanted, "lastTransitionTime": timestamp(now)}]
+
+
+class Mark(NamedTuple):
+    """A condition as it should be."""
+
+    type: str
+    status: Status
+    reason: str
+    message: str
+
+
+def with_marks(conditions: list[Json], marks: Iterable[Mark], now: datetime) -> list[Json]:
+    """The list with all of these conditions set."""
+    for mark in marks:
+        conditions = with_condition(
+            conditions, mark.type, mark.status, reason=mark.reason, message=mark.message, now=now
+        )
+    return conditions
 
 
 def timestamp(now: datetime) -> str:

@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 
 from kyu.api.meta import Json, Kind
 from kyu.kinds import fields, table
-from kyu.kinds.train_job import CLUSTER_RUNTIME, RUNTIME
+from kyu.kinds.train_runtime import CLUSTER_RUNTIME, RUNTIME
 
 Type: TypeAlias = Literal["string", "integer", "boolean"]
 

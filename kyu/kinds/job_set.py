@@ -17,6 +17,7 @@ from kyu.api.errors import FieldError, forbidden, not_supported
 from kyu.api.meta import Json, Kind, Ref
 from kyu.kinds import conditions, fields, metadata
 from kyu.kinds import job as batch
+from kyu.kinds.conditions import Mark
 from kyu.kinds.kind import Finished, JobKind, Slot, child_ref, finished_by
 from kyu.kinds.pods import owner_reference
 from kyu.kinds.templates import Ranks
@@ -30,6 +31,9 @@ FAILURE_POLICY: fields.Path = ("spec", "failurePolicy")
 # What of a failure policy Kyu does where it makes the Jobs itself.
 ACTIONS = ("FailJobSet", "RestartJobSet", "RestartJobSetAndIgnoreMaxRestarts")
 STRATEGIES = ("Recreate", "BlockingRecreate")
+SUSPENDED = Mark("Suspended", "True", "SuspendedJobs", "jobset is suspended")
+RESUMED = Mark("Suspended", "False", "ResumeJobs", "jobset is resumed")
+COMPLETED = Mark("Completed", "True", "AllJobsCompleted", "jobset completed successfully")
 
 
 class JobSet(JobKind):
@@ -110,24 +114,17 @@ class JobSet(JobKind):
         if self.finished(obj) is not None:
             return status
         if self.is_suspended(obj):
-            held = condition(present, "Suspended", "True", "SuspendedJobs", "jobset is suspended", now)
-            return {**status, "conditions": held}
+            return {**status, "conditions": conditions.with_marks(present, [SUSPENDED], now)}
         if conditions.is_true(obj, "Suspended"):
-            present = condition(present, "Suspended", "False", "ResumeJobs", "jobset is resumed", now)
+            present = conditions.with_marks(present, [RESUMED], now)
             status["conditions"] = present
         failed = [child for child in current if conditions.is_true(child, "Failed")]
         if failed:
             return {**status, **after_failure(obj, min(failed, key=failure_time), present, now)}
         if has_succeeded(obj, status["replicatedJobsStatus"]):
-            message = "jobset completed successfully"
-            ended = condition(present, "Completed", "True", "AllJobsCompleted", message, now)
+            ended = conditions.with_marks(present, [COMPLETED], now)
             return {**status, "conditions": ended, "terminalState": "Completed"}
         return status
-
-
-def condition(present: list[Json], type_: str, status: str, reason: str, message: str, now: datetime) -> list[Json]:
-    word: conditions.Status = "True" if status == "True" else "False"
-    return conditions.with_condition(present, type_, word, reason=reason, message=message, now=now)
 
 
 def statuses(obj: Json) -> list[Json]:
@@ -225,7 +222,8 @@ def after_failure(obj: Json, failed: Json, present: list[Json], now: datetime) -
         return {"restarts": restarts(obj) + 1, "restartsCountTowardsMax": counted + 1}
     reason = "FailJobSetFailurePolicyAction" if action == "FailJobSet" else "FailedJobs"
     message = f"jobset failed due to one or more job failures (first failed job: {metadata.name_of(failed)})"
-    return {"conditions": condition(present, "Failed", "True", reason, message, now), "terminalState": "Failed"}
+    ended = conditions.with_marks(present, [Mark("Failed", "True", reason, message)], now)
+    return {"conditions": ended, "terminalState": "Failed"}
 
 
 def failure_time(child: Json) -> str:

@@ -15,6 +15,7 @@ from datetime import datetime
 from kyu.api.errors import FieldError, invalid
 from kyu.api.meta import Json, Kind
 from kyu.kinds import conditions, fields, metadata
+from kyu.kinds.conditions import Mark
 from kyu.kinds.job import JOB, Job
 from kyu.kinds.kind import Context, Finished, Slot
 from kyu.kinds.pods import owner_reference
@@ -99,37 +100,32 @@ class MiniCluster(ThroughJobs):
             "jobid": metadata.name_of(obj),
             "selector": f"hpa-selector={metadata.name_of(obj)}",
         }
-        child = next(iter(parts), None)
         present = fields.list_at(obj, ("status", "conditions"))
-        for type_, word, reason, message in marks(obj, child):
-            present = conditions.with_condition(present, type_, word, reason=reason, message=message, now=now)
-        return {**status, "conditions": present}
+        marks = marks_of(next(iter(parts), None))
+        return {**status, "conditions": conditions.with_marks(present, marks, now)}
 
 
-def marks(obj: Json, child: Json | None) -> list[tuple[str, conditions.Status, str, str]]:
-    kind = Job()
-    found: list[tuple[str, conditions.Status, str, str]] = [("JobRequested", "True", "JobCreated", "The Job is made")]
+def marks_of(child: Json | None) -> list[Mark]:
+    made = Mark("JobRequested", "True", "JobCreated", "The Job is made")
     if child is None:
-        return found
+        return [made]
+    kind = Job()
     end = kind.finished(child)
     if kind.is_suspended(child) and end is None:
         queue = metadata.queue_name(child)
         why = f"The Job waits in queue {queue}" if queue else "The Job is suspended"
-        return [
-            *found,
-            ("JobRunning", "False", "Queued", why),
-            ("JobMiniClusterReady", "False", "Queued", why),
-            ("JobWaitingForResources", "True", "Queued", why),
-        ]
-    found.append(("JobWaitingForResources", "False", "Admitted", "The Job was admitted"))
+        waits = Mark("JobWaitingForResources", "True", "Queued", why)
+        return [made, *(Mark(type_, "False", "Queued", why) for type_ in ("JobRunning", "JobMiniClusterReady")), waits]
+    marks = [made, Mark("JobWaitingForResources", "False", "Admitted", "The Job was admitted")]
     if end is not None:
         reason = "JobFinished" if end.success else "JobFailed"
-        return [*found, ("JobRunning", "False", reason, end.message), ("JobFinished", "True", reason, end.message)]
+        over = Mark("JobFinished", "True", reason, end.message)
+        return [*marks, Mark("JobRunning", "False", reason, end.message), over]
     if kind.pods_ready(child):
-        found.append(("JobMiniClusterReady", "True", "PodsReady", "All pods are ready"))
+        marks.append(Mark("JobMiniClusterReady", "True", "PodsReady", "All pods are ready"))
     if kind.is_active(child):
-        found.append(("JobRunning", "True", "JobRunning", "The Job runs"))
-    return found
+        marks.append(Mark("JobRunning", "True", "JobRunning", "The Job runs"))
+    return marks
 
 
 def size(obj: Json) -> int:

@@ -99,6 +99,13 @@ def merged(template: Json, info: PodSetInfo) -> Json | Conflict:
     return with_parts(template, meta, spec)
 
 
+def additions(info: PodSetInfo) -> Json:
+    """What admission adds, as a template of its own."""
+    result = merged({}, info)
+    assert not isinstance(result, Conflict), "an empty template has no values to conflict with"
+    return result
+
+
 def restored(template: Json, original: Json) -> Json:
     """The template with all that admission may have written as it stands in the original."""
     meta, spec = dict(template.get("metadata") or {}), dict(template.get("spec") or {})
