@@ -11,7 +11,7 @@ Called by: the row `workload` of controllers/table.py. Kueue: pkg/controller/cor
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from kyu.api.actions import Action, Delete, Event, Patch, View, WakeAt
@@ -25,18 +25,28 @@ from kyu.plans.status import StatusEdit, parse_time, timestamp
 FINALIZER = "kueue.x-k8s.io/resource-in-use"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Life:
-    """What the rules look at: the workload, its queues, the settings, and the edit that they write to."""
+    """What the rules look at: the workload, its queues, the settings, and the edit that they write to.
+
+    ``is_evicted``: evicted, and the quota not yet given back. (The condition stays true while it queues again.)
+    """
 
     workload: Workload
     conditions: Mapping[str, Condition]
     local_queue: LocalQueue | None
     cluster_queue: ClusterQueue | None
     configuration: Configuration
-    view: View
     edit: StatusEdit
     now: datetime
+    is_reserved: bool = field(init=False)
+    is_admitted: bool = field(init=False)
+    is_evicted: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.is_reserved = self.is_true("QuotaReserved")
+        self.is_admitted = self.is_true("Admitted")
+        self.is_evicted = self.is_reserved and self.is_true("Evicted")
 
     def condition(self, type_: str) -> Condition | None:
         return self.conditions.get(type_)
@@ -44,19 +54,6 @@ class Life:
     def is_true(self, type_: str) -> bool:
         condition = self.conditions.get(type_)
         return condition is not None and condition.status == "True"
-
-    @property
-    def is_reserved(self) -> bool:
-        return self.is_true("QuotaReserved")
-
-    @property
-    def is_admitted(self) -> bool:
-        return self.is_true("Admitted")
-
-    @property
-    def is_evicted(self) -> bool:
-        """Evicted, and the quota not yet given back. (The condition stays true while the workload queues again.)"""
-        return self.is_true("Evicted") and self.is_reserved
 
     def written(self, *events: Event) -> list[Action]:
         patch = self.edit.patch(Workload.KIND)
@@ -86,7 +83,6 @@ def plan(view: View, key: Key, now: datetime) -> list[Action]:
         local_queue,
         view.get(ClusterQueue, Key("", name)) if name else None,
         settings,
-        view,
         StatusEdit(raw, now),
         now,
     )
@@ -167,8 +163,10 @@ def release_evicted(life: Life) -> list[Action]:
 
 def cancel_without_queue(life: Life) -> list[Action]:
     """A reservation that is not yet an admission does not survive the loss or the stop of its queues."""
+    if not life.is_reserved or life.is_evicted:
+        return []
     stop = queue.why_stopped(life.local_queue, life.cluster_queue, life.workload)
-    if not life.is_reserved or life.is_evicted or stop is None or not stop.cancels_reservation:
+    if stop is None or not stop.cancels_reservation:
         return []
     if not life.is_admitted:
         clear_reservation(life.edit, stop.reason, stop.message)
