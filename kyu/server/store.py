@@ -88,12 +88,23 @@ class _Shelf:
 
 @dataclass(slots=True)
 class _Batch:
-    """The writes that share one transaction, and the future that all their writers wait for."""
+    """The writes that share one transaction, and those who wait for it: each has a future that it may cancel."""
 
     changes: list[Change]
     forget: list[int]
     compacted: int
-    done: asyncio.Future[None]
+    waiting: list[asyncio.Future[None]] = field(default_factory=list)
+
+    def settle(self, error: Unwritable | None = None) -> None:
+        for future in self.waiting:
+            if future.done():
+                continue
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
+                # One that nobody looks at (its client has gone) is no fault.
+                future.exception()
 
 
 Listener = Callable[[Change], None]
@@ -210,12 +221,12 @@ class Store:
         self._pending[(record.resource, record.namespace, record.name)] = change
         batch = self._batch()
         batch.changes.append(change)
-        return asyncio.shield(batch.done)
+        return self._wait_for(batch)
 
     async def flush(self) -> None:
         """Wait until everything queued so far is on disk."""
         while self._open is not None or self._in_flight:
-            await asyncio.shield(self._batch().done)
+            await self._wait_for(self._batch())
 
     def compact(self, until: int) -> None:
         """Forget the history up to a version: no watch can start before it any more."""
@@ -230,11 +241,14 @@ class Store:
 
     # The batch that is open, and the thread that stores it.
 
+    def _wait_for(self, batch: _Batch) -> asyncio.Future[None]:
+        future: asyncio.Future[None] = self._loop.create_future()
+        batch.waiting.append(future)
+        return future
+
     def _batch(self) -> _Batch:
         if self._open is None:
-            self._open = _Batch([], [], self.compacted, self._loop.create_future())
-            # A future that failed and that nobody waits for any more (its client has gone) is no fault.
-            self._open.done.add_done_callback(lambda done: done.cancelled() or done.exception())
+            self._open = _Batch([], [], self.compacted)
             if not self._in_flight:
                 # The other requests of this turn of the loop join the batch before the thread takes it.
                 self._loop.call_soon(self._hand_over)
@@ -265,7 +279,7 @@ class Store:
         self.compacted = max(self.compacted, batch.compacted)
         for change in batch.changes:
             self._publish(change)
-        batch.done.set_result(None)
+        batch.settle()
         self._hand_over()
 
     def _refuse(self, batch: _Batch, error: Unwritable) -> None:
@@ -275,7 +289,7 @@ class Store:
         for refused in (waiting, batch):
             if refused is not None:
                 self._obsolete.extendleft((refused.compacted, version) for version in reversed(refused.forget))
-                refused.done.set_exception(error)
+                refused.settle(error)
 
     def _publish(self, change: Change) -> None:
         record = change.record
