@@ -8,7 +8,7 @@ Kueue: pkg/controller/jobs/leaderworkerset. LeaderWorkerSet: v1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from kyu.api.errors import FieldError, invalid
@@ -16,7 +16,7 @@ from kyu.api.meta import Json, Kind
 from kyu.kinds import conditions, fields, metadata, pods, templates
 from kyu.kinds.kind import Slot
 from kyu.kinds.pods import Blueprint
-from kyu.kinds.serving import Serving, group_marks, replicas, shape_errors
+from kyu.kinds.serving import Serving, frozen_errors, in_group, replicas
 from kyu.kinds.templates import PodSet, Ranks
 from kyu.kinds.validation import IMMUTABLE
 
@@ -31,6 +31,7 @@ MAX_LWS_REPLICAS = 1_000_000
 class LeaderWorkerSet(Serving):
     kinds = (Kind("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets"),)
     framework = "leaderworkerset.x-k8s.io/leaderworkerset"
+    template_annotations: Mapping[str, str] = {metadata.POD_GROUP_SERVING: "true"}
 
     def slots(self, obj: Json) -> list[Slot]:
         """The pod sets of one replica."""
@@ -48,11 +49,11 @@ class LeaderWorkerSet(Serving):
         return metadata.workload_name(self.kind, name, fields.text_at(obj, ("metadata", "uid")))
 
     def marked(self, obj: Json, slot: Slot) -> Json:
-        template = templates.with_annotation(super().marked(obj, slot), metadata.POD_GROUP_SERVING, "true")
+        template = super().marked(obj, slot)
         grouped = metadata.POD_SET_GROUP_NAME in metadata.annotations_of(template)
         if slot.name == "worker" and not grouped:
             # The leader takes rank 0 of the placement, so the workers are counted from 1.
-            template = templates.with_annotation(template, metadata.POD_INDEX_OFFSET, "1")
+            template = templates.with_annotations(template, {metadata.POD_INDEX_OFFSET: "1"})
         return template
 
     def own_errors(self, obj: Json, old: Json | None) -> list[FieldError]:
@@ -63,7 +64,7 @@ class LeaderWorkerSet(Serving):
             return errors
         if size(obj) != size(old):
             errors.append(invalid(fields.show((*LWS_TEMPLATE, "size")), size(obj), IMMUTABLE))
-        return [*errors, *shape_errors(obj, old, LEADER_TEMPLATE), *shape_errors(obj, old, WORKER_TEMPLATE)]
+        return [*errors, *frozen_errors(obj, old, LEADER_TEMPLATE), *frozen_errors(obj, old, WORKER_TEMPLATE)]
 
     def pods_of(self, obj: Json, address: pods.Address = pods.dns_address) -> list[Blueprint]:
         return [plan for group in range(replicas(obj)) for plan in self.group_pods(obj, group, address)]
@@ -80,18 +81,14 @@ class LeaderWorkerSet(Serving):
             annotations = {LWS_PREFIX + "size": str(size(obj))}
             if not leads:
                 annotations[LWS_PREFIX + "leader-name"] = leader
-            marks = group_marks(template, self.group_name(obj, group), size(obj), role)
             env = {
                 "LWS_LEADER_ADDRESS": address(leader, name),
                 "LWS_GROUP_SIZE": str(size(obj)),
                 "LWS_WORKER_INDEX": str(index),
             }
             pod = leader if leads else f"{leader}-{index}"
-            plans.append(
-                Blueprint(
-                    pod, role, index, template, {**labels, **marks[0]}, {**annotations, **marks[1]}, env, pod, name
-                )
-            )
+            plan = Blueprint(pod, role, index, template, labels, annotations, env, pod, name)
+            plans.append(in_group(plan, self.group_name(obj, group), size(obj)))
         return plans
 
     def status_of(self, obj: Json, parts: Sequence[Json], now: datetime) -> Json:

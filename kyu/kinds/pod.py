@@ -84,7 +84,7 @@ class Pod(JobKind):
         obj = templates.with_gates(obj, metadata.ADMISSION_GATE, metadata.TOPOLOGY_GATE)
         if metadata.ROLE_HASH in metadata.annotations_of(obj):
             return obj
-        return templates.with_annotation(obj, metadata.ROLE_HASH, role_hash(obj))
+        return templates.with_annotations(obj, {metadata.ROLE_HASH: role_hash(obj)})
 
     def own_errors(self, obj: Json, old: Json | None) -> list[FieldError]:
         return [*managed_errors(obj), *group_errors(obj), *([] if old is None else change_errors(obj, old))]

@@ -1,15 +1,17 @@
 """
 Kinds that serve: they never finish, and are queued through their pods. Deployment and StatefulSet are here.
 
-They have no field to suspend them, so their pod templates are marked and the pods are held by gates. A Deployment's
-pods are queued one by one; those of a StatefulSet are one group.
+They have no field to suspend them. Instead their pod templates are marked: a pod with the mark is held by a gate, and
+queued by the labels that it gets from the object. A Deployment's pods are queued one by one; those of a StatefulSet are
+one group with one Workload. What a kind adds to the mark is data.
 
-Kueue: pkg/controller/jobs/{deployment,statefulset}
+Kueue: site docs on Deployments and StatefulSets
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from kyu.api.errors import FieldError, forbidden, invalid
@@ -22,18 +24,24 @@ from kyu.kinds.validation import IMMUTABLE
 
 TEMPLATE: fields.Path = ("spec", "template")
 POD_INDEX = "apps.kubernetes.io/pod-index"
-# The part of a pod that its quota depends on: it cannot change under a reservation.
-SHAPE = ("containers", "initContainers", "nodeSelector", "affinity", "tolerations", "runtimeClassName", "overhead")
+# Labels that the pods get from the object.
+HANDED_DOWN = (metadata.QUEUE_NAME, metadata.PRIORITY_CLASS)
+# What the quota of a pod depends on: it cannot change under a reservation. Of containers, their resources.
+FROZEN = ("nodeSelector", "affinity", "tolerations", "runtimeClassName", "overhead")
+FROZEN_CONTAINERS = ("containers", "initContainers")
 
 
 class Serving(JobKind):
-    """What the three have in common."""
+    """What all of them have in common; LeaderWorkerSet is in its own file."""
 
     completion = pods.NEVER_FINISHES
     queued_as = "its pods"
     managed_by_path = None
     may_be_prebuilt = False
     stops_by_deletion = True
+    # Beside the mark that holds the pods.
+    template_labels: Mapping[str, str] = {}
+    template_annotations: Mapping[str, str] = {}
 
     def is_suspended(self, obj: Json) -> bool:
         """Nothing of it runs, so that its queue and its priority may still change."""
@@ -54,39 +62,34 @@ class Serving(JobKind):
 
     def defaults(self, obj: Json, context: Context) -> Json:
         obj = super().defaults(obj, context)
-        if not self.is_managed(obj, context):
-            return obj
-        for slot in self.slots(obj):
-            obj = fields.with_value(obj, slot.template, self.marked(obj, slot))
+        if self.is_managed(obj, context):
+            for slot in self.slots(obj):
+                obj = fields.with_value(obj, slot.template, self.marked(obj, slot))
         return obj
 
     def marked(self, obj: Json, slot: Slot) -> Json:
-        """The template with the mark that holds its pods, and with the queue and the priority of the object."""
-        template = fields.json_at(obj, slot.template)
-        template = templates.with_annotation(template, metadata.POD_SUSPENDING_PARENT, self.framework)
-        for key in (metadata.QUEUE_NAME, metadata.PRIORITY_CLASS):
-            if value := metadata.labels_of(obj).get(key):
-                template = templates.with_label(template, key, value)
-        return template
+        """The template with the mark that holds its pods, and with the labels of the object that they need."""
+        given = {key: value for key in HANDED_DOWN if (value := metadata.labels_of(obj).get(key))}
+        mark = {metadata.POD_SUSPENDING_PARENT: self.framework}
+        template = templates.with_labels(fields.json_at(obj, slot.template), {**given, **self.template_labels})
+        return templates.with_annotations(template, {**mark, **self.template_annotations})
 
     def surplus_pods(self, obj: Json, its_pods: Sequence[Json]) -> list[str]:
         """Pods of replicas that are no longer wanted. Failed ones go too, to be made again."""
         wanted = {plan.name for plan in self.pods_of(obj)}
-        return [metadata.name_of(p) for p in its_pods if metadata.name_of(p) not in wanted or pods.is_terminal(p)]
+        return [name for pod in its_pods if (name := metadata.name_of(pod)) not in wanted or pods.is_terminal(pod)]
 
 
 class Deployment(Serving):
     kinds = (Kind("apps", "v1", "Deployment", "deployments"),)
     framework = "deployment"
+    template_labels: Mapping[str, str] = {metadata.MANAGED: "true"}
 
     def slots(self, obj: Json) -> list[Slot]:
         return [Slot("main", TEMPLATE, replicas(obj))]
 
     def workloads(self, obj: Json) -> list[tuple[str, list[PodSet]]]:
         return []
-
-    def marked(self, obj: Json, slot: Slot) -> Json:
-        return templates.with_label(super().marked(obj, slot), metadata.MANAGED, "true")
 
 
 class StatefulSet(Serving):
@@ -97,37 +100,25 @@ class StatefulSet(Serving):
         return [Slot("main", TEMPLATE, replicas(obj), ranks=Ranks(index_label=POD_INDEX))]
 
     def own_errors(self, obj: Json, old: Json | None) -> list[FieldError]:
-        return [] if old is None else list(self.change_errors(obj, old))
-
-    def change_errors(self, obj: Json, old: Json) -> Iterator[FieldError]:
-        yield from shape_errors(obj, old, TEMPLATE)
-        before, after = replicas(old), replicas(obj)
-        if before != after and 0 not in (before, after):
-            yield invalid("spec.replicas", after, "may only change to or from 0")
-        elif before == 0 and after > 0 and fields.int_at(old, ("status", "replicas")) > 0:
-            yield forbidden("spec.replicas", "scaling down is still in progress")
+        return [] if old is None else [*frozen_errors(obj, old, TEMPLATE), *size_errors(obj, old)]
 
     def pods_of(self, obj: Json, address: pods.Address = pods.dns_address) -> list[Blueprint]:
-        template = fields.json_at(obj, TEMPLATE)
-        name = metadata.name_of(obj)
+        name, template = metadata.name_of(obj), fields.json_at(obj, TEMPLATE)
+        subdomain = fields.text_at(obj, ("spec", "serviceName"))
         first = fields.int_at(obj, ("spec", "ordinals", "start"))
         plans = []
         for index in range(first, first + replicas(obj)):
             pod = f"{name}-{index}"
             labels = {POD_INDEX: str(index), "statefulset.kubernetes.io/pod-name": pod}
-            marks = group_marks(template, self.workload_name(obj), replicas(obj), "main")
-            subdomain = fields.text_at(obj, ("spec", "serviceName"))
-            plans.append(Blueprint(pod, "main", index, template, {**labels, **marks[0]}, marks[1], {}, pod, subdomain))
+            plan = Blueprint(pod, "main", index, template, labels, hostname=pod, subdomain=subdomain)
+            plans.append(in_group(plan, self.workload_name(obj), replicas(obj)))
         return plans
 
     def status_of(self, obj: Json, parts: Sequence[Json], now: datetime) -> Json:
-        ready = sum(pods.is_ready(pod) for pod in parts)
+        there, ready = len(parts), sum(pods.is_ready(pod) for pod in parts)
         return {
-            "replicas": len(parts),
-            "readyReplicas": ready,
-            "availableReplicas": ready,
-            "currentReplicas": len(parts),
-            "updatedReplicas": len(parts),
+            **dict.fromkeys(("replicas", "currentReplicas", "updatedReplicas"), there),
+            **dict.fromkeys(("readyReplicas", "availableReplicas"), ready),
             "observedGeneration": fields.int_at(obj, ("metadata", "generation")),
         }
 
@@ -136,29 +127,39 @@ def replicas(obj: Json) -> int:
     return fields.int_at(obj, ("spec", "replicas"), 1)
 
 
-def group_marks(template: Json, group: str, total: int, role: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Labels and annotations that make the pods of a queued object one group with its own Workload; else none."""
-    if metadata.POD_SUSPENDING_PARENT not in metadata.annotations_of(template):
-        return {}, {}
-    labels = {metadata.MANAGED: "true"}
-    annotations = {
+def in_group(plan: Blueprint, group: str, total: int) -> Blueprint:
+    """The pod as a member of the group whose Workload is there already; unmarked pods are queued by nobody."""
+    if metadata.POD_SUSPENDING_PARENT not in metadata.annotations_of(plan.template):
+        return plan
+    membership = {
         metadata.POD_GROUP_NAME: group,
         metadata.PREBUILT_WORKLOAD: group,
         metadata.POD_GROUP_TOTAL_COUNT: str(total),
         metadata.POD_GROUP_SERVING: "true",
-        metadata.ROLE_HASH: role,
+        metadata.ROLE_HASH: plan.role,
     }
-    return labels, annotations
+    labels = {**plan.labels, metadata.MANAGED: "true"}
+    return replace(plan, labels=labels, annotations={**plan.annotations, **membership})
 
 
-def shape_errors(obj: Json, old: Json, path: fields.Path) -> Iterator[FieldError]:
-    for key in SHAPE:
-        before, after = (fields.value_at(o, (*path, "spec", key)) for o in (old, obj))
-        if key in ("containers", "initContainers"):
-            before, after = resources(before), resources(after)
-        if before != after:
+def size_errors(obj: Json, old: Json) -> Iterator[FieldError]:
+    """A group has one size: it may be given up, and taken again when nothing of it is left."""
+    before, after = replicas(old), replicas(obj)
+    if before == after:
+        return
+    if before and after:
+        yield invalid("spec.replicas", after, "may only change to or from 0")
+    elif after and fields.int_at(old, ("status", "replicas")):
+        yield forbidden("spec.replicas", "scaling down is still in progress")
+
+
+def frozen_errors(obj: Json, old: Json, path: fields.Path) -> Iterator[FieldError]:
+    before, after = (frozen_parts(fields.json_at(side, (*path, "spec"))) for side in (old, obj))
+    for key, value in after.items():
+        if value != before[key]:
             yield forbidden(fields.show((*path, "spec", key)), IMMUTABLE)
 
 
-def resources(containers: object) -> list[object]:
-    return [c.get("resources") for c in containers if isinstance(c, dict)] if isinstance(containers, list) else []
+def frozen_parts(spec: Json) -> Json:
+    sizes = {key: [c.get("resources") for c in fields.list_at(spec, (key,))] for key in FROZEN_CONTAINERS}
+    return {**sizes, **{key: spec.get(key) for key in FROZEN}}

@@ -12,11 +12,11 @@ Kueue: pkg/podset/podset.go, pkg/controller/jobframework/tas.go
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kyu.api.meta import Json
-from kyu.kinds import metadata
+from kyu.kinds import fields, metadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,16 +140,14 @@ def append_missing(holder: Json, key: str, added: Iterable[Json]) -> None:
         holder[key] = present + missing
 
 
-def with_label(template: Json, key: str, value: str) -> Json:
-    meta = dict(template.get("metadata") or {})
-    meta["labels"] = {**(meta.get("labels") or {}), key: value}
-    return {**template, "metadata": meta}
+def with_labels(template: Json, added: Mapping[str, str]) -> Json:
+    if not added:
+        return template
+    return fields.with_value(template, ("metadata", "labels"), {**metadata.labels_of(template), **added})
 
 
-def with_annotation(template: Json, key: str, value: str) -> Json:
-    meta = dict(template.get("metadata") or {})
-    meta["annotations"] = {**(meta.get("annotations") or {}), key: value}
-    return {**template, "metadata": meta}
+def with_annotations(template: Json, added: Mapping[str, str]) -> Json:
+    return fields.with_value(template, ("metadata", "annotations"), {**metadata.annotations_of(template), **added})
 
 
 def with_gates(template: Json, *gates: str) -> Json:
