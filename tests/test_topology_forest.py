@@ -121,7 +121,8 @@ def test_flavors_on_the_same_hosts_see_lasting_usage_of_each_other() -> None:
 def test_what_ifs_are_seen_by_their_own_flavor_only() -> None:
     trees = two_flavors()
     trees.add([usage("x1", 4, flavor="a")])
-    with trees.without([usage("x1", 4, flavor="a")]):
+    with trees.scope():
+        trees.release([usage("x1", 4, flavor="a")])
         assert place_text(trees, request(4, flavor="a", required="rack")) == "x1:4"
         assert FULL in place_text(trees, request(1, flavor="b", required="rack"))
     assert FULL in place_text(trees, request(1, flavor="a", required="rack"))

@@ -134,9 +134,3 @@ def test_an_elastic_leader_keeps_its_place() -> None:
     # Without a place of its own the leader is placed with the additional workers.
     del held["leader"]
     assert place_text(trees, *pair, previous=held) == "leader x2:1, workers x1:1 x2:3"
-
-
-@pytest.mark.parametrize("reach", ["required", "preferred"])
-def test_an_elastic_job_cannot_ask_for_a_level(reach: str) -> None:
-    text = place_text(forest(*HOSTS), request(1, **{reach: "rack"}), previous={})
-    assert text == "pod set main of an elastic workload cannot require or prefer a topology level"

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from kyu.api.meta import Key
+from kyu.api.workloads import PodSetUpdate
 from kyu.engine.quota import Cell
 from kyu.engine.reasons import Reason
 from kyu.engine.shapes import Shape
@@ -35,12 +36,16 @@ class Special:
     """The only flavor that this variant of a workload may use."""
     variant_of: str = ""
     """UID of the workload that this is a variant of."""
+    elastic: bool = False
+    """Its job may grow and shrink while it runs."""
     replaces: Key | None = None
     """The smaller slice of the same job that this one replaces once it is admitted."""
     gate_closed: bool = False
     """It must not preempt now."""
     checks: tuple[str, ...] = ()
     """Names of the checks that its status lists."""
+    updates: tuple[PodSetUpdate, ...] = ()
+    """What its ready checks ask of the nodes."""
 
     def may_queue(self, now: float) -> bool:
         return self.requeued and (self.requeue_at is None or self.requeue_at <= now)
@@ -59,6 +64,7 @@ class ScanMemory:
     generation: int
     """Of the queue's quota and holdings, when it was stored."""
     shape: Shape
+    priority: int
 
     @property
     def pending(self) -> bool:

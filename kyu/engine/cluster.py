@@ -191,7 +191,7 @@ class Cluster:
         multikueue = [i for i, controller in enumerate(controllers) if controller == MULTIKUEUE_CONTROLLER]
         if len(multikueue) > 1:
             return "MultipleMultiKueueAdmissionChecks"
-        if multikueue and rules[multikueue[0]].on_flavors:
+        if multikueue and set(rules[multikueue[0]].on_flavors) not in (set(), flavors):
             return "MultiKueueAdmissionCheckAppliedPerFlavor"
         if multikueue and PROVISIONING_CONTROLLER in controllers:
             return "MultiKueueWithProvisioningRequest"
@@ -208,9 +208,14 @@ class Cluster:
             return []
         return [r.name for r in strategy.admission_checks if not r.on_flavors or not flavors.isdisjoint(r.on_flavors)]
 
-    def is_controlled_by(self, check: str, controller: str) -> bool:
-        found = self.checks.get(check)
-        return found is not None and found.spec.controller_name == controller
+    def has_check(self, queue: Queue, flavors: set[str], controller: str) -> bool:
+        """Whether a workload on these flavors is checked by this controller."""
+        checks = (self.checks.get(name) for name in self.checks_of(queue, flavors))
+        return any(check is not None and check.spec.controller_name == controller for check in checks)
+
+    def is_dispatched(self, queue: Queue) -> bool:
+        """Workloads of the queue run in other clusters, which place them."""
+        return self.has_check(queue, queue.flavor_names(), MULTIKUEUE_CONTROLLER)
 
 
 def _is_active(check: AdmissionCheck) -> bool:

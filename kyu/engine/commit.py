@@ -78,6 +78,8 @@ class Commit:
     """Somebody was admitted, preempted or evicted."""
     blocked: bool = False
     _journal: list[tuple[Cell, int]] = field(default_factory=list)
+    _going: dict[Key, tuple[Holding, Evict | Preempt]] = field(default_factory=dict)
+    """Who has to go. It shows only after the cycle: until then they are candidates like all others."""
 
     def begin(self) -> None:
         self.admitted.clear()
@@ -184,7 +186,11 @@ class Commit:
             self._journal.append((cell, amount))
 
     def take_back(self) -> None:
-        """Give back what entries held during the cycle, when it ends."""
+        """Give back what entries held during the cycle, when it ends, and mark who has to go."""
+        for holding, _ in self._going.values():
+            holding.evicted = holding.preempting = True
+            self.state.queues[holding.cluster_queue].reorder(holding)
+        self._going.clear()
         for cell, amount in reversed(self._journal):
             quota.let_go(cell, amount)
         self._journal.clear()
@@ -211,23 +217,19 @@ class Commit:
 
     def _preempt(self, entry: Nomination) -> None:
         for target in entry.targets:
-            holding = target.holding
-            if holding.evicted:
+            if target.holding.evicted:
                 continue
-            holding.evicted = holding.preempting = True
-            target.queue.reorder(holding)
-            self._decide(
-                Preempt(
-                    holding.key,
-                    entry.ask.key,
-                    target.reason,
-                    entry.ask.uid,
-                    entry.queue.name,
-                    target.queue.name,
-                    path(entry.queue),
-                    path(target.queue),
-                )
+            decision = Preempt(
+                target.holding.key,
+                entry.ask.key,
+                target.reason,
+                entry.ask.uid,
+                entry.queue.name,
+                target.queue.name,
+                path(entry.queue),
+                path(target.queue),
             )
+            self._evict(target.holding, decision)
 
     def _evicts_for_failed_node(self, entry: Nomination) -> bool:
         moving = entry.moving
@@ -239,9 +241,11 @@ class Commit:
         self.state.second_passes.pop(moving.key, None)
         return True
 
-    def _evict(self, holding: Holding, decision: Evict) -> None:
-        holding.evicted = holding.preempting = True
-        self.state.queues[holding.cluster_queue].reorder(holding)
+    def _evict(self, holding: Holding, decision: Evict | Preempt) -> None:
+        """A workload that has to go for two reasons in one cycle is told the later one."""
+        if (earlier := self._going.get(holding.key)) is not None:
+            self.decisions.remove(earlier[1])
+        self._going[holding.key] = (holding, decision)
         self._decide(decision)
 
     def _migrate(self, entry: Nomination) -> Outcome | None:

@@ -138,7 +138,7 @@ class Assignment:
 
     def memory(self, cycle: int, queue: Queue, ask: Ask) -> ScanMemory:
         tried = tuple((p.shape.name, p.last_tried) for p in self.pod_sets if p.choices)
-        return ScanMemory(tried, cycle, queue.generation, ask.shape)
+        return ScanMemory(tried, cycle, queue.generation, ask.shape, ask.priority)
 
 
 class Scan(NamedTuple):
@@ -331,7 +331,7 @@ class Assigner:
                 return problem
             for resource in wanted:
                 had = self._replaced_flavor(answer.shape.name, resource)
-                if had not in ("", flavor.name):
+                if self.replaced is not None and had != flavor.name:
                     return SliceFlavorMismatch(flavor.name, resource, had)
         return None
 

@@ -80,13 +80,13 @@ def nominate(state: State, queue: Queue, ask: Ask, pinned: Mapping[str, Mapping[
 
     def try_counts(counts: Sequence[int]) -> Nomination:
         assignment = assigner.assign(counts)
-        requests = placing.place_assignment(state, queue, assignment, replaced=replaced)
+        requests = placing.place_assignment(state, queue, ask, assignment, replaced=replaced)
         nomination = Nomination(queue, ask, assignment, replaced=replaced)
         add_targets(state, nomination, requests, assigner.oracle)
         return nomination
 
     full = try_counts([pod_set.count for pod_set in ask.shape.pod_sets])
-    if full.works or replaced is not None or not (state.options.partial_admission and ask.shape.can_shrink):
+    if full.works or not (state.options.partial_admission and ask.shape.can_shrink):
         return full
     return largest_that_works(ask, try_counts) or full
 
@@ -164,7 +164,8 @@ def valid_memory(state: State, queue: Queue, ask: Ask) -> ScanMemory | None:
     if memory is None:
         return None
     if state.options.flavor_fungibility_preserve_scan_progress:
-        if state.options.scheduling_equivalence_hashing and memory.shape is not ask.shape:
+        is_changed = memory.shape is not ask.shape or memory.priority != ask.priority
+        if is_changed and state.options.scheduling_equivalence_hashing:
             return None
         if memory.cycle >= state.cycles - 1:
             return memory
@@ -182,20 +183,38 @@ def nominate_again(state: State, queue: Queue, holding: Holding) -> Nomination:
         local_queue=holding.local_queue,
         special=holding.special,
     )
-    shapes = {pod_set.name: pod_set for pod_set in holding.shape.pod_sets}
-    assignment = Assignment()
-    for assigned in holding.assigned:
-        answer = PodSetAnswer(shapes[assigned.name], assigned.count, assigned.usage, placement=assigned.placement)
-        answer.choices = {
-            resource: Choice(flavor, queue.cell(FlavorResource(flavor, resource)), Mode.FIT, 0)
-            for resource, flavor in assigned.flavors.items()
-        }
-        assignment.pod_sets.append(answer)
-    for cell, amount in holding.charges:
-        assignment.usage[cell] = amount
-    nomination = Nomination(queue, ask, assignment, moving=holding)
     assert holding.second_pass is not None
-    if not holding.second_pass.keep:
-        requests = placing.place_assignment(state, queue, assignment, moving=holding)
+    if holding.second_pass.keep:
+        return Nomination(queue, ask, held_assignment(queue, holding, {}), moving=holding)
+
+    def try_counts(counts: Sequence[int]) -> Nomination:
+        names = (pod_set.name for pod_set in ask.shape.pod_sets)
+        assignment = held_assignment(queue, holding, dict(zip(names, counts, strict=True)))
+        nomination = Nomination(queue, ask, assignment, moving=holding)
+        requests = placing.place_assignment(state, queue, ask, assignment, moving=holding)
         add_targets(state, nomination, requests)
-    return nomination
+        return nomination
+
+    held = {assigned.name: assigned.count for assigned in holding.assigned}
+    full = try_counts([held.get(pod_set.name, 0) for pod_set in ask.shape.pod_sets])
+    if full.works or not (state.options.partial_admission and ask.shape.can_shrink):
+        return full
+    return largest_that_works(ask, try_counts) or full
+
+
+def held_assignment(queue: Queue, holding: Holding, counts: Mapping[str, int]) -> Assignment:
+    """What a workload has, as if it were found now; pod sets that have no place yet with these numbers of pods."""
+    shapes = {pod_set.name: pod_set for pod_set in holding.shape.pod_sets}
+    result = Assignment()
+    for assigned in holding.assigned:
+        count, usage = assigned.count, assigned.usage
+        if assigned.placement is None and count and counts.get(assigned.name, count) != count:
+            count = counts[assigned.name]
+            usage = {resource: amount // assigned.count * count for resource, amount in usage.items()}
+        answer = PodSetAnswer(shapes[assigned.name], count, usage, placement=assigned.placement)
+        for resource, flavor in assigned.flavors.items():
+            cell = queue.cell(FlavorResource(flavor, resource))
+            answer.choices[resource] = Choice(flavor, cell, Mode.FIT, 0)
+            result.usage[cell] = result.usage.get(cell, 0) + usage.get(resource, 0)
+        result.pod_sets.append(answer)
+    return result

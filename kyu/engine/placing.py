@@ -11,13 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kyu.api.checks import MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER
+from kyu.api.checks import PROVISIONING_CONTROLLER
 from kyu.api.workloads import PodSetUpdate
 from kyu.engine import topology
+from kyu.engine.asks import Ask
 from kyu.engine.flavors import Assignment, Mode, PodSetAnswer
 from kyu.engine.reasons import NoTopologyFlavor, PlacementFailed
 from kyu.engine.state import State
 from kyu.engine.topology import Outcome
+from kyu.engine.topology_failures import ElasticNotUnconstrained
 from kyu.engine.topology_types import DomainUsage, Placement, PodSetRequest, TopologyRequest
 from kyu.engine.tree import Queue
 from kyu.engine.workload import Holding
@@ -35,6 +37,7 @@ def is_placed(state: State, queue: Queue, answer: PodSetAnswer) -> bool:
 def place_assignment(
     state: State,
     queue: Queue,
+    ask: Ask,
     assignment: Assignment,
     *,
     replaced: Holding | None = None,
@@ -50,7 +53,12 @@ def place_assignment(
     if not answers or assignment.mode == Mode.NO_FIT:
         return []
     requests: list[PodSetRequest] = []
+    keeps_pods = ask.special.elastic and state.options.elastic_jobs_via_workload_slices_with_tas
     for answer in answers:
+        wish = answer.shape.topology
+        if keeps_pods and wish is not None and (wish.required is not None or wish.preferred is not None):
+            _refuse(assignment, answer, PlacementFailed(ElasticNotUnconstrained(answer.shape.name)))
+            return []
         flavors = {c.flavor for c in answer.choices.values() if state.cluster.has_topology(c.flavor)}
         if len(flavors) != 1:
             _refuse(assignment, answer, NoTopologyFlavor(several=bool(flavors)))
@@ -59,9 +67,7 @@ def place_assignment(
         if moving is None and is_delayed(state, queue, flavor):
             answer.delayed = True
         else:
-            requests.append(
-                _request(answer, flavor, moving.second_pass.updates if moving and moving.second_pass else ())
-            )
+            requests.append(_request(answer, flavor, ask.special.updates))
     if requests:
         _place(state, assignment, requests, replaced, moving)
     return requests
@@ -69,13 +75,8 @@ def place_assignment(
 
 def is_delayed(state: State, queue: Queue, flavor: str) -> bool:
     """Its nodes are not there yet, or are in another cluster: the place is chosen when the checks are ready."""
-    return any(
-        state.cluster.is_controlled_by(check, controller)
-        for check, controller in (
-            *((c, PROVISIONING_CONTROLLER) for c in state.cluster.checks_of(queue, {flavor})),
-            *((c, MULTIKUEUE_CONTROLLER) for c in state.cluster.checks_of(queue, queue.flavor_names())),
-        )
-    )
+    cluster = state.cluster
+    return cluster.is_dispatched(queue) or cluster.has_check(queue, {flavor}, PROVISIONING_CONTROLLER)
 
 
 def _request(answer: PodSetAnswer, flavor: str, updates: tuple[PodSetUpdate, ...]) -> PodSetRequest:
@@ -137,10 +138,8 @@ def find_place(
             return topology.replace(state.forest, requests, current, moving.second_pass.unhealthy_node)
         requests = [request for request in requests if request.name not in current]
         return topology.place(state.forest, requests)
-    if replaced is not None and state.options.elastic_jobs_via_workload_slices_with_tas:
-        with state.forest.without(replaced.topology if replaced.present else ()):
-            return topology.place(state.forest, requests, previous=placements(replaced))
-    return topology.place(state.forest, requests)
+    keeps_pods = replaced is not None and state.options.elastic_jobs_via_workload_slices_with_tas
+    return topology.place(state.forest, requests, previous=placements(replaced) if replaced and keeps_pods else {})
 
 
 def placements(holding: Holding) -> dict[str, Placement]:

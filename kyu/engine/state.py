@@ -25,7 +25,7 @@ from kyu.engine import fairshare, invariants, requests, workload
 from kyu.engine.asks import Ask
 from kyu.engine.cluster import Cluster, Inactive
 from kyu.engine.options import Options
-from kyu.engine.quota import Cell, FlavorResource, charge_all, refund_all
+from kyu.engine.quota import FlavorResource, charge_all, refund_all
 from kyu.engine.reach import reach_of
 from kyu.engine.shapes import Shape, Shapes
 from kyu.engine.topology_forest import Forest
@@ -207,7 +207,8 @@ class State:
         if old is not None:
             if workload.is_same(old, ask):
                 return
-            ask.memory = old.memory
+            if self.options.flavor_fungibility_preserve_scan_progress:
+                ask.memory = old.memory
             self.waiting.remove(old)
         self.waiting.add(ask)
 
@@ -300,7 +301,7 @@ class State:
         self._note_second_pass(holding)
 
     def _charge(self, queue: Queue, holding: Holding) -> None:
-        holding.charges = holding.charges or charges(queue, holding.assigned)
+        holding.charges = holding.charges or queue.charges_of(holding.assigned)
         queue.add(holding)
         if any(not cell.declared for cell, _ in holding.charges):
             # A flavor that the queue no longer lists: its cell must find its place in the tree.
@@ -350,12 +351,17 @@ class State:
         )
 
     def reassign(self, holding: Holding, assigned: tuple[AssignedPodSet, ...]) -> None:
-        """A second pass has placed, or moved, a workload that keeps its quota."""
+        """A second pass has placed, or moved, a workload that keeps its quota or, with fewer pods, a part of it."""
+        queue = self.queues[holding.cluster_queue]
+        record = self.waiting.record(Key(holding.key.namespace, holding.local_queue))
+        queue.remove(holding)
+        record.count(holding, -1)
         self.forest.remove(holding.topology)
-        holding.assigned = assigned
+        holding.assigned, holding.charges, holding.second_pass = assigned, queue.charges_of(assigned), None
         holding.topology = self.topology_usage(holding)
+        queue.add(holding)
+        record.count(holding, +1)
         self.forest.add(holding.topology)
-        holding.second_pass = None
         self.second_passes.pop(holding.key, None)
 
     def assume(self, ask: Ask, holding: Holding, *, first: bool) -> None:
@@ -591,13 +597,4 @@ class State:
         """Raise AssertionError unless everything that is kept agrees with what it is kept for."""
         self.hierarchy.refresh()
         invariants.check(self.hierarchy, self.waiting, self.holdings)
-
-
-def charges(queue: Queue, assigned: Iterable[AssignedPodSet]) -> tuple[tuple[Cell, int], ...]:
-    """What pod sets use, by cell; also zeros, since a workload uses every flavor that it is assigned."""
-    total: dict[Cell, int] = {}
-    for pod_set in assigned:
-        for resource, flavor in pod_set.flavors.items():
-            cell = queue.cell(FlavorResource(flavor, resource))
-            total[cell] = total.get(cell, 0) + pod_set.usage.get(resource, 0)
-    return tuple(total.items())
+        self.forest.check()

@@ -46,6 +46,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from kyu.engine import topology_elastic as elastic
 from kyu.engine.topology_failures import BadGroup, Failure
@@ -73,19 +74,18 @@ def place(
     requests: Sequence[PodSetRequest],
     *,
     empty: bool = False,
-    previous: Mapping[str, Placement] | None = None,
+    previous: Mapping[str, Placement] = MappingProxyType({}),
 ) -> Outcome:
     """
     Place all pod sets of one workload, each with what the ones before it take.
 
     ``empty`` looks at the nodes as if no workload with a placement ran. ``previous`` are the placements of the slice
-    that an elastic workload replaces (empty for its first slice): they are kept, and charged here, so the forest must
-    not hold them as well while this runs (``with forest.without(...)``); only further pods are searched for.
+    that an elastic workload replaces: they are kept and charged here, and only further pods are searched for.
     """
     scene = Scene(forest, empty)
 
     def find(group: Group) -> Answer:
-        return place_group(scene, group) if previous is None else elastic.grow(scene, group, previous)
+        return elastic.grow(scene, group, previous) if previous else place_group(scene, group)
 
     return _place_each(_groups(requests), find)
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from kyu.api.placement import Domain
-from kyu.engine.topology_failures import ElasticNotUnconstrained
 from kyu.engine.topology_group import Answer, Group, Placed, Scene, merge, place_group
 from kyu.engine.topology_tree import Tree
 from kyu.engine.topology_types import Placement
@@ -18,8 +17,6 @@ from kyu.engine.topology_types import Placement
 
 def grow(scene: Scene, group: Group, previous: Mapping[str, Placement]) -> Answer:
     """Keep the old placement, search for the additional pods only, and assume both for the pod sets to come."""
-    if group.workers.topology.required is not None or group.workers.topology.preferred is not None:
-        return ElasticNotUnconstrained(group.workers.name)
     tree = scene.forest.find_tree(group.workers.flavor)
     old = _previous(tree, group, previous) if tree is not None else None
     if tree is None or old is None:

@@ -157,13 +157,6 @@ class Forest:
         finally:
             self.undo(mark)
 
-    @contextmanager
-    def without(self, usages: Iterable[DomainUsage]) -> Iterator[None]:
-        """Ask 'what if these were gone?'."""
-        with self.scope():
-            self.release(usages)
-            yield
-
     def fits(self, usages: Iterable[DomainUsage]) -> bool:
         """
         Whether every line still has room, each line on its own and without counting pods.

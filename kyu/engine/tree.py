@@ -24,7 +24,7 @@ from kyu.engine import quota
 from kyu.engine.queues import Line
 from kyu.engine.quota import Cell, FlavorResource
 from kyu.engine.topology_types import PODS
-from kyu.engine.workload import CandidateOrder, Holding
+from kyu.engine.workload import AssignedPodSet, CandidateOrder, Holding
 
 # No tree is that high: a node with so many ancestors is its own.
 MAX_HEIGHT = 500
@@ -261,6 +261,15 @@ class Queue(TreeNode):
 
     def flavor_names(self) -> set[str]:
         return {flavor.name for group in self.groups for flavor in group.flavors}
+
+    def charges_of(self, assigned: Iterable[AssignedPodSet]) -> tuple[tuple[Cell, int], ...]:
+        """What pod sets use, by cell; also zeros, since a workload uses every flavor that it is assigned."""
+        total: dict[Cell, int] = {}
+        for pod_set in assigned:
+            for resource, flavor in pod_set.flavors.items():
+                cell = self.cell(FlavorResource(flavor, resource))
+                total[cell] = total.get(cell, 0) + pod_set.usage.get(resource, 0)
+        return tuple(total.items())
 
     def add(self, holding: Holding) -> None:
         insort(self.holdings, (holding.order, holding))

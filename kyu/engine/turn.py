@@ -111,7 +111,7 @@ class Turn:
 
     def _nominate_again(self, holding: Holding) -> Nomination | None:
         queue = self.state.queues.get(holding.cluster_queue)
-        if queue is None or not queue.active or holding.evicted:
+        if queue is None or not queue.active or holding.evicted or self.state.cluster.is_dispatched(queue):
             return None
         return nomination.nominate_again(self.state, queue, holding)
 

@@ -26,7 +26,6 @@ from kyu.api.workloads import (
     PREEMPTED,
     QUOTA_RESERVED,
     REQUEUED,
-    PodSetUpdate,
     Workload,
 )
 from kyu.engine.asks import ORDINARY, Ask, Special
@@ -39,6 +38,7 @@ PRIORITY_BOOST = "kueue.x-k8s.io/priority-boost"
 ADMISSION_GATED_BY = "kueue.x-k8s.io/admission-gated-by"
 ALLOWED_FLAVORS = "kueue.x-k8s.io/workload-allowed-resource-flavors"
 REPLACEMENT_FOR = "kueue.x-k8s.io/workload-slice-replacement-for"
+ELASTIC_JOB = "kueue.x-k8s.io/elastic-job"
 CONCURRENT_PARENT = "kueue.x-k8s.io/concurrent-admission-parent"
 GROUP_WORKLOAD = "kueue.x-k8s.io/is-group-workload"
 WAITING_FOR_REPLACEMENT_PODS = "WaitingForReplacementPods"
@@ -130,8 +130,6 @@ class SecondPass:
     """The node to leave; empty for a topology request that was delayed until the checks were ready."""
     keep: bool = False
     """It is a single pod, which cannot be moved: its assignment stays."""
-    updates: tuple[PodSetUpdate, ...] = ()
-    """What ready checks ask of the nodes."""
 
 
 @lru_cache(maxsize=65536)
@@ -214,9 +212,11 @@ def special(workload: Workload, options: Options) -> Special:
         failed_check=any(check.state in ("Retry", "Rejected") for check in status.admission_checks),
         allowed_flavor=annotations.get(ALLOWED_FLAVORS, "") if options.concurrent_admission else "",
         variant_of=owner.uid if owner and options.concurrent_admission and ALLOWED_FLAVORS in annotations else "",
+        elastic=options.elastic_jobs_via_workload_slices and annotations.get(ELASTIC_JOB) == "true",
         replaces=Key(*replaces.split("/", 1)) if "/" in replaces else None,
         gate_closed=gated and any(gate.name not in open_gates for gate in workload.spec.preemption_gates),
         checks=tuple(check.name for check in status.admission_checks),
+        updates=tuple(u for check in status.admission_checks if check.state == "Ready" for u in check.pod_set_updates),
     )
     return ORDINARY if found == ORDINARY else found
 
@@ -246,15 +246,14 @@ def second_pass(workload: Workload, options: Options) -> SecondPass | None:
     status = workload.status
     if status.admission is None or is_evicted(workload):
         return None
-    updates = tuple(u for check in status.admission_checks if check.state == "Ready" for u in check.pod_set_updates)
     if is_admitted(workload):
         if not status.unhealthy_nodes or not options.tas_failed_node_replacement:
             return None
-        return SecondPass(status.unhealthy_nodes[0].name, keep=_is_single_pod(workload, options), updates=updates)
+        return SecondPass(status.unhealthy_nodes[0].name, keep=_is_single_pod(workload, options))
     delayed = any(a.delayed_topology_request == "Pending" for a in status.admission.pod_set_assignments)
     checks = status.admission_checks
     if delayed and checks and all(check.state == "Ready" for check in checks):
-        return SecondPass(updates=updates)
+        return SecondPass()
     return None
 
 
