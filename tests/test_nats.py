@@ -15,7 +15,7 @@ from kyu.api.pool_messages import LONGEST_MESSAGE_BYTES
 from kyu.api.pools import PoolReport, PoolSource
 from kyu.bus import envelopes, signing
 from kyu.bus import nats as bus
-from kyu.bus.nats import BadConnector, Connector, Unanswered
+from kyu.bus.nats import BadConnector, Connection, Connector, Unanswered
 from kyu.controllers import pools as listening
 from kyu.controllers.pool_expressions import Expressions, Question
 from kyu.pools import publisher
@@ -247,3 +247,21 @@ async def test_nobody_to_ask_is_an_error_at_once(nats: NatsServer) -> None:
     async with speaking(nats.url) as mouth:
         with pytest.raises(Unanswered, match="nobody listens"):
             await mouth.request("interlink.run.nobody", b"", 5.0)
+
+
+async def test_a_cancellation_is_never_lost(nats: NatsServer) -> None:
+    """At whichever moment of a publication it comes."""
+
+    async def publish_for_ever(mouth: Connection) -> None:
+        while True:
+            await mouth.publish("elsewhere", b"")
+
+    async with speaking(nats.url) as mouth:
+        for moments in range(100):
+            task = asyncio.create_task(publish_for_ever(mouth))
+            for _ in range(moments):
+                await asyncio.sleep(0)
+            task.cancel()
+            async with asyncio.timeout(LONGEST_SECONDS):
+                await asyncio.gather(task, return_exceptions=True)
+            assert task.cancelled()

@@ -225,6 +225,39 @@ async def test_a_flood_of_garbage_loses_nobody_and_nothing_grows(tmp_path: Path)
                 assert "Malformed" in plane.refused("far")
 
 
+async def test_while_messages_are_dropped_nobody_is_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It speaks once. As long as others shout it might have spoken again; when they are done, it is lost."""
+    monkeypatch.setattr(bus, "MOST_WAITING_MESSAGES", 10)
+    (tmp_path / "other").mkdir()
+    with nats_server(tmp_path) as server, nats_server(tmp_path / "other") as other:
+        async with (
+            control_plane(tmp_path) as plane,
+            speaking(server.url) as mouth,
+            speaking(server.url) as hose,
+            speaking(other.url) as other_mouth,
+        ):
+            await plane.create("far", server.url)
+            await plane.create("near", other.url)
+            await plane.until("connected", lambda: bool(plane.is_connected("far") and plane.is_connected("near")))
+            await mouth.publish("far.quiet", MESSAGE)
+            await plane.until("heard", lambda: plane.state("quiet") == "Live")
+            shouting = asyncio.create_task(shout(hose))
+            try:
+                await plane.until("missed", lambda: "TooFast" in plane.refused("far"))
+                await other_mouth.publish("near.dies", MESSAGE)
+                await plane.until("the other is lost", lambda: plane.state("dies") == "Lost")
+                assert plane.state("quiet") == "Live"
+            finally:
+                shouting.cancel()
+                await asyncio.gather(shouting, return_exceptions=True)
+            await plane.until("it is lost too", lambda: plane.state("quiet") == "Lost")
+
+
+async def shout(hose: Connection) -> None:
+    while True:
+        await flood(hose, 500)
+
+
 async def flood(hose: Connection, count: int) -> None:
     """Garbage under many names, as fast as the server takes it."""
     for number in range(count):

@@ -171,7 +171,8 @@ class Connection:
             raise Unanswered("there is no connection")
         with _as_unanswered(self._connector):
             await client.publish(subject, body)
-            await client.flush(CONNECT_SECONDS)
+            # The library does not survive it if this is cancelled: the answer finds nobody, and the connection breaks.
+            await asyncio.shield(client.flush(CONNECT_SECONDS))
 
     async def send(self, subject: str, body: bytes) -> None:
         """Publish without waiting: it is lost if the connection is."""
@@ -291,8 +292,12 @@ async def _unsubscribe(subscription: Subscription) -> None:
 
 @contextlib.contextmanager
 def _as_unanswered(connector: Connector) -> Iterator[None]:
+    """What goes wrong is one error. And the library waits in a way that up to Python 3.11 can lose a cancellation."""
     try:
         yield
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError
     except nats.errors.NoRespondersError as error:
         raise Unanswered("nobody listens") from error
     except (nats.errors.Error, OSError, TimeoutError) as error:

@@ -36,6 +36,8 @@ MOST_POOLS = 512
 # Refused messages are told together, and the longer it goes on the more seldom: a flood of them is a few writes.
 TELL_SECONDS = 2.0
 LONGEST_TELL_SECONDS = 16.0
+# How often it is said that messages are being missed.
+DEAF_SECONDS = 1.0
 # Pauses that a period is guessed from, and the longest that counts, in timeouts.
 PAUSES = 3
 LONGEST_PAUSE = 2.5
@@ -66,6 +68,7 @@ class Ear:
         self._heard: dict[str, Heard] = {}
         self._waiting: dict[str, bytes] = {}
         self._refused: Counter[str] = Counter()
+        self._told: dict[str, int] = {}
         self._is_telling = False
         self._tell_delay = 0.0
         self._told_at = 0.0
@@ -95,8 +98,10 @@ class Ear:
 
     def on_missed(self) -> None:
         """Messages came faster than they can be read, and one was dropped: from silence nothing follows for now."""
-        self._since = self._pools.now()
         self._refuse(Refused("TooFast"), "")
+        if (now := self._pools.now()) - self._since >= DEAF_SECONDS:
+            self._since = now
+            self._tell()
 
     def _selects(self, pool: str) -> bool | None:
         """None: it has to be found out first."""
@@ -199,6 +204,7 @@ class Ear:
         self._is_telling = False
         self._told_at = self._pools.now()
         self._tell_delay = min(max(TELL_SECONDS, 2 * self._tell_delay), LONGEST_TELL_SECONDS)
+        self._told = dict(self._refused)
         self._tell()
 
     # The source.
@@ -228,7 +234,7 @@ class Ear:
             "error": self._state.error,
             "expressionError": self._expression_error,
             "excluded": list(self._excluded),
-            "refused": dict(self._refused),
+            "refused": self._told,
         }
         self._pools.put(PoolSource.KIND, {"metadata": dict(self._key), **body})
 
