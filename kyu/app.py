@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import ipaddress
 import os
 import secrets
@@ -30,6 +29,7 @@ import uvloop
 
 from kyu import log
 from kyu.api.config import Configuration
+from kyu.controllers import memory
 from kyu.controllers.first import first_objects, read_configuration
 from kyu.kube import kubeconfig
 from kyu.kube.client import Client
@@ -123,9 +123,7 @@ async def _run(settings: Settings, ready: Callable[[Embedded], None]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
     async with embedded(settings) as running:
-        # Nearly all that is there now stays: looking through it again and again for garbage would only take time.
-        gc.collect()
-        gc.freeze()
+        memory.collect_seldom()
         ready(running)
         await stopped.wait()
         log.info("stopping")

@@ -1,7 +1,7 @@
 """
 How often Python looks for garbage that reference counts do not free.
 
-Called by: plane.py when everything that exists is in memory; bench.
+Called by: plane.py and app.py when everything that exists is in memory; bench.
 """
 
 from __future__ import annotations
