@@ -9,16 +9,13 @@ Called by: plane.py. Implements kyu.api.actions.View.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable
 
 from kyu import log
 from kyu.api import config_file, documents
 from kyu.api.config import Configuration
-from kyu.api.meta import Json, Key, Kind, Object
+from kyu.api.meta import Json, Key, Kind
 from kyu.kube.cache import Cache
-
-T = TypeVar("T", bound=Object)
 
 CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps")
 SETTINGS = Key("kueue-system", "kueue-manager-config")
@@ -29,24 +26,13 @@ class LiveView:
     """The cache as a View. ``on_settings`` is called when other settings come into force."""
 
     def __init__(self, cache: Cache, configuration: Configuration, on_settings: Callable[[], None]) -> None:
-        self._cache = cache
         self._on_settings = on_settings
         self.configuration = configuration
-
-    def get(self, type_: type[T], key: Key) -> T | None:
-        return self._cache.get(type_, key)
-
-    def list(self, type_: type[T], namespace: str | None = None) -> Sequence[T]:
-        return self._cache.list(type_, namespace)
-
-    def find_json(self, kind: Kind, key: Key) -> Json | None:
-        return self._cache.find_json(kind, key)
-
-    def list_json(self, kind: Kind, namespace: str | None = None) -> Sequence[Json]:
-        return self._cache.list_json(kind, namespace)
-
-    def owned_by(self, kind: Kind, uid: str) -> Sequence[Json]:
-        return self._cache.owned_by(kind, uid)
+        self.get = cache.get
+        self.list = cache.list
+        self.find_json = cache.find_json
+        self.list_json = cache.list_json
+        self.owned_by = cache.owned_by
 
     def changed(self, kind: Kind, old: Json | None, new: Json | None) -> None:
         """Follow the ConfigMap; all other objects are read from the cache when somebody asks."""

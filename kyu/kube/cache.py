@@ -90,14 +90,16 @@ class Cache:
     # View.
 
     def get(self, type_: type[T], key: Key) -> T | None:
-        entry = self._shelf(type_.KIND).find(key)
+        shelf = self._shelves.get(type_.KIND)
+        entry = shelf.find(key) if shelf is not None else None
         return _typed(entry, type_) if entry is not None else None
 
     def list(self, type_: type[T], namespace: str | None = None) -> Sequence[T]:
         return [_typed(entry, type_) for entry in self._shelf(type_.KIND).entries(namespace)]
 
     def find_json(self, kind: Kind, key: Key) -> Json | None:
-        entry = self._shelf(kind).find(key)
+        shelf = self._shelves.get(kind)
+        entry = shelf.find(key) if shelf is not None else None
         return entry.json if entry is not None else None
 
     def list_json(self, kind: Kind, namespace: str | None = None) -> Sequence[Json]:
