@@ -28,8 +28,9 @@ import msgspec
 
 from kyu.server.database import Database, DatabaseError, Row
 
-# How many changes of one resource are kept in memory for watches that come back and for lists that go on.
-WINDOW = 8192
+# How many changes of one resource are kept in memory for watches that come back and for lists that go on; those that
+# look back further read them from the disk.
+WINDOW = 2048
 # Of how many of them the lines that watchers have made are kept for others.
 SHARED_LINES = 512
 # How many obsolete rows the database keeps; with the writes of a busy hour this is some minutes of history.
