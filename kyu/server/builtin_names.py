@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 # (text, is a prefix of a name) -> objections
@@ -56,14 +57,15 @@ def dns_1035_label(text: str) -> list[str]:
     return found
 
 
-def label_key(text: str) -> list[str]:
-    """A name with an optional domain before it: ``example.com/queue-name``."""
+@lru_cache(maxsize=4096)
+def label_key(text: str) -> tuple[str, ...]:
+    """A name with an optional domain before it: ``example.com/queue-name``. The same few keys come again and again."""
     words = f"must consist of alphanumeric characters, '-', '_' or '.', and {_ENDS}"
     form = regex_error(words, _KEY, "MyName", "my.name", "123-abc")
     *prefixes, name = text.split("/")
     if len(prefixes) > 1:
         suffix = " with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
-        return [f"a valid label key {form}{suffix}"]
+        return (f"a valid label key {form}{suffix}",)
     found: list[str] = []
     for prefix in prefixes:
         objections = subdomain(prefix) if prefix else ["must be non-empty"]
@@ -74,7 +76,7 @@ def label_key(text: str) -> list[str]:
         found.append("name part must be no more than 63 bytes")
     if not re.fullmatch(_KEY, name):
         found.append(f"name part {form}")
-    return found
+    return tuple(found)
 
 
 def label_value(text: str) -> list[str]:

@@ -174,15 +174,15 @@ def _validate_resources(resources: Json, path: str, found: list[FieldError]) -> 
             found.append(fields.required(f"{path}.limits", "Limit must be set for non overcommitable resources"))
 
 
-def resource_name_objections(name: str) -> list[str]:
+def resource_name_objections(name: str) -> tuple[str, ...]:
     """Why this is not the name of something that a container can have."""
     if "/" in name:
         return label_key(name)
     if objections := label_key(name):
-        return [*objections, "must be a standard resource for containers"]
+        return (*objections, "must be a standard resource for containers")
     if name in CONTAINER_RESOURCES or name.startswith("hugepages-"):
-        return []
-    return ["must be a standard resource type or fully qualified", "must be a standard resource for containers"]
+        return ()
+    return ("must be a standard resource type or fully qualified", "must be a standard resource for containers")
 
 
 def _is_extended(name: str) -> bool:
