@@ -12,12 +12,14 @@ import pytest
 import yaml
 
 from kyu.api.meta import Json, Ref
-from kyu.kinds import conditions, fields, metadata, table, templates
+from kyu.kinds import conditions, fields, metadata, pods, table, templates
 from kyu.kinds.kind import Context, JobKind, Missing
 from kyu.kinds.templates import Conflict, PodSetInfo
 
 CASES = sorted((Path(__file__).parent / "cases" / "kinds").glob("*.yaml"))
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+# The status of a child that runs.
+BUSY: dict[str, Json] = {"Job": {"active": 1}, "JobSet": {"replicatedJobsStatus": [{"name": "node", "active": 1}]}}
 
 
 class Case:
@@ -89,6 +91,7 @@ def case(request: pytest.FixtureRequest) -> Case:
 QUEUED = [path for path in CASES if Case(path).kind.queued_as == "itself"]
 ALIVE = [path for path in CASES if "life" in Case(path).want]
 WITH_PODS = [path for path in QUEUED if Case(path).kind.pods_of(Case(path).obj)]
+WITH_CHILDREN = [path for path in QUEUED if Case(path).kind.children_of(Case(path).started())]
 DISPATCHED = [path for path in QUEUED if Case(path).kind.managed_by_path]
 
 
@@ -104,6 +107,11 @@ def alive(request: pytest.FixtureRequest) -> Case:
 
 @pytest.fixture(params=WITH_PODS, ids=lambda path: path.stem)
 def with_pods(request: pytest.FixtureRequest) -> Case:
+    return Case(request.param)
+
+
+@pytest.fixture(params=WITH_CHILDREN, ids=lambda path: path.stem)
+def with_children(request: pytest.FixtureRequest) -> Case:
     return Case(request.param)
 
 
@@ -232,6 +240,33 @@ def test_its_status_tells_how_it_does(case: Case) -> None:
         check(case.kind, obj, {"finished": None, **{k: v for k, v in step.items() if k != "status"}})
 
 
+@pytest.mark.parametrize("kind", table.KINDS, ids=lambda kind: kind.kind.kind)
+def test_there_is_a_case_for_every_state_of_a_kind(kind: JobKind) -> None:
+    shown = {state for case in map(Case, CASES) if case.kind is kind for state in states_in(case)}
+    wanted = {("active", True), ("active", False), ("ready", True), ("ready", False)}
+    if kind.completion != pods.NEVER_FINISHES:
+        wanted |= {("finished", True), ("finished", False)}
+    # The pods of a CronJob are those of its Jobs. A plain pod is started in a test of its own.
+    elsewhere = {"CronJob": {("ready", False)}, "Pod": {("active", True)}}
+    assert wanted - elsewhere.get(kind.kind.kind, set()) <= shown
+
+
+def states_in(case: Case) -> Iterator[tuple[str, bool]]:
+    """What its steps show: active, ready, and a success or a failure."""
+    for step in [*case.want.get("status", []), *(step["want"] for step in case.want.get("life", []))]:
+        for key in ("active", "ready", "finished"):
+            value = step.get(key)
+            if value is not None:
+                yield key, value["success"] if isinstance(value, dict) else value
+
+
+def test_a_pod_is_active_when_its_gate_is_gone_until_it_ends() -> None:
+    case = Case(next(path for path in CASES if path.stem.startswith("pod-is-held")))
+    started = case.started()
+    assert case.kind.is_active({**started, "status": {"phase": "Running"}})
+    assert not case.kind.is_active({**started, "status": {"phase": "Failed"}})
+
+
 def test_its_pods_know_who_they_are(case: Case) -> None:
     plan_by_name = {plan.name: plan for plan in case.kind.pods_of(case.obj)}
     for name, env in case.want.get("env", {}).items():
@@ -342,6 +377,24 @@ def test_a_suspended_job_is_active_until_its_pods_are_gone(with_pods: Case) -> N
         suspended = {**suspended, "status": merged(suspended["status"], patch)}
         assert kind.is_active(suspended) is active
         assert kind.status_from_pods(suspended, left, NOW) == {}
+
+
+def test_a_suspended_job_gives_up_its_children(with_children: Case) -> None:
+    kind, started = with_children.kind, with_children.started()
+    obj = with_children.resolved({**started, "status": kind.status_from_children(started, [], NOW)})
+    children = [{**child, "status": BUSY.get(child["kind"], {})} for child in kind.children_of(obj)]
+    obj = with_children.resolved(
+        {**obj, "status": merged(obj["status"], kind.status_from_children(obj, children, NOW))}
+    )
+    assert kind.is_active(obj)
+    assert kind.surplus_children(obj, children) == []
+    suspended = merged(obj, kind.suspend_patch(obj))
+    assert kind.children_of(suspended) == []
+    assert len(kind.surplus_children(suspended, children)) == len(children)
+    for left, active in ((children, True), ([], False)):
+        patch = kind.status_from_children(suspended, left, NOW)
+        suspended = {**suspended, "status": merged(suspended["status"], patch)}
+        assert kind.is_active(suspended) is active
 
 
 def test_a_train_job_waits_for_its_runtime() -> None:

@@ -31,14 +31,7 @@ def value_at(obj: Json, path: Path) -> object:
 
 def json_at(obj: Json, path: Path) -> Json:
     """The object at the path; an empty one where it is missing."""
-    value: object = obj
-    for step in path:
-        if type(value) is dict:
-            value = value.get(step)
-        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
-            value = value[step]
-        else:
-            return {}
+    value = value_at(obj, path)
     return value if type(value) is dict else {}
 
 
