@@ -18,7 +18,7 @@ from kyu.api.meta import Json, Key, Kind, find_condition
 from kyu.api.pools import MasterQueue
 from kyu.bus import nats as bus
 from kyu.bus.nats import Connection
-from kyu.controllers import pools as listening
+from kyu.controllers import pool_refusals
 from kyu.controllers.pool_plane import PoolPlane
 from kyu.kube.cache import Cache, Reflector
 from kyu.kube.client import Client
@@ -132,7 +132,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bus, "PING_SECONDS", 0.2)
     monkeypatch.setattr(bus, "CONNECT_SECONDS", 1)
     monkeypatch.setattr(bus, "LONGEST_DELAY_SECONDS", 0.5)
-    monkeypatch.setattr(listening, "LONGEST_TELL_SECONDS", 1.0)
+    monkeypatch.setattr(pool_refusals, "LONGEST_DELAY_SECONDS", 1.0)
 
 
 @pytest.mark.parametrize("trouble", ["killed", "cut off"])

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from datetime import datetime
 
 import msgspec
 
-from kyu import log
 from kyu.api import pool_messages
 from kyu.api.meta import Json, Key, Kind
 from kyu.api.pool_messages import Announcement, Refused, Seen
@@ -27,15 +26,13 @@ from kyu.api.pools import MasterQueue, NatsFlavor, PoolReport, PoolSource
 from kyu.bus import signing
 from kyu.bus.nats import BadConnector, Connection, Connector, State
 from kyu.controllers.pool_expressions import Expressions, Question
+from kyu.controllers.pool_refusals import Refusals
 from kyu.controllers.pool_secrets import find_connector
 from kyu.kube.cache import Cache
 from kyu.kube.client import Client
 
 # More pools than this in one group are not listened to.
 MOST_POOLS = 512
-# Refused messages are told together, and the longer it goes on the more seldom: a flood of them is a few writes.
-TELL_SECONDS = 2.0
-LONGEST_TELL_SECONDS = 16.0
 # How often it is said that messages are being missed.
 DEAF_SECONDS = 1.0
 # Pauses that a period is guessed from, and the longest that counts, in timeouts.
@@ -67,11 +64,7 @@ class Ear:
         self.nats = nats
         self._heard: dict[str, Heard] = {}
         self._waiting: dict[str, bytes] = {}
-        self._refused: Counter[str] = Counter()
-        self._told: dict[str, int] = {}
-        self._is_telling = False
-        self._tell_delay = 0.0
-        self._told_at = 0.0
+        self._refusals = Refusals(self._tell, pools.now)
         self._expression_error = ""
         self._excluded: tuple[str, ...] = ()
         self._state = State(connected=False)
@@ -88,7 +81,7 @@ class Ear:
             return
         announcement = pool_messages.parse(pool, payload)
         if isinstance(announcement, Refused):
-            self._refuse(announcement, pool)
+            self._refusals.add(announcement, pool)
             return
         selected = self._selects(pool)
         if selected is None:
@@ -98,7 +91,7 @@ class Ear:
 
     def on_missed(self) -> None:
         """Messages came faster than they can be read, and one was dropped: from silence nothing follows for now."""
-        self._refuse(Refused("TooFast"), "")
+        self._refusals.add(Refused("TooFast"), "")
         if (now := self._pools.now()) - self._since >= DEAF_SECONDS:
             self._since = now
             self._tell()
@@ -118,7 +111,7 @@ class Ear:
         if pool in self._waiting:
             self._waiting[pool] = payload
         elif len(self._waiting) >= MOST_POOLS:
-            self._refuse(Refused("TooManyPools"), pool)
+            self._refusals.add(Refused("TooManyPools"), pool)
         else:
             self._waiting[pool] = payload
             self._pools.spawn(self._ask(pool))
@@ -138,7 +131,7 @@ class Ear:
         if refused is None and known is None and not self._has_room(now):
             refused = Refused("TooManyPools")
         if refused is not None:
-            self._refuse(refused, pool)
+            self._refusals.add(refused, pool)
             return
         body: Json = {
             "flavor": self._flavor,
@@ -190,23 +183,6 @@ class Ear:
         """The name of its report."""
         return {"metadata": {"namespace": self._key["namespace"], "name": f"{self._flavor}.{pool}"}}
 
-    def _refuse(self, refused: Refused, pool: str) -> None:
-        if not self._refused[refused.reason]:
-            log.warning("message refused", pool=pool[:64], reason=refused.reason, detail=refused.detail)
-        self._refused[refused.reason] += 1
-        if not self._is_telling:
-            self._is_telling = True
-            if self._pools.now() - self._told_at > LONGEST_TELL_SECONDS:
-                self._tell_delay = 0.0
-            asyncio.get_running_loop().call_later(self._tell_delay, self._tell_refused)
-
-    def _tell_refused(self) -> None:
-        self._is_telling = False
-        self._told_at = self._pools.now()
-        self._tell_delay = min(max(TELL_SECONDS, 2 * self._tell_delay), LONGEST_TELL_SECONDS)
-        self._told = dict(self._refused)
-        self._tell()
-
     # The source.
 
     def on_state(self, state: State) -> None:
@@ -234,7 +210,7 @@ class Ear:
             "error": self._state.error,
             "expressionError": self._expression_error,
             "excluded": list(self._excluded),
-            "refused": self._told,
+            "refused": self._refusals.told,
         }
         self._pools.put(PoolSource.KIND, {"metadata": dict(self._key), **body})
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 from kyu.api import quantity
 from kyu.api.actions import View
@@ -145,13 +146,13 @@ def leaving(listening: Listening, before: PoolStatus) -> Member | None:
         before.name,
         before.resource_flavor,
         "Stale",
-        listening.now,
+        since("Stale", before, listening.now),
         "NotSelected",
         before.published,
         labels=before.labels,
         taints=before.taints,
     )
-    found = silent(listening, since(member, before, listening.now), before)
+    found = silent(listening, member, before)
     return found if found is not None and found.state == "Stale" else None
 
 
@@ -159,26 +160,28 @@ def find_member(listening: Listening, pool: str, report: PoolReport | None, befo
     """None for a pool that was lost so long ago that nobody wants to know any more."""
     now, nats, said = listening.now, listening.nats, report or before
     assert said is not None
+    expires = expiry(nats, listening.source, report)
+    was_live = before is None or before.state in ("Live", "LeftOut")
+    is_heard = report is not None and now < moment(report.at) + timeout(nats, report)
+    is_live = is_heard or (was_live and (expires is None or now < expires))
+    state: PoolState = "Live" if is_live else "Stale"
     member = Member(
         listening.group,
         pool,
         f"{listening.queue.metadata.name}-{listening.group.name}-{pool}",
-        "Live",
-        now,
+        state,
+        since(state, before, now),
+        "" if is_live else "PoolSilent",
         published=report.quotas if report else before.published if before else {},
         labels=said.labels,
         taints=said.taints,
+        next_at=expires if is_live else None,
         is_slow=is_slow(nats, report, before),
     )
-    expires = expiry(nats, listening.source, report)
-    was_live = before is None or before.state in ("Live", "LeftOut")
-    is_heard = report is not None and now < moment(report.at) + timeout(nats, report)
-    if is_heard or (was_live and (expires is None or now < expires)):
-        return since(replace(member, next_at=expires), before, now)
-    if before is None:
-        # It was forgotten, and the report is what it said long ago.
-        return None
-    return silent(listening, since(replace(member, state="Stale", reason="PoolSilent"), before, now), before)
+    if is_live:
+        return member
+    # One that was forgotten stays so: its report is what it said long ago.
+    return silent(listening, member, before) if before is not None else None
 
 
 def moment(seconds: float) -> datetime:
@@ -214,10 +217,10 @@ def is_slow(nats: NatsFlavor, report: PoolReport | None, before: PoolStatus | No
     return PERIODS_PER_TIMEOUT * report.period > nats.pool_timeout * (CLEARLY_QUICK if was_slow else 1.0)
 
 
-def since(member: Member, before: PoolStatus | None, now: datetime) -> Member:
-    if before is not None and before.state == member.state:
-        return replace(member, since=parse_time(before.since) or now)
-    return member
+def since(state: PoolState, before: PoolStatus | None, now: datetime) -> datetime:
+    """Since when it is in the state."""
+    known = parse_time(before.since) if before is not None and before.state == state else None
+    return known or now
 
 
 def silent(listening: Listening, member: Member, before: PoolStatus) -> Member | None:
@@ -226,9 +229,9 @@ def silent(listening: Listening, member: Member, before: PoolStatus) -> Member |
     if before.state in ("Live", "Stale") and not is_drained(listening.view, listening.queue, member.resource_flavor):
         evicted_at = member.since + timedelta(seconds=listening.nats.pool_timeout)
         return replace(member, next_at=evicted_at if evicted_at > now else None)
-    lost = since(replace(member, state="Lost", since=now), before, now)
-    forgotten_at = lost.since + REMEMBERED_AFTER_LOSS
-    return None if now >= forgotten_at else replace(lost, next_at=forgotten_at)
+    lost = since("Lost", before, now)
+    forgotten_at = lost + REMEMBERED_AFTER_LOSS
+    return None if now >= forgotten_at else replace(member, state="Lost", since=lost, next_at=forgotten_at)
 
 
 def is_drained(view: View, queue: MasterQueue, flavor: str) -> bool:
@@ -291,12 +294,14 @@ def effective_quota(member: Member, covered: Iterable[str]) -> dict[str, str]:
     return {name: smaller(member.published.get(name, "0"), member.group.nominal_quota.get(name)) for name in covered}
 
 
+@lru_cache(maxsize=4096)
 def smaller(published: str, cap: quantity.QuantityValue | None) -> str:
     if cap is None:
         return canonical(published)
     return str(min(quantity.parse(published), quantity.parse(cap)))
 
 
+@lru_cache(maxsize=4096)
 def canonical(value: quantity.QuantityValue) -> str:
     return str(quantity.parse(value))
 
@@ -357,4 +362,4 @@ def is_ours(view: View, queue: MasterQueue, flavor: str) -> bool:
 
 def left_out(queue: MasterQueue, member: Member, reason: str, now: datetime) -> Member:
     known = next((p for p in queue.status.pools if (p.flavor, p.name) == (member.group.name, member.pool)), None)
-    return since(replace(member, state="LeftOut", reason=reason, since=now), known, now)
+    return replace(member, state="LeftOut", reason=reason, since=since("LeftOut", known, now))
