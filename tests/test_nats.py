@@ -156,6 +156,24 @@ async def test_groups_share_a_connection_and_what_is_gone_is_forgotten(nats: Nat
         assert one.listener.find_connection("mq", "i") is None
 
 
+async def test_what_is_told_late_is_not_told_of_a_group_that_is_gone(nats: NatsServer) -> None:
+    """A second refusal is told two seconds after the first; by then another ear has taken the place."""
+    told: list[dict[str, int]] = []
+    async with heard() as one, speaking(nats.url) as mouth:
+        one.put(nats.url)
+        await one.until("connected", lambda: one.source().connected)
+        await say(mouth, "a", b"garbage")
+        await one.until("told", lambda: one.source().refused == {"Malformed": 1})
+        await say(mouth, "a", b"garbage")
+        one.put(nats.url, poolRegExp="b")
+        await one.until("another ear", lambda: one.source().connected and not one.source().refused)
+        one.cache.subscribe(lambda kind, old, new: told.append((new or {}).get("refused") or {}))
+        for count in (1, 2):
+            await say(mouth, "UPPER", MESSAGE)
+            await one.until("told", lambda count=count: one.source().refused == {"BadPoolName": count})  # type: ignore[misc]
+        assert {"Malformed": 2} not in told
+
+
 async def test_an_expression_that_never_ends_is_cut_off_and_stalls_nobody(nats: NatsServer) -> None:
     async with heard() as one, speaking(nats.url) as mouth:
         one.put(nats.url, poolRegExp="(a+)+$")

@@ -70,6 +70,8 @@ class Ear:
         self._state = State(connected=False)
         self._since = pools.now()
         self.end: Callable[[], None] = lambda: None
+        # Nothing is told any more: the group is gone, or another ear has taken its place.
+        self.is_deaf = False
 
     # Messages.
 
@@ -169,6 +171,8 @@ class Ear:
         return pool_messages.why_replayed(announcement, seen, now)
 
     def _report(self, pool: str, known: Heard, now: float, declared: float | None = None) -> None:
+        if self.is_deaf:
+            return
         pause = now - known.at
         if 0 < pause <= LONGEST_PAUSE * self.nats.pool_timeout:
             known.pauses.append(pause)
@@ -204,6 +208,8 @@ class Ear:
         self._tell()
 
     def _tell(self) -> None:
+        if self.is_deaf:
+            return
         body = {
             "connected": self._state.connected,
             "since": self._since,
@@ -216,6 +222,7 @@ class Ear:
 
     def forget(self) -> None:
         """The group is gone, and all that was heard with it."""
+        self.is_deaf = True
         self.end()
         for pool in self._heard:
             self._pools.take(PoolReport.KIND, self._named(pool))
@@ -296,6 +303,7 @@ class PoolListener:
     def _again(self, name: str, ear: Ear) -> None:
         for place, (_, one, _) in list(self._ears.items()):
             if one is ear:
+                ear.is_deaf = True
                 del self._ears[place]
                 self._due[name] = None
                 self._wakeup.set()
