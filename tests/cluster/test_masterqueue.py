@@ -175,6 +175,8 @@ def test_a_local_flavor_takes_the_place_of_the_pools_and_all_goes_with_the_maste
         return [one["name"] for group in groups for one in group["flavors"]] == ["local-cpu"]
 
     admin.until(is_local, KUEUE, "ClusterQueue", "group1")
+    # There is no total any more, and no check of it.
+    pooled.wait("kueue", lambda: not admin.list(KUEUE, "AdmissionCheck"))
     admin.until(has("Active"), KUEUE, "ClusterQueue", "group1")
     job = create_job(admin, nats)
     until_workload(admin, job, "Admitted")
