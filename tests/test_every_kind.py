@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +15,7 @@ from kyu.api.meta import Json, Key, Kind
 from kyu.kinds import crds, table
 from kyu.kinds.kind import JobKind
 from kyu.kinds.train_runtime import CLUSTER_RUNTIME
+from kyu.kube.errors import Invalid
 from kyu.server import job_definitions
 from tests.local_kyu import LocalKyu, local_kyu
 from tests.servers import DEFINITION, serving
@@ -295,6 +297,14 @@ def test_it_serves_until_it_is_deleted(lab: Lab, name: str) -> None:
     assert sample.kind.finished(lab.find(sample)) is None
     lab.kyu.client.delete(sample.served, sample.key)
     lab.kyu.wait(f"{name} is gone, with its Workloads", lambda: not lab.workloads(sample))
+
+
+def test_what_only_an_operator_can_do_is_refused(lab: Lab) -> None:
+    elastic = copy.deepcopy(lab.samples["PyTorchJob"])
+    elastic.body["metadata"]["name"] = "elastic"
+    elastic.body["spec"]["elasticPolicy"] = {"minReplicas": 1}
+    with pytest.raises(Invalid, match=r"spec\.elasticPolicy"):
+        lab.kyu.client.create(elastic.served, elastic.body)
 
 
 def test_the_quota_is_free_again(lab: Lab) -> None:

@@ -50,13 +50,17 @@ def pod_template(path: str) -> dict[str, Type]:
     return {f"{path}.{part}": "string" for part in (*maps, *(f"spec.{part}" for part in lists))}
 
 
+def integers(path: str, *names: str) -> dict[str, Type]:
+    return {f"{path}.{name}": "integer" for name in names}
+
+
 def training(replicas: str, *, scalable: bool = False) -> Resource:
     worker = f".spec.{replicas}.Worker.replicas"
     status = ".status.replicaStatuses.Worker"
     return Resource(
         typed={
             f"spec.{replicas}.*.replicas": "integer",
-            "spec.runPolicy.backoffLimit": "integer",
+            **integers("spec.runPolicy", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished"),
             **pod_template(f"spec.{replicas}.*.template"),
         },
         columns=(STATE, AGE),
@@ -72,10 +76,8 @@ def ray(cluster: str, *columns: tuple[str, str, str], wide: tuple[tuple[str, str
     typed: dict[str, Type] = {
         f"{cluster}.enableInTreeAutoscaling": "boolean",
         f"{cluster}.workerGroupSpecs[].groupName": "string",
-        **{
-            f"{cluster}.workerGroupSpecs[].{k}": "integer"
-            for k in ("replicas", "minReplicas", "maxReplicas", "numOfHosts")
-        },
+        **integers("spec", "backoffLimit", "activeDeadlineSeconds"),
+        **integers(f"{cluster}.workerGroupSpecs[]", "replicas", "minReplicas", "maxReplicas", "numOfHosts"),
         **pod_template(f"{cluster}.headGroupSpec.template"),
         **pod_template(f"{cluster}.workerGroupSpecs[].template"),
     }
@@ -91,6 +93,12 @@ RESOURCES: dict[str, Resource] = {
         typed={
             "spec.replicatedJobs[].name": "string",
             "spec.replicatedJobs[].replicas": "integer",
+            "spec.ttlSecondsAfterFinished": "integer",
+            "spec.failurePolicy.maxRestarts": "integer",
+            "spec.failurePolicy.restartStrategy": "string",
+            "spec.failurePolicy.rules[].action": "string",
+            "spec.failurePolicy.rules[].onJobFailureReasons[]": "string",
+            "spec.failurePolicy.rules[].targetReplicatedJobs[]": "string",
             **pod_template("spec.replicatedJobs[].template.spec.template"),
         },
         columns=(
@@ -139,6 +147,9 @@ RESOURCES: dict[str, Resource] = {
         typed={
             "spec.mode": "string",
             "spec.executor.instances": "integer",
+            "spec.timeToLiveSeconds": "integer",
+            "spec.restartPolicy.type": "string",
+            **integers("spec.restartPolicy", "onFailureRetries", "onFailureRetryInterval"),
             **{f"spec.{r}.{k}.*": "string" for r in ("driver", "executor") for k in ("labels", "annotations")},
             **pod_template("spec.driver.template"),
             **pod_template("spec.executor.template"),
@@ -183,7 +194,7 @@ RESOURCES: dict[str, Resource] = {
     ),
     "MiniCluster": Resource(
         typed={
-            **{f"spec.{key}": "integer" for key in ("size", "minSize", "maxSize", "backoffLimit", "deadlineSeconds")},
+            **integers("spec", "size", "minSize", "maxSize", "backoffLimit", "deadlineSeconds"),
             "spec.jobLabels.*": "string",
             "spec.containers[].command": "string",
             "spec.containers[].runFlux": "boolean",
