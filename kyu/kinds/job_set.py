@@ -31,9 +31,9 @@ FAILURE_POLICY: fields.Path = ("spec", "failurePolicy")
 # What of a failure policy Kyu does where it makes the Jobs itself.
 ACTIONS = ("FailJobSet", "RestartJobSet", "RestartJobSetAndIgnoreMaxRestarts")
 STRATEGIES = ("Recreate", "BlockingRecreate")
-SUSPENDED = Mark("Suspended", "True", "SuspendedJobs", "jobset is suspended")
-RESUMED = Mark("Suspended", "False", "ResumeJobs", "jobset is resumed")
-COMPLETED = Mark("Completed", "True", "AllJobsCompleted", "jobset completed successfully")
+SUSPENDED = Mark("Suspended", "True", "SuspendedJobs", "The Jobs are suspended")
+RESUMED = Mark("Suspended", "False", "ResumeJobs", "The Jobs may run")
+COMPLETED = Mark("Completed", "True", "AllJobsCompleted", "All Jobs that count have completed")
 
 
 class JobSet(JobKind):
@@ -221,7 +221,7 @@ def after_failure(obj: Json, failed: Json, present: list[Json], now: datetime) -
     if action == "RestartJobSet" and counted < fields.int_at(obj, (*FAILURE_POLICY, "maxRestarts")):
         return {"restarts": restarts(obj) + 1, "restartsCountTowardsMax": counted + 1}
     reason = "FailJobSetFailurePolicyAction" if action == "FailJobSet" else "FailedJobs"
-    message = f"jobset failed due to one or more job failures (first failed job: {metadata.name_of(failed)})"
+    message = f"Job {metadata.name_of(failed)} was the first to fail"
     ended = conditions.with_marks(present, [Mark("Failed", "True", reason, message)], now)
     return {"conditions": ended, "terminalState": "Failed"}
 

@@ -5,7 +5,7 @@ All is computed from the members that exist. The group has a Workload of its own
 pod set per role (pods of one shape). A member that failed may be replaced by a new one of its role; the group is over
 when enough members succeeded, or when one says that the group is not to be retried and none runs any more.
 
-Called by: plans/podgroup.py. Kueue: pkg/controller/jobs/pod (group mode), keps/976-plain-pods
+Called by: plans/unit.py. Kueue: keps/976-plain-pods
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ from kyu.kinds.train_runtime import (
 MANAGER = "kueue.x-k8s.io/manager"
 # Where a resolved TrainJob carries its JobSet. No API object has this key, so it can never be sent.
 RESOLVED = "resolved JobSet"
-SUSPENDED = Mark("Suspended", "True", "Suspended", "TrainJob is suspended")
-RESUMED = Mark("Suspended", "False", "Resumed", "TrainJob is resumed")
+SUSPENDED = Mark("Suspended", "True", "Suspended", "The training is suspended")
+RESUMED = Mark("Suspended", "False", "Resumed", "The training may run")
 
 
 class TrainJob(JobKind):

@@ -35,6 +35,8 @@ class Member:
     role: str
     index: int
     address: str
+    # Its place among all processes.
+    rank: int
 
 
 Environment: TypeAlias = Callable[[Json, Sequence[Member], Member], dict[str, str]]
@@ -101,10 +103,14 @@ class TrainingJob(JobKind):
 
     def members(self, obj: Json, address: pods.Address) -> list[Member]:
         name = metadata.name_of(obj)
-        return [
-            Member(role, index, address(f"{name}-{role.lower()}-{index}", ""))
+        places = [
+            (role, index)
             for role, slot in zip(self.present_roles(obj), self.slots(obj), strict=True)
             for index in range(slot.count)
+        ]
+        return [
+            Member(role, index, address(f"{name}-{role.lower()}-{index}", ""), rank)
+            for rank, (role, index) in enumerate(places)
         ]
 
     def present_roles(self, obj: Json) -> list[str]:
@@ -136,7 +142,7 @@ class TrainingJob(JobKind):
         if self.is_suspended(obj):
             # Until its pods are gone they count as active, so that their quota is not given away too early.
             return {
-                "conditions": self.with_state(present, "Suspended", f"{self.kind.kind} is suspended.", now),
+                "conditions": self.with_state(present, "Suspended", "The job is suspended", now),
                 "replicaStatuses": self.replica_statuses(obj, parts) if pods.any_left(parts) else {},
                 "startTime": None,
             }
@@ -146,8 +152,8 @@ class TrainingJob(JobKind):
         verdict = self.judge(obj, parts, start, now)
         status: Json = {"replicaStatuses": self.replica_statuses(obj, parts), "startTime": start}
         if verdict.state == "Pending":
-            message = f"{self.kind.kind} {metadata.name_of(obj)} is created."
-            return {**status, "conditions": self.with_state(present, "Created", message, now)}
+            made = self.with_state(present, "Created", "Not all pods are ready yet", now)
+            return {**status, "conditions": made}
         status["conditions"] = self.with_state(present, verdict.state, verdict.message, now)
         if verdict.state in ("Succeeded", "Failed"):
             status["completionTime"] = conditions.timestamp(now)
@@ -224,10 +230,6 @@ def deadline_of(obj: Json, start: str) -> datetime | None:
     return conditions.parse_timestamp(start) + timedelta(seconds=seconds) if seconds and start else None
 
 
-def rank(members: Sequence[Member], me: Member) -> str:
-    return str(members.index(me))
-
-
 def pytorch(obj: Json, members: Sequence[Member], me: Member) -> dict[str, str]:
     per_node = fields.value_at(obj, ("spec", "nprocPerNode")) or "1"
     return {
@@ -235,11 +237,11 @@ def pytorch(obj: Json, members: Sequence[Member], me: Member) -> dict[str, str]:
         "MASTER_ADDR": members[0].address,
         "MASTER_PORT": "23456",
         "WORLD_SIZE": str(len(members)),
-        "RANK": rank(members, me),
+        "RANK": str(me.rank),
         "PET_MASTER_ADDR": members[0].address,
         "PET_MASTER_PORT": "23456",
         "PET_NNODES": str(len(members)),
-        "PET_NODE_RANK": rank(members, me),
+        "PET_NODE_RANK": str(me.rank),
         "PET_NPROC_PER_NODE": str(per_node),
     }
 
@@ -261,7 +263,7 @@ def xgboost(obj: Json, members: Sequence[Member], me: Member) -> dict[str, str]:
         "MASTER_ADDR": members[0].address,
         "MASTER_PORT": "9999",
         "WORLD_SIZE": str(len(members)),
-        "RANK": rank(members, me),
+        "RANK": str(me.rank),
         "WORKER_PORT": "9999",
         "WORKER_ADDRS": ",".join(workers),
     }
@@ -282,7 +284,7 @@ def jax(obj: Json, members: Sequence[Member], me: Member) -> dict[str, str]:
         "COORDINATOR_ADDRESS": members[0].address,
         "COORDINATOR_PORT": "6666",
         "NUM_PROCESSES": str(len(members)),
-        "PROCESS_ID": rank(members, me),
+        "PROCESS_ID": str(me.rank),
     }
 
 
