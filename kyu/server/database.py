@@ -19,6 +19,8 @@ from typing import TypeAlias
 # Raised by one with each change of the tables. A file of a newer Kyu is refused, not guessed at.
 SCHEMA_VERSION = 1
 APPLICATION_ID = 0x6B797500
+PAGE_BYTES = 16_384
+JOURNAL_BYTES = 32 * 1024 * 1024
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS revision (
@@ -117,9 +119,13 @@ def back_up(source: Path, target: Path) -> int:
 def _connect(path: Path) -> sqlite3.Connection:
     # A connection may be opened in one thread and used in another; never in two at once.
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
+    # Of a new file only. Objects have some thousand bytes: in the usual pages of 4,096, half of each would be empty.
+    connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA journal_size_limit = 67108864")
+    # Writers wait while the journal is moved to the file: seldom is better than often.
+    connection.execute(f"PRAGMA wal_autocheckpoint = {JOURNAL_BYTES // PAGE_BYTES}")
     return connection
 
 
