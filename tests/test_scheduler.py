@@ -37,6 +37,7 @@ class World:
         )
         self.cache.subscribe(self._scheduler.changed)
         self.before: Callable[[Patch], asyncio.Event | None] = lambda patch: None
+        self.conflicts = 0
         for obj in (
             builders.namespace(),
             builders.flavor("f"),
@@ -53,6 +54,12 @@ class World:
         self.cache.observe(like.KIND, {**body, "metadata": metadata})
         self._changed.set()
 
+    def remove(self, key: Key) -> None:
+        raw = self.cache.find_json(Workload.KIND, key)
+        assert raw is not None
+        metadata = {**raw["metadata"], "resourceVersion": str(next(self._versions))}
+        self.cache.forget(Workload.KIND, {**raw, "metadata": metadata})
+
     async def write(self, actions: list[Action]) -> None:
         for action in actions:
             if isinstance(action, Patch) and action.ref.kind == Workload.KIND:
@@ -63,6 +70,7 @@ class World:
                 assert typed is not None
                 assert raw is not None
                 if action.resource_version not in ("", raw["metadata"]["resourceVersion"]):
+                    self.conflicts += 1
                     raise Conflict(409, "Conflict", "it has changed")
                 self._observe(typed, merged(raw, action.patch))
 
@@ -154,6 +162,31 @@ async def test_a_victim_whose_admission_fails_is_not_evicted() -> None:
         touched.set()
         await world.until(lambda: world.is_true(HIGH, "Admitted"))
     assert not world.is_true(LOW, "QuotaReserved")
+
+
+async def test_an_admission_waits_for_the_reason_that_is_being_written() -> None:
+    world = World()
+    asked, told = asyncio.Event(), asyncio.Event()
+
+    def hold_reason(patch: Patch) -> asyncio.Event | None:
+        if patch.ref.key != LOW or conditions(patch):
+            return None
+        asked.set()
+        return told
+
+    world.before = hold_reason
+    async with world.running():
+        world.put(builders.workload("high", cpu=1, priority=5))
+        await world.until(lambda: world.is_true(HIGH, "Admitted"))
+        world.put(builders.workload("low", cpu=1))
+        await asked.wait()
+        world.remove(HIGH)
+        # Turns of the event loop in which the pass runs and its admission is begun.
+        for _ in range(20):
+            await asyncio.sleep(0)
+        told.set()
+        await world.until(lambda: world.is_true(LOW, "Admitted"))
+    assert world.conflicts == 0
 
 
 def has_reason(world: World, key: Key) -> bool:

@@ -156,6 +156,11 @@ class PretendedPods:
             self.admissions += 1
         self._running[one.key] = loop.call_later(one.runtime / 1000, self._finish_soon, one)
 
+    def stop(self) -> None:
+        """Probes may still be running."""
+        for timer in self._running.values():
+            timer.cancel()
+
     def _finish_soon(self, one: Submission) -> None:
         task = asyncio.create_task(self._finish(one))
         self._tasks.add(task)
@@ -163,7 +168,9 @@ class PretendedPods:
 
     async def _finish(self, one: Submission) -> None:
         raw = self.cache.find_json(Workload.KIND, one.key)
-        assert raw is not None
+        if raw is None or one.key not in self._running:
+            # Evicted a moment ago.
+            return
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         finished = {"type": "Finished", "status": "True", "reason": "Succeeded", "message": "done"}
         patch = {
@@ -175,7 +182,7 @@ class PretendedPods:
         except errors.Conflict:
             # It was evicted, or another condition came in between: look again.
             if one.key in self._running:
-                self._running[one.key] = asyncio.get_running_loop().call_later(0.005, self._finish_soon, one)
+                self._running[one.key] = asyncio.get_running_loop().call_later(0.02, self._finish_soon, one)
             return
         self.cache.observe(Workload.KIND, answer)
         if one.is_probe:
@@ -196,5 +203,6 @@ async def pretended_pods(client: Client, submitted: Iterable[Submission]) -> Asy
     finally:
         reflector.cancel()
         await asyncio.gather(reflector, return_exceptions=True)
+        pods.stop()
         # The cache tells the pods and the pods hold the cache: apart, both are freed at once.
         pods.cache = Cache()

@@ -1,9 +1,10 @@
 """
 What a pass has decided, written to the objects: admissions and evictions at once, reasons to wait a moment later.
 
-Decisions of one pass are written together, so that they share a transaction of the server. The engine has taken them as
-done; what could not be written it is told, and decides again. A reason is written only if it still holds then, so that
-a burst of jobs costs one write each and not two.
+Decisions of one pass are written together, so that they share a transaction of the server; those about one workload one
+after the other, so that none is refused because of another. The engine has taken them as done; what could not be
+written it is told, and decides again. A reason is written only if it still holds then, so that a burst of jobs costs
+one write each and not two.
 
 Called by: scheduler.py. Calls: plans/admission.py, the writer of kube/apply.py. Kueue: pkg/scheduler/scheduler.go
 """
@@ -23,6 +24,7 @@ from kyu.controllers.live import LiveView
 from kyu.controllers.loop import Writer
 from kyu.engine import explain
 from kyu.engine.decisions import Admit, Cycle, Evict, Preempt, Wait
+from kyu.engine.shapes import Shape
 from kyu.engine.state import State
 from kyu.kube.errors import ApiError
 from kyu.plans import admission
@@ -30,7 +32,7 @@ from kyu.plans import admission
 # Reasons to wait are written after this time, if they still hold then.
 SETTLE_SECONDS = 0.3
 WRITERS = 64
-# Before an eviction that could not be written is decided again: what was in its way is seen by then.
+# Before what could not be written is decided again: what was in its way is seen by then.
 AGAIN_SECONDS = 0.02
 
 
@@ -51,8 +53,8 @@ class Outcome:
         self._state = state
         self._decide_again = decide_again
         self._slots = asyncio.Semaphore(WRITERS)
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._admissions: dict[Key, asyncio.Task[None]] = {}
+        # The last write of each workload that is on its way.
+        self._writing: dict[Key, asyncio.Task[None]] = {}
         # Why they wait; None if nobody has asked the engine yet.
         self._reasons: dict[Key, Wait | None] = {}
 
@@ -61,11 +63,13 @@ class Outcome:
             match decision:
                 case Admit():
                     self._reasons.pop(decision.key, None)
-                    self._admissions[decision.key] = self._start(self._admit(decision))
+                    self._start(decision.key, partial(self._admit, decision))
                 case Preempt():
-                    self._start(self._evict(decision.victim, partial(admission.plan_preempt, self._view, decision)))
+                    plan = partial(admission.plan_preempt, self._view, decision)
+                    self._start(decision.victim, partial(self._evict, decision.victim, plan))
                 case Evict():
-                    self._start(self._evict(decision.key, partial(admission.plan_evict, self._view, decision)))
+                    plan = partial(admission.plan_evict, self._view, decision)
+                    self._start(decision.key, partial(self._evict, decision.key, plan))
                 case Wait():
                     self._reasons[decision.key] = decision
                 case _:
@@ -84,47 +88,54 @@ class Outcome:
                 if ask is None:
                     continue
                 told = decision or Wait(key, "", explain.why_waiting(self._state(), ask), parked=True)
-                await self._tell(admission.plan_wait(self._view, told, ask.shape, self._clock()))
+                await self._start(key, partial(self._tell, told, ask.shape))
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _start(self, key: Key, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+        """Begin a write of the workload, after the one that is on its way."""
+        task = asyncio.create_task(self._in_turn(key, self._writing.get(key), work))
+        self._writing[key] = task
         return task
 
+    async def _in_turn(
+        self, key: Key, before: asyncio.Task[None] | None, work: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
+        try:
+            if before is not None:
+                await asyncio.wait({before})
+            async with self._slots:
+                await work()
+        finally:
+            if self._writing.get(key) is asyncio.current_task():
+                del self._writing[key]
+
     async def _admit(self, decision: Admit) -> None:
-        async with self._slots:
-            try:
-                actions = admission.plan_admit(self._view, decision, self._clock())
-                if actions is None:
-                    self._state().forget(decision.key)
-                else:
-                    await self._write(actions)
-            except (ApiError, OSError) as error:
-                log.info("admission not written", workload=decision.key, error=error)
+        try:
+            actions = admission.plan_admit(self._view, decision, self._clock())
+            if actions is None:
                 self._state().forget(decision.key)
-                self._decide_again()
-            finally:
-                if self._admissions.get(decision.key) is asyncio.current_task():
-                    del self._admissions[decision.key]
+            else:
+                await self._write(actions)
+        except (ApiError, OSError) as error:
+            log.info("admission not written", workload=decision.key, error=error)
+            await self._give_up(decision.key)
 
     async def _evict(self, victim: Key, plan: Callable[[datetime], list[Action]]) -> None:
         """The engine takes the victim as leaving; if that cannot be written, it must know, and decide again."""
-        if (own_admission := self._admissions.get(victim)) is not None:
-            # It is evicted once that is written; if it could not be, there is nothing to evict.
-            await asyncio.wait({own_admission})
-        async with self._slots:
-            try:
-                await self._write(plan(self._clock()))
-            except (ApiError, OSError) as error:
-                log.info("eviction not written", workload=victim, error=error)
-                self._state().forget(victim)
-                await asyncio.sleep(AGAIN_SECONDS)
-                self._decide_again()
+        try:
+            await self._write(plan(self._clock()))
+        except (ApiError, OSError) as error:
+            log.info("eviction not written", workload=victim, error=error)
+            await self._give_up(victim)
 
-    async def _tell(self, actions: list[Action]) -> None:
+    async def _give_up(self, key: Key) -> None:
+        """Not at once: until what was in the way is seen, the same would be decided on the same state."""
+        await asyncio.sleep(AGAIN_SECONDS)
+        self._state().forget(key)
+        self._decide_again()
+
+    async def _tell(self, decision: Wait, shape: Shape) -> None:
         """If it cannot be written, the workload has changed and is looked at again."""
         try:
-            await self._write(actions)
+            await self._write(admission.plan_wait(self._view, decision, shape, self._clock()))
         except (ApiError, OSError) as error:
             log.debug("reason not written", error=error)
