@@ -36,7 +36,7 @@ class Nomination:
     moving: Holding | None = None
     """The workload itself, if it has quota already and only looks for nodes."""
     short: bool = False
-    """It was found on the short way: all that it asks for is one amount of one cell."""
+    """It was found on the short way: it asks for one amount, and every flavor of the group lacks that much."""
 
     @property
     def level(self) -> int:

@@ -235,11 +235,12 @@ class Pass:
         Who preempted in this turn, if that is all that has happened: asked again, it would name the same victims.
 
         They come first now that they are evicted, none of them could be spared, and without them it fits. With others
-        on their way out, or more than one amount to find, it might name others.
+        on their way out, or other flavors to choose from, it might name others.
         """
-        turn = self.turn
-        if len(turn.preempting) != 1 or turn.commit.admitted or not turn.preempting[0].short:
+        if len(self.turn.preempting) != 1 or self.turn.commit.admitted:
             return None
-        targets = turn.preempting[0].targets
+        (entry,) = self.turn.preempting
+        if not entry.short or len(entry.assignment.pod_sets[0].reasons) > 1:
+            return None
         leaving = sum(len(queue.held(evicted=True)) for queue in self.queues if queue.has_evicted)
-        return turn.preempting[0].ask if leaving == len(targets) else None
+        return entry.ask if leaving == len(entry.targets) else None

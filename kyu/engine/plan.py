@@ -1,9 +1,9 @@
 """
-The short way for the most common workload: one pod set, one resource, one flavor, no wishes about nodes.
+The short way for the most common workload: one pod set, one resource, no wishes about nodes.
 
-What such a workload asks for is one amount of one cell. If that is free it fits, and a ``Sketch`` says all there is
-to say; if it is not, the only question is whom to preempt, and the nomination is written down without any search for
-flavors. Whatever is not as simple as that takes the long way.
+What such a workload asks for is one amount of one cell, that of the first flavor where it is free. If there is one, a
+``Sketch`` says all there is to say; if not, the only question is whom to preempt, flavor by flavor, and the nomination
+is written down at the end. Whatever is not as simple as that takes the long way.
 
 Called by: turn.py, in passes. Agrees with: nomination.py and flavors.py, whose answers it anticipates.
 """
@@ -15,14 +15,14 @@ from typing import ClassVar
 
 from kyu.engine import eligibility, preemption, quota
 from kyu.engine.asks import ORDINARY, Ask
-from kyu.engine.flavors import Assignment, Choice, Mode, PodSetAnswer
+from kyu.engine.flavors import WORST, Assignment, Choice, Inner, Mode, PodSetAnswer, Verdict, prefers
 from kyu.engine.nomination import Nomination
 from kyu.engine.options import Options
-from kyu.engine.preemption import Demand
+from kyu.engine.preemption import Demand, Target
 from kyu.engine.quota import Cell
 from kyu.engine.reasons import InsufficientQuota
 from kyu.engine.state import State
-from kyu.engine.tree import Flavor, Queue
+from kyu.engine.tree import Queue
 from kyu.engine.workload import AssignedPodSet
 
 
@@ -42,6 +42,8 @@ class Sketch:
     cell: Cell
     amount: int
     level: int
+    last_tried: int
+    """The place of the flavor among those of its group; -1 if it is the last."""
     moving: ClassVar[None] = None
     """As in a nomination: it has no quota yet."""
 
@@ -52,7 +54,9 @@ class Sketch:
         (pod_set,) = self.ask.shape.pod_sets
         flavor, resource = self.cell.key
         choice = Choice(flavor, self.cell, Mode.FIT, self.level)
-        answer = PodSetAnswer(pod_set, pod_set.count, pod_set.total, {resource: choice}, (), {resource: -1})
+        answer = PodSetAnswer(
+            pod_set, pod_set.count, pod_set.total, {resource: choice}, (), {resource: self.last_tried}
+        )
         return Nomination(self.queue, self.ask, Assignment([answer], usage={self.cell: self.amount}))
 
     def assigned(self, state: State) -> tuple[AssignedPodSet, ...]:
@@ -74,46 +78,56 @@ def nominate(state: State, queue: Queue, ask: Ask) -> Sketch | Nomination | None
     if sole is None or ask.special is not ORDINARY or ask.memory is not None or queue.topology_only:
         return None
     resource, amount = sole
-    flavor = queue.sole_flavors.get(resource)
-    if flavor is None:
+    group = queue.group_by_resource.get(resource)
+    if group is None or not group.flavors or queue.counts_pods:
         return None
-    cell = flavor.cells[resource]
-    if amount > cell.potential or not _is_eligible(state, queue, resource, flavor, ask):
+    pod_set, last, policy = ask.shape.pod_sets[0], len(group.flavors) - 1, queue.spec.flavor_fungibility
+    if last and policy.when_can_preempt != "TryNextFlavor":
         return None
+    cells = []
+    for index, flavor in enumerate(group.flavors):
+        cell = flavor.cells[resource]
+        if amount > cell.potential or eligibility.why_not(state, queue, group, flavor, pod_set) is not None:
+            return None
+        if amount <= 0 or amount <= quota.available(cell):
+            level = quota.borrowing_level(cell, amount).height
+            if last and level and policy.when_can_borrow == "TryNextFlavor":
+                return None
+            return Sketch(queue, ask, cell, amount, level, index if index < last else -1)
+        cells.append(cell)
+    return None if ask.shape.can_shrink else _without_room(state, queue, ask, cells, amount)
+
+
+def _without_room(state: State, queue: Queue, ask: Ask, cells: list[Cell], amount: int) -> Nomination:
+    """It fits nowhere as things are: the best that preemption could do for it in any of the flavors."""
+    over_borrowing = queue.spec.flavor_fungibility.preference == "PreemptionOverBorrowing"
+    best, best_cell, best_targets = WORST, cells[0], list[Target]()
+    for cell in cells:
+        verdict, targets = _try(state, queue, ask, cell, amount)
+        if prefers(verdict, best, preemption_over_borrowing=over_borrowing):
+            best, best_cell, best_targets = verdict, cell, targets
+    (pod_set,) = ask.shape.pod_sets
+    reasons = tuple(InsufficientQuota(*cell.key, amount, max(0, quota.available(cell))) for cell in cells)
+    answer = PodSetAnswer(pod_set, pod_set.count, pod_set.total, reasons=reasons)
+    if best is WORST:
+        return Nomination(queue, ask, Assignment([answer], Mode.NO_FIT, "WaitingForQuota"), short=True)
+    flavor, resource = best_cell.key
+    answer.choices = {resource: Choice(flavor, best_cell, Mode.PREEMPT, best.level)}
+    answer.last_tried = {resource: -1}
+    assignment = Assignment([answer], Mode.PREEMPT, usage={best_cell: amount})
+    return Nomination(queue, ask, assignment, best_targets, short=True)
+
+
+def _try(state: State, queue: Queue, ask: Ask, cell: Cell, amount: int) -> tuple[Verdict, list[Target]]:
+    """Whom it would have to preempt in one flavor, if preemption is conceivable there."""
     level = quota.borrowing_level(cell, amount)
-    free = quota.available(cell)
-    if amount <= 0 or amount <= free:
-        return Sketch(queue, ask, cell, amount, level.height)
-    if ask.shape.can_shrink:
-        return None
-    reason = InsufficientQuota(flavor.name, resource, amount, max(0, free))
     policies = queue.policies
     if not (cell.nominal >= amount or level.inside or policies.may_preempt_while_borrowing(fair_sharing=False)):
-        return _refusal(queue, ask, reason)
-    return _preemption(state, queue, ask, cell, amount, level.height, reason)
-
-
-def _is_eligible(state: State, queue: Queue, resource: str, flavor: Flavor, ask: Ask) -> bool:
-    group = queue.group_by_resource[resource]
-    return eligibility.why_not(state, queue, group, flavor, ask.shape.pod_sets[0]) is None
-
-
-def _refusal(queue: Queue, ask: Ask, reason: InsufficientQuota) -> Nomination:
-    (pod_set,) = ask.shape.pod_sets
-    answer = PodSetAnswer(pod_set, pod_set.count, pod_set.total, reasons=(reason,))
-    return Nomination(queue, ask, Assignment([answer], Mode.NO_FIT, "WaitingForQuota"), short=True)
-
-
-def _preemption(
-    state: State, queue: Queue, ask: Ask, cell: Cell, amount: int, level: int, reason: InsufficientQuota
-) -> Nomination:
-    """It could fit if others went; who, if anybody."""
-    flavor, resource = cell.key
+        return WORST, []
     targets = preemption.find_targets(state, Demand(queue, ask, {cell: amount}, (cell.key,)))
-    if targets:
-        with quota.without([charge for target in targets for charge in target.holding.charges]):
-            level = quota.borrowing_level(cell, amount).height
-    (pod_set,) = ask.shape.pod_sets
-    choice = Choice(flavor, cell, Mode.PREEMPT, level)
-    answer = PodSetAnswer(pod_set, pod_set.count, pod_set.total, {resource: choice}, (reason,), {resource: -1})
-    return Nomination(queue, ask, Assignment([answer], Mode.PREEMPT, usage={cell: amount}), targets, short=True)
+    if not targets:
+        return Verdict(Inner.NO_CANDIDATES, level.height), targets
+    with quota.without([charge for target in targets for charge in target.holding.charges]):
+        level = quota.borrowing_level(cell, amount)
+    from_own = any(target.queue is queue for target in targets)
+    return Verdict(Inner.PREEMPT if from_own else Inner.RECLAIM, level.height), targets

@@ -195,6 +195,7 @@ class Queue(TreeNode):
     __slots__ = (
         "active",
         "by_usage",
+        "counts_pods",
         "generation",
         "group_by_resource",
         "groups",
@@ -203,7 +204,6 @@ class Queue(TreeNode):
         "placed",
         "policies",
         "selects_all",
-        "sole_flavors",
         "spec",
         "strict",
         "terminating",
@@ -215,8 +215,8 @@ class Queue(TreeNode):
         self.spec = ClusterQueue().spec
         self.groups: tuple[Group, ...] = ()
         self.group_by_resource: dict[str, Group] = {}
-        self.sole_flavors: dict[str, Flavor] = {}
-        """By resource: the flavor, if there is only one for it."""
+        self.counts_pods = False
+        """There is a quota for pods, so that no workload asks for one resource only."""
         self.selects_all = False
         """It serves every namespace."""
         self.policies = Policies()
@@ -254,9 +254,7 @@ class Queue(TreeNode):
             for group in spec.resource_groups
         )
         self.group_by_resource = {resource: group for group in self.groups for resource in group.resources}
-        # Where pods are counted too, no workload asks for one resource only.
-        single = [group for group in self.groups if len(group.flavors) == 1 and PODS not in self.group_by_resource]
-        self.sole_flavors = {resource: group.flavors[0] for group in single for resource in group.resources}
+        self.counts_pods = PODS in self.group_by_resource
         self.selects_all = spec.namespace_selector == LabelSelector()
 
     def flavor_names(self) -> set[str]:

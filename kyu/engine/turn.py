@@ -155,12 +155,12 @@ class Turn:
 
     def _process(self, entry: Nomination | Sketch) -> None:
         if isinstance(entry, Sketch):
-            if not self.commit.victims:
-                if entry.fits():
-                    self.commit.admit_sketch(entry)
-                else:
-                    # It stays at the head of its line, as if nothing had been.
-                    self.lost.add(entry.ask.key)
+            if not self.commit.victims and entry.fits():
+                self.commit.admit_sketch(entry)
+                return
+            if not self.commit.victims and entry.last_tried == -1:
+                # It stays at the head of its line, as if nothing had been.
+                self.lost.add(entry.ask.key)
                 return
             entry = entry.nomination()
         outcome = self.commit.process(entry)

@@ -24,6 +24,8 @@ def find_watches(state: State, entry: Nomination, *, from_the_start: bool) -> li
     ``from_the_start`` says that all flavors were looked at, not only those after a remembered one.
     """
     assignment, shape, options = entry.assignment, entry.ask.shape, state.options
+    if entry.short:
+        return _short_watches(entry)
     if not from_the_start or len(shape.pod_sets) != 1 or not assignment.pod_sets or entry.replaced is not None:
         return None
     if options.partial_admission and shape.can_shrink:
@@ -45,6 +47,17 @@ def find_watches(state: State, entry: Nomination, *, from_the_start: bool) -> li
             return None
         watches += watch
     return watches
+
+
+def _short_watches(entry: Nomination) -> list[tuple[Cell, int]] | None:
+    """What was found on the short way asks for one amount, of one flavor or another."""
+    ((resource, amount),) = entry.ask.shape.pod_sets[0].total.items()
+    reach, priority = entry.queue.line.reach, entry.ask.priority
+    cells = [flavor.cells[resource] for flavor in entry.queue.group_by_resource[resource].flavors]
+    for cell in cells:
+        if amount <= reach(cell, priority):
+            return None
+    return [(cell, amount) for cell in cells]
 
 
 def _watch(entry: Nomination, flavor: Flavor, reasons: list[FlavorReason]) -> list[tuple[Cell, int]] | None:
