@@ -14,6 +14,7 @@ import yaml
 from kyu.api import pools
 from tests.cluster.client import Client, Manifest, condition, has
 from tests.cluster.controlplane import ControlPlane
+from tests.cluster.nodes import RUN_FOR
 from tests.nats_servers import NatsServer, nats_server
 
 KUEUE = "kueue.x-k8s.io/v1beta2"
@@ -41,7 +42,7 @@ def pooled(kueue_plane: ControlPlane, nats: NatsServer, tmp_path_factory: pytest
     taint = {"key": pools.OFFLOAD_TAINT.key, "value": "true", "effect": "NoSchedule"}
     admin.patch("v1", "Node", "interlink", {"spec": {"taints": [taint]}})
     control(kueue_plane)
-    publish(kueue_plane, nats, tmp_path_factory.mktemp("pool"))
+    publish(kueue_plane, nats, "podman-firenze", tmp_path_factory.mktemp("pool"))
     return kueue_plane
 
 
@@ -50,10 +51,10 @@ def control(plane: ControlPlane) -> None:
     plane.processes.start(CONTROLLER, [*kyu, f"--kubeconfig={plane.kubeconfig}"])
 
 
-def publish(plane: ControlPlane, nats: NatsServer, folder: Path) -> None:
-    words = ["--nats", url(nats), "--pool", "podman-firenze", "--period", "0.5", "--pool-data", str(folder)]
+def publish(plane: ControlPlane, nats: NatsServer, pool: str, folder: Path) -> None:
+    words = ["--nats", url(nats), "--pool", pool, "--period", "0.5", "--pool-data", str(folder)]
     words += ["--from", "static", "--resource", "cpu=8", "--resource", "memory=16Gi", "--resource", "pods=20"]
-    plane.processes.start("pool", [sys.executable, "-m", "kyu", "pool", "publish", *words])
+    plane.processes.start(f"pool-{pool}", [sys.executable, "-m", "kyu", "pool", "publish", *words])
 
 
 def url(nats: NatsServer) -> str:
@@ -162,6 +163,33 @@ def test_a_total_holds_where_kueue_schedules(pooled: ControlPlane, nats: NatsSer
     admin.delete("batch/v1", "Job", first)
     until_workload(admin, second, "Admitted")
     admin.delete("batch/v1", "Job", second)
+
+
+def test_a_burst_over_two_pools_never_passes_the_total(pooled: ControlPlane, nats: NatsServer, tmp_path: Path) -> None:
+    """Kueue gives quota faster than limits follow; the check holds back who is too many, and all run in the end."""
+    admin = pooled.admin
+    publish(pooled, nats, "slurm-cineca", tmp_path)
+    admin.until(lambda found: "slurm-cineca" in str(found["spec"]), KUEUE, "ClusterQueue", "group1")
+    (queue,) = manifests("pools", nats)
+    queue["spec"]["flavors"][0]["canLendTo"][0]["totalLimit"] = {"pods": 2}
+    admin.apply([queue])
+    (job,) = manifests("job", nats)
+    job["spec"]["template"]["metadata"] = {"annotations": {RUN_FOR: "1s"}}
+    waiting = {str(admin.create(job)["metadata"]["name"]) for _ in range(6)}
+    running: set[str] = set()
+    for event in admin.watch(f"/apis/{KUEUE}/namespaces/default/workloads", {}, seconds=120.0):
+        name, workload = owner_of(event["object"]), event["object"]
+        is_over = event["type"] == "DELETED" or condition(workload, "Finished").get("status") == "True"
+        if condition(workload, "Admitted").get("status") == "True" and not is_over:
+            running.add(name)
+        else:
+            running.discard(name)
+        if is_over:
+            waiting.discard(name)
+        assert len(running) <= 2, running
+        if not waiting:
+            break
+    assert waiting == set()
 
 
 def test_a_local_flavor_takes_the_place_of_the_pools_and_all_goes_with_the_master_queue(
