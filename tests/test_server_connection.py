@@ -109,6 +109,16 @@ async def test_a_request_may_come_in_pieces_and_its_body_in_chunks() -> None:
         assert await peer.one(b"2\r\nde\r\n0\r\n\r\n") == shown(b"POST /a {}  5")
 
 
+async def test_a_long_answer_arrives_whole() -> None:
+    long = bytes(range(256)) * 5000
+
+    async def tell(request: Request) -> Response:
+        return Response(200, long)
+
+    async with connected(tell) as peer:
+        assert await peer.one(b"GET / HTTP/1.1\r\n\r\n") == shown(long)
+
+
 async def test_who_expects_to_be_asked_for_a_body_is_asked() -> None:
     async with connected() as peer:
         peer.writer.write(b"POST /a HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 1\r\n\r\n")

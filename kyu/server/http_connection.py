@@ -282,16 +282,21 @@ class Connection(asyncio.Protocol):
         if not isinstance(response.body, bytes):
             await self._send_stream(asked, response, response.body)
             return
-        framing = b"content-length: %d\r\n" % len(response.body)
-        is_last = self._is_closing or not asked.keeps_alive
+        start = head(response, b"content-length: %d\r\n" % len(response.body), is_last=self._is_last(asked))
         body = b"" if asked.request.method == "HEAD" else response.body
-        data = head(response, framing, is_last=is_last) + body
-        for start in range(0, len(data), SLICE_BYTES):
-            if start:
-                await asyncio.sleep(0)
-            await self._write(data[start : start + SLICE_BYTES] if len(data) > SLICE_BYTES else data)
+        if len(body) <= SLICE_BYTES:
+            await self._write(start + body)
+            return
+        await self._write(start)
+        view = memoryview(body)
+        for position in range(0, len(body), SLICE_BYTES):
+            await self._write(view[position : position + SLICE_BYTES])
+            await asyncio.sleep(0)
 
-    async def _write(self, data: bytes) -> None:
+    def _is_last(self, asked: Asked) -> bool:
+        return self._is_closing or not asked.keeps_alive
+
+    async def _write(self, data: bytes | memoryview) -> None:
         if self._transport is not None:
             self._transport.write(data)
             if not self._writable.is_set():
@@ -305,7 +310,7 @@ class Connection(asyncio.Protocol):
         try:
             # The headers leave at once: the client waits for them before anything happens.
             framing = b"transfer-encoding: chunked\r\n" if is_chunked else b""
-            await self._write(head(response, framing, is_last=not asked.keeps_alive))
+            await self._write(head(response, framing, is_last=self._is_last(asked)))
             async for part in stream.parts():
                 if part:
                     await self._write(b"%x\r\n%b\r\n" % (len(part), part) if is_chunked else part)
