@@ -89,7 +89,7 @@ class Commit:
     def process(self, entry: Nomination) -> Outcome | None:
         """Decide about one entry; None if it was admitted or evicted, else why it waits."""
         options = self.state.options
-        if options.concurrent_admission and variants.find_better(self.state, entry.queue, entry.ask):
+        if options.concurrent_admission and variants.find_better(entry.queue, entry.ask):
             return Outcome(BetterVariant(), Requeue.AT_ONCE)
         quota_fits, place_fits = self._room(entry)
         if self._overlaps(entry) and options.recompute_assignment_upon_preemption_targets_overlap:
@@ -249,11 +249,11 @@ class Commit:
         self._decide(decision)
 
     def _migrate(self, entry: Nomination) -> Outcome | None:
-        """A variant in a worse flavor runs: it goes first, unless it is good enough to stay."""
-        worse = variants.find_worse(self.state, entry.queue, entry.ask)
+        """A variant in a worse flavor runs: it goes first, unless the queue does not want a move to this flavor."""
+        worse = variants.find_worse(entry.queue, entry.ask)
         if worse is None:
             return None
-        if not variants.may_migrate(entry.queue, worse):
+        if not variants.may_migrate(entry.queue, entry.ask):
             return Outcome(MigrationForbidden(), Requeue.ALONE)
         if not worse.evicted:
             self._evict(worse, Evict(worse.key, "FlavorMigration"))

@@ -53,7 +53,7 @@ def place_assignment(
     if not answers or assignment.mode == Mode.NO_FIT:
         return []
     requests: list[PodSetRequest] = []
-    keeps_pods = ask.special.elastic and state.options.elastic_jobs_via_workload_slices_with_tas
+    keeps_pods = moving is None and ask.special.elastic and state.options.elastic_jobs_via_workload_slices_with_tas
     for answer in answers:
         wish = answer.shape.topology
         if keeps_pods and wish is not None and (wish.required is not None or wish.preferred is not None):
