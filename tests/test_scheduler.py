@@ -8,10 +8,12 @@ import itertools
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 
+import msgspec
 from prometheus_client import CollectorRegistry
 
 from kyu.api.actions import Action, Patch
 from kyu.api.config import Configuration
+from kyu.api.core import LimitRange
 from kyu.api.kueue import Workload
 from kyu.api.meta import Json, Key, Object, is_true
 from kyu.controllers.live import LiveView
@@ -192,3 +194,18 @@ async def test_an_admission_waits_for_the_reason_that_is_being_written() -> None
 def has_reason(world: World, key: Key) -> bool:
     found = world.cache.get(Workload, key)
     return found is not None and any(c.type == "QuotaReserved" for c in found.status.conditions)
+
+
+async def test_a_limit_range_that_changes_is_applied_to_those_who_wait() -> None:
+    def limit(most: str) -> LimitRange:
+        spec = {"limits": [{"type": "Container", "max": {"cpu": most}}]}
+        return msgspec.convert({"metadata": {"name": "limits", "namespace": "default"}, "spec": spec}, LimitRange)
+
+    world = World()
+    async with world.running():
+        world.put(limit("500m"))
+        world.put(builders.workload("low", cpu=1))
+        await world.until(lambda: has_reason(world, LOW))
+        assert not world.is_true(LOW, "Admitted")
+        world.put(limit("1"))
+        await world.until(lambda: world.is_true(LOW, "Admitted"))

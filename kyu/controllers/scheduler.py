@@ -55,6 +55,8 @@ ENGINE_TYPES: tuple[type[Object], ...] = (
     Workload,
 )
 TYPE_BY_KIND: dict[Kind, type[Object]] = {type_.KIND: type_ for type_ in ENGINE_TYPES}
+# What completes the pods of workloads: in a namespace, or everywhere.
+POD_DEFAULTS = (LimitRange, RuntimeClass)
 # After a fault of the engine, before it is tried again.
 REPAIR_SECONDS = 1.0
 
@@ -93,7 +95,14 @@ class Scheduler:
             self._put(type_, key_of(new))
             if type_ is Workload:
                 self._note_workload(old, new)
+        if type_ in POD_DEFAULTS and (changed := new or old) is not None:
+            self._read_workloads_again(key_of(changed).namespace)
         self._wakeup.set()
+
+    def _read_workloads_again(self, namespace: str) -> None:
+        """What pods are given without asking has changed, so the same workload may ask for something else."""
+        for raw in self._view.list_json(Workload.KIND, namespace or None):
+            self._put(Workload, key_of(raw))
 
     def _note_workload(self, old: Json | None, new: Json) -> None:
         if is_untold(new):
