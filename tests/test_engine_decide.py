@@ -201,3 +201,51 @@ def test_a_job_that_would_be_refused_is_named(tmp_path: Path, capsys: pytest.Cap
     error = capsys.readouterr().err
     assert "job.yaml: document 5" in error
     assert "job-min-parallelism" in error
+
+
+LIMITS = """
+---
+apiVersion: v1
+kind: LimitRange
+metadata: {name: limits, namespace: default}
+spec: {limits: [{type: Container, max: {cpu: 2}}]}
+"""
+
+
+def test_the_order_of_the_documents_does_not_matter(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asks = workload("a", cpu=3)
+    for text in (QUEUES + LIMITS + asks, QUEUES + asks + LIMITS):
+        (cycle,) = decide(tmp_path, capsys, text)["cycles"]
+        assert cycle["pending"]["default/a"]["reason"] == "Misconfigured"
+
+
+def test_without_workloads_the_queues_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "queues.yaml"
+    file.write_text(QUEUES)
+    assert cli.main(["decide", "-f", str(file)]) == 0
+    header, row = capsys.readouterr().out.splitlines()
+    assert header.split() == ["QUEUE", "FLAVOR", "RESOURCE", "NOMINAL", "USED", "BORROWED", "AVAILABLE"]
+    assert row.split() == ["main", "default", "cpu", "4", "0", "0", "4"]
+
+
+def test_namespaces_that_no_file_has_are_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, queues = QUEUES.split("---", 1)
+    (cycle,) = decide(tmp_path, capsys, queues + workload("a", cpu=3))["cycles"]
+    assert list(cycle["admitted"]) == ["default/a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "wanted"),
+    [
+        ("", [], "nothing to decide"),
+        ("{apiVersion: v1, kind: Secret, metadata: {name: s}}", [], "nothing to decide"),
+        (QUEUES + workload("a", cpu=1).replace("cpu: 1", "cpu: much"), ["--no-validate"], "Workload default/a: 'much'"),
+    ],
+)
+def test_what_cannot_be_decided_is_refused(
+    text: str, words: list[str], wanted: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "objects.yaml"
+    file.write_text(text)
+    assert cli.main(["decide", "-f", str(file), *words]) != 0
+    assert wanted in capsys.readouterr().err

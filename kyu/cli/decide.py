@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,9 +59,12 @@ def run(args: argparse.Namespace) -> int:
     manifests = [in_namespace(manifest) for name in args.filename for manifest in read_manifests(name)]
     objects = decode_all(manifests, configuration, validate=not args.no_validate)
     objects += workloads_of_jobs(manifests, there, configuration, now)
+    if not objects:
+        raise BadInput(
+            f"{', '.join(args.filename)}: no queue, no Workload and no job that is queued; nothing to decide"
+        )
     state = State(options.from_configuration(configuration))
-    for obj in [*(codec.decode(obj) for obj in there if obj["kind"] in ENGINE_KINDS), *objects]:
-        state.put(obj)
+    feed(state, [*(codec.decode(obj) for obj in there if obj["kind"] in ENGINE_KINDS), *objects])
     result = rehearse(state, now, args.cycles)
     print_result(result, args.output, only={str(obj.key) for obj in objects} if args.live else None)
     return 0
@@ -201,6 +204,23 @@ ENGINE_KINDS = frozenset(
 NAMESPACED_KINDS = frozenset({"LimitRange", "LocalQueue", "Workload"})
 
 
+def feed(state: State, objects: list[Any]) -> None:
+    """Put the objects in. Files without any Namespace mean that those that they name exist."""
+    from kyu.api.core import Namespace
+    from kyu.api.meta import ObjectMeta
+    from kyu.api.quantity import QuantityError
+
+    if not any(isinstance(obj, Namespace) for obj in objects):
+        names = sorted({obj.metadata.namespace for obj in objects} - {""})
+        objects = [*(Namespace(metadata=ObjectMeta(name=name)) for name in names), *objects]
+    # Workloads last: what the others say about pods (LimitRange, RuntimeClass) counts for all of them.
+    for obj in sorted(objects, key=lambda obj: bool(obj.KIND.kind == "Workload")):
+        try:
+            state.put(obj)
+        except QuantityError as error:
+            raise BadInput(f"{obj.KIND.kind} {obj.key}: {error}") from None
+
+
 def rehearse(state: State, now: datetime, cycles: int | None) -> dict[str, Any]:
     """Run cycles as if everybody did at once what was decided; the result in the form that is printed."""
     from kyu.engine.cycle import schedule
@@ -320,7 +340,7 @@ def print_result(result: dict[str, Any], form: str, only: Container[str] | None)
 
 def table(result: dict[str, Any], only: Container[str] | None) -> Iterator[str]:
     """For people: who runs, who waits and why (``only`` of these), who is preempted by whom."""
-    rows = [("WORKLOAD", "QUEUE", "STATE", "DETAIL")]
+    rows: list[tuple[str, ...]] = [("WORKLOAD", "QUEUE", "STATE", "DETAIL")]
     for number, cycle in enumerate(result["cycles"], start=1):
         step = f" (cycle {number})" if len(result["cycles"]) > 1 else ""
         rows += [(key, a["clusterQueue"], "Admitted" + step, flavors_text(a)) for key, a in cycle["admitted"].items()]
@@ -335,12 +355,26 @@ def table(result: dict[str, Any], only: Container[str] | None) -> Iterator[str]:
         if only is not None and key not in only:
             continue
         rows.append((key, queue_of.get(key, ""), "Pending", f"{why['reason']}: {why['message']}"))
-    widths = [max(len(row[i]) for row in rows) for i in range(3)]
-    for row in rows:
-        yield "  ".join([*(row[i].ljust(widths[i]) for i in range(3)), row[3]]).rstrip()
+    yield from aligned(rows if len(rows) > 1 else usage_rows(result))
     for name, queue in result["clusterQueues"].items():
         if not queue["active"]:
             yield f"ClusterQueue {name} is inactive: {queue['reason']}"
+
+
+def usage_rows(result: dict[str, Any]) -> list[tuple[str, ...]]:
+    """Where nobody waits and nothing is decided: what the queues have, and how much of it is in use."""
+    words = ("nominal", "used", "borrowed", "available")
+    rows: list[tuple[str, ...]] = [("QUEUE", "FLAVOR", "RESOURCE", *(word.upper() for word in words))]
+    for name, queue in result["clusterQueues"].items():
+        for flavor, resources in queue["flavors"].items():
+            rows += [(name, flavor, r, *(amounts[word] for word in words)) for r, amounts in resources.items()]
+    return rows
+
+
+def aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
 def flavors_text(admission: dict[str, Any]) -> str:
