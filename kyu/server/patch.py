@@ -6,7 +6,7 @@ it, ``test`` of an absent path against null passes, and an index may count from 
 The object that is given is never changed. What a merge patch does not mention, its result shares with the object, so
 that those who compare the two need not look there; the result of a JSON patch shares nothing.
 
-Called by: server/resources.py. Strategic merge patch is in strategic.py, server-side apply in managed.py.
+Called by: server/writes.py. Strategic merge patch is in strategic.py, server-side apply in managed.py.
 """
 
 from __future__ import annotations

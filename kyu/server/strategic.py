@@ -5,7 +5,7 @@ The schema says of each list whether it is merged (``x-kubernetes-patch-strategy
 are replaced. A patch may carry directives: ``$patch`` on a map or an item of a list, ``$deleteFromPrimitiveList/X``,
 ``$setElementOrder/X`` and ``$retainKeys``.
 
-Called by: server/resources.py, for built-in kinds only (custom kinds refuse this patch type).
+Called by: server/writes.py, for built-in kinds only (custom kinds refuse this patch type).
 Kubernetes: apimachinery/pkg/util/strategicpatch.
 """
 

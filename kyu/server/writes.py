@@ -5,7 +5,7 @@ All four meet in one line: read the body into the kind, fill in what the server 
 check the rules, and store it if anything has changed. Between reading the object and queueing its next state nothing is
 awaited, so two writers never see the same state, and a patch needs no second try.
 
-Called by: server/routes.py, server/subresources.py. Calls: server/objects.py, the Rules of the kind, server/managed.py.
+Called by: server/routes.py, server/scale.py. Calls: server/objects.py, the Rules of the kind, server/managed.py.
 Kubernetes: apiserver/pkg/endpoints/handlers/{create,update,patch}.go, pkg/registry/generic/registry/store.go.
 """
 
