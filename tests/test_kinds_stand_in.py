@@ -108,8 +108,20 @@ def test_a_launcher_does_not_wait_by_default() -> None:
     assert stage.pods == ["x-launcher-0", "x-worker-0", "x-worker-1"]
 
 
-def test_a_deadline_ends_a_job_though_nothing_happens() -> None:
-    stage = mpi(runPolicy={"activeDeadlineSeconds": 30})
+def ray_job(**spec: Any) -> Stage:
+    cluster = {"headGroupSpec": {"template": TEMPLATE}}
+    return Stage("ray.io/v1", "RayJob", {"entrypoint": "true", "rayClusterSpec": cluster, **spec})
+
+
+DEADLINES = {
+    "MPIJob": lambda: mpi(runPolicy={"activeDeadlineSeconds": 30}),
+    "RayJob": lambda: ray_job(activeDeadlineSeconds=30, backoffLimit=5),
+}
+
+
+@pytest.mark.parametrize("name", DEADLINES)
+def test_a_deadline_ends_a_job_though_nothing_happens(name: str) -> None:
+    stage = DEADLINES[name]()
     stage.run()
     stage.world.start_pods()
     stage.run()
@@ -139,6 +151,18 @@ def test_an_application_is_run_again_after_a_pause_that_grows() -> None:
     assert stage.obj is not None
     assert stage.kind.finished(stage.obj) is not None
     assert fields.int_at(stage.obj, ("status", "executionAttempts")) == 3
+
+
+def test_an_application_may_run_again_for_ever() -> None:
+    stage = spark(restartPolicy={"type": "Always"})
+    for exit_code in (0, 1, 0):
+        stage.run()
+        stage.end("x-driver", exit_code)
+        stage.run()
+        assert stage.world.wake_at is not None
+        stage.world.now = stage.world.wake_at
+    assert stage.obj is not None
+    assert stage.kind.finished(stage.obj) is None
 
 
 @pytest.mark.parametrize(("strategy", "made"), [("BlockingRecreate", []), ("Recreate", ["x-a-0"])])

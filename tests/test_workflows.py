@@ -209,6 +209,15 @@ def test_a_users_own_value_is_an_error_unless_a_choice_is_made() -> None:
     assert [(a.outcome, a.present) for a in replaced.applied] == [("replaced the object's", "mine")]
 
 
+@pytest.mark.parametrize(("api_version", "kind"), [("batch/v1", "Job"), ("flux-framework.org/v1alpha2", "MiniCluster")])
+def test_a_request_that_is_no_quantity_is_refused_with_its_role(api_version: str, kind: str) -> None:
+    obj = plugins.sample(api_version, kind)
+    holder = obj["spec"] if kind == "MiniCluster" else obj["spec"]["template"]["spec"]
+    holder["containers"][0]["resources"]["requests"]["cpu"] = "much"
+    role = "flux" if kind == "MiniCluster" else "main"
+    assert f"a request cannot be read: {role}: 'much' is not a quantity" in refused(YUNIKORN, TASK, obj)
+
+
 def test_older_labels_that_no_longer_count_are_told() -> None:
     obj = fields.with_value(JOB, ("spec", "template", "metadata", "labels"), {"queue": "root.mine"})
     assert any("ignores the label queue" in note for note in rendered(YUNIKORN, TASK, obj).notes)

@@ -88,14 +88,21 @@ def find_roles(obj: Json, job_kind: JobKind | None, slots: Sequence[Slot]) -> li
             return Refusal(
                 f"the containers of the MiniCluster have not the shape of ones: {problem}", "correct the object"
             )
-        asked = pod_requests(template)
+        asked = requests_of("flux", template)
         return [Role("flux", slot.count, template, asked, (*pod, "labels"), (*pod, "annotations"), pod)]
     return [at_template(slot.name, slot.count, job_kind.template(obj, slot), slot.template) for slot in slots]
 
 
+def requests_of(name: str, template: Json) -> Requests:
+    try:
+        return pod_requests(template)
+    except QuantityError as error:
+        raise QuantityError(f"{name}: {error}") from None
+
+
 def at_template(name: str, count: int, template: Json, path: fields.Path, *, with_others: bool = True) -> Role:
     labels, annotations = (*path, "metadata", "labels"), (*path, "metadata", "annotations")
-    asked = pod_requests(template)
+    asked = requests_of(name, template)
     return Role(name, count, template, asked, labels, annotations, (*path, "spec"), starts_with_the_others=with_others)
 
 
@@ -128,7 +135,7 @@ def spark_roles(obj: Json) -> list[Role]:
     for name, count in counts.items():
         template = spark_pods.pod_template(obj, name)
         at: fields.Path = ("spec", name)
-        asked = pod_requests(template)
+        asked = requests_of(f"spark-{name}", template)
         roles.append(Role(f"spark-{name}", count, template, asked, (*at, "labels"), (*at, "annotations"), at))
     return roles
 
