@@ -1,7 +1,7 @@
 """
 The rules of metadata that hold for every kind: names, labels, annotations, owners, finalizers, and what never changes.
 
-Called by: server/catalog.py and custom.py before the rules of the kind. Kubernetes: apimachinery/pkg/api/validation/objectmeta.go
+Called by: server/catalog.py, server/custom.py. Kubernetes: apimachinery/pkg/api/validation/objectmeta.go
 """
 
 from __future__ import annotations

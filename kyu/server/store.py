@@ -8,7 +8,7 @@ further back than the window in memory reads the rows of the database.
 
 If a batch cannot be stored, it and all that was built on it is refused, and the state stays what is on disk.
 
-Called by: server/objects.py, reads.py, watch.py and others, on one event loop. etcd's rules for versions and compaction.
+Called by: server/objects.py, reads.py, watch.py, on one event loop. etcd's rules for versions and compaction.
 """
 
 from __future__ import annotations
