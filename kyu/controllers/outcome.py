@@ -84,6 +84,9 @@ class Outcome:
             await asyncio.sleep(SETTLE_SECONDS)
             due, self._reasons = self._reasons, {}
             for key, decision in due.items():
+                if self._writing:
+                    # Decisions come first, unless one of them hangs.
+                    await asyncio.wait(set(self._writing.values()), timeout=SETTLE_SECONDS)
                 ask = self._state().waiting.asks.get(key)
                 if ask is None:
                     continue
