@@ -191,22 +191,30 @@ class Run:
 
 def run(load: Load, schedule: Scheduler, *, events: int | None = None, record: bool = False) -> Run:
     """Play a load from its beginning, to the end or until so many points in time were played."""
-    return Driver(set_up(load), list(arrivals(load)), schedule, record).play(events)
+    return driver(load, schedule, record=record).play(events)
+
+
+def driver(load: Load, schedule: Scheduler, *, record: bool = False) -> Driver:
+    """A load before its beginning."""
+    return Driver(set_up(load), list(reversed(list(arrivals(load)))), schedule, record)
 
 
 @dataclass(slots=True)
 class Driver:
     state: State
     arriving: list[tuple[int, Workload, int]]
+    """The last first."""
     schedule: Scheduler
     record: bool
     runtime_by_key: dict[Key, int] = field(default_factory=dict)
     attempts: dict[Key, int] = field(default_factory=dict)
     ends: list[tuple[int, Key, int]] = field(default_factory=list)
+    admissions: int = 0
     result: Run = field(default_factory=Run)
 
     def play(self, events: int | None) -> Run:
-        self.arriving.reverse()
+        """Go on to the end, or for so many points in time more; what has come of that part."""
+        self.result = Run()
         clock = time.process_time
         while (self.arriving or self.ends) and (events is None or self.result.events < events):
             now = min(
@@ -245,7 +253,8 @@ class Driver:
             if isinstance(decision, Admit):
                 self.result.admissions += 1
                 key = decision.key
-                attempt = self.attempts[key] = self.result.admissions
+                self.admissions += 1
+                attempt = self.attempts[key] = self.admissions
                 heapq.heappush(self.ends, (now + self.runtime_by_key[key], key, attempt))
                 if self.record:
                     self.result.decisions.append((now, "admit", key))
