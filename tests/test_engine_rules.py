@@ -98,9 +98,9 @@ def objects_of(case: Json) -> Iterator[Object]:
         yield cluster_queue(name, fields["quota"], **without_quota(fields))
         yield local_queue(name)
     for number, (name, fields) in enumerate(case.get("holding", {}).items()):
-        yield holder(name, number, **fields)
+        yield holder(name, **{"created": number, **fields})
     for number, (name, fields) in enumerate(case.get("waiting", {}).items()):
-        yield pending(name, 100 + number, **fields)
+        yield pending(name, **{"created": 100 + number, **fields})
 
 
 def decode(kind: str, name: str, **parts: Json) -> Object:
@@ -119,7 +119,7 @@ def node(name: str, *, labels: Json | None = None, ready: bool = True, **allocat
 
 
 def pending(
-    name: str, created: float, *, topology: Json | None = None, status: Json | None = None, **fields: Any
+    name: str, *, created: float, topology: Json | None = None, status: Json | None = None, **fields: Any
 ) -> Any:
     made = workload(name, **{"created": created, "status": status, **fields})
     if topology is None:
@@ -131,19 +131,20 @@ def pending(
 
 def holder(
     name: str,
-    created: float,
     *,
+    created: float,
     flavor: str,
     hosts: Json | None = None,
     failed: str = "",
     reserved: float | None = None,
     delayed: bool = False,
     admitted: bool = True,
+    evicted: bool = False,
     ready: tuple[str, ...] = (),
     **fields: Any,
 ) -> Any:
     """A workload that has quota on the flavor, and room on ``hosts``; its host ``failed``."""
-    body = codec_json(pending(name, created, **fields))
+    body = codec_json(pending(name, created=created, **fields))
     (pod_set,) = body["spec"]["podSets"]
     requests = pod_set["template"]["spec"]["containers"][0]["resources"]["requests"]
     count = pod_set.get("count", 1)
@@ -166,8 +167,9 @@ def holder(
     if delayed:
         assignment["delayedTopologyRequest"] = "Pending"
     since = created if reserved is None else reserved
+    true = {"QuotaReserved": True, "Admitted": admitted, "Evicted": evicted}
     body["status"] = {
-        "conditions": [condition("QuotaReserved", since), *([condition("Admitted", since)] if admitted else [])],
+        "conditions": [condition(word, since) for word, is_so in true.items() if is_so],
         "admission": {
             "clusterQueue": fields.get("queue", "main"),
             "podSetAssignments": [assignment],
@@ -188,7 +190,7 @@ def happens(state: State, step: Json, number: int) -> None:
     for obj in step.get("put", []):
         state.put(codec.decode(obj))
     for name, fields in step.get("submit", {}).items():
-        state.put(pending(name, 1000 + 60 * number, **fields))
+        state.put(pending(name, **{"created": 1000 + 60 * number, **fields}))
 
 
 def describe(state: State, decided: Cycle) -> Json:
