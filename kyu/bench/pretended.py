@@ -56,7 +56,9 @@ def probes(seconds: float) -> list[Submission]:
     for number in range(int(seconds * 1000 / PROBE_MILLISECONDS)):
         for probe in range(PROBES):
             key = Key(probe_name(probe), f"turn-{number:05d}")
-            found.append(Submission(key, workload_body(key, "1", 0), 0, PROBE_MILLISECONDS, is_probe=True))
+            # They start one after the other, so that their finishes do not share their writes.
+            when = probe * PROBE_MILLISECONDS // PROBES
+            found.append(Submission(key, workload_body(key, "1", 0), when, PROBE_MILLISECONDS, is_probe=True))
     return found
 
 
