@@ -90,7 +90,9 @@ async def measure_writes(folder: Path, size: Size, rival: Path | None) -> list[R
 
 
 async def compare(client: Client, other: Client, size: Size) -> list[Row]:
-    """Legs in the order A B B A, so that a slow minute of the machine meets both."""
+    """Legs in the order A B B A, so that a slow minute of the machine meets both; one before them does not count."""
+    for side in (client, other):
+        await leg(side, f"{uuid.uuid4().hex[:8]}-warm", size.workloads)
     ours: list[float] = []
     theirs: list[float] = []
     ratios = []
