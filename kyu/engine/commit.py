@@ -207,7 +207,8 @@ class Commit:
     def _reserve(self, entry: Nomination) -> None:
         """Keep others from taking what would be this queue's, since it could not get it back from them."""
         borrows = entry.assignment.level > 0
-        for cell, amount in entry.assignment.usage.items():
+        wanted = entry.assignment.usage if entry.moving is None else {}
+        for cell, amount in wanted.items():
             if not borrows:
                 amount = max(0, min(amount, cell.nominal - cell.usage))
             elif cell.borrowing_limit is not None:
