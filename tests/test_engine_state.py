@@ -11,7 +11,8 @@ from kyu.engine.decisions import Wait
 from kyu.engine.options import AdmissionFairSharing, Options
 from kyu.engine.quota import FlavorResource
 from kyu.engine.reasons import BackingOff, NamespaceMismatch, NoFit, QueueMissing, Suspended, Untried, render
-from kyu.engine.state import State, Usage
+from kyu.engine.state import State
+from kyu.engine.stats import Usage
 from tests.builders import at, cluster_queue, condition, flavor, holding, local_queue, namespace, state_of, workload
 
 CPU = FlavorResource("default", "cpu")

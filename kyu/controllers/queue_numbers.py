@@ -15,7 +15,8 @@ from collections.abc import Callable
 from kyu.api.kueue import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology, Workload
 from kyu.api.meta import Json, Key, Object
 from kyu.controllers.live import LiveView
-from kyu.engine.state import State, Stats
+from kyu.engine.state import State
+from kyu.engine.stats import Stats
 from kyu.plans.queue_status import Numbers
 
 # A status is written within this time after a change, and not again before the pause is over.

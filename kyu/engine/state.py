@@ -21,13 +21,14 @@ from kyu.api.meta import Key, Kind, Object, selects
 from kyu.api.quantity import amount
 from kyu.api.queues import ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology, WorkloadPriorityClass
 from kyu.api.workloads import PodSetAssignment, Workload
-from kyu.engine import fairshare, invariants, requests, workload
+from kyu.engine import invariants, requests, stats, workload
 from kyu.engine.asks import Ask
 from kyu.engine.cluster import Cluster, Inactive
 from kyu.engine.options import Options
 from kyu.engine.quota import FlavorResource, charge_all, refund_all
 from kyu.engine.reach import reach_of
 from kyu.engine.shapes import Shape, Shapes
+from kyu.engine.stats import Stats
 from kyu.engine.topology_forest import Forest
 from kyu.engine.topology_types import DomainUsage, Placement
 from kyu.engine.tree import Hierarchy, Queue, TreeNode, queues_of
@@ -35,26 +36,6 @@ from kyu.engine.waiting import WaitingRoom
 from kyu.engine.workload import AssignedPodSet, Holding
 
 ADMISSION_FAIR_SHARING = "UsageBasedAdmissionFairSharing"
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """How much of one flavor and resource is in use."""
-
-    reserved: int
-    admitted: int
-    borrowed: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """What a status says about a queue or cohort; kept as things happen, never counted by listing."""
-
-    pending: int
-    reserving: int
-    admitted: int
-    usage: dict[FlavorResource, Usage]
-    weighted_share: int = 0
 
 
 @dataclass(slots=True)
@@ -547,42 +528,16 @@ class State:
     def stats(self, cluster_queue: str) -> Stats:
         """Counts and usage of a ClusterQueue."""
         self.hierarchy.refresh()
-        queue = self.queues[cluster_queue]
-        usage = {
-            key: Usage(cell.usage, cell.admitted, max(0, cell.usage - cell.nominal) if queue.parent else 0)
-            for key, cell in queue.cells.items()
-            if cell.declared or cell.usage
-        }
-        return Stats(
-            queue.line.size,
-            len(queue.holdings),
-            self._admitted_by_queue.get(cluster_queue, 0),
-            usage,
-            fairshare.published(queue),
-        )
+        return stats.of_queue(self.queues[cluster_queue], self._admitted_by_queue)
 
     def local_queue_stats(self, key: Key) -> Stats:
         """Counts and usage of a LocalQueue."""
-        record = self.waiting.record(key)
-        usage = {k: Usage(count.reserved, count.admitted) for k, count in record.usage.items()}
-        return Stats(record.pending, record.reserving, record.admitted, usage)
+        return stats.of_local_queue(self.waiting.record(key))
 
     def cohort_stats(self, name: str) -> Stats:
         """Counts and usage of a Cohort with everything below it."""
         self.hierarchy.refresh()
-        cohort = self.hierarchy.cohorts[name]
-        members = list(queues_of(cohort))
-        usage = {
-            key: Usage(cell.usage, 0, max(0, cell.usage - cell.subtree) if cohort.parent else 0)
-            for key, cell in cohort.cells.items()
-        }
-        return Stats(
-            sum(queue.line.size for queue in members),
-            sum(len(queue.holdings) for queue in members),
-            sum(self._admitted_by_queue.get(queue.name, 0) for queue in members),
-            usage,
-            fairshare.published(cohort),
-        )
+        return stats.of_cohort(self.hierarchy.cohorts[name], self._admitted_by_queue)
 
     def why_inactive(self, cluster_queue: str) -> Inactive | None:
         """Why a ClusterQueue admits nothing; None if it does."""
