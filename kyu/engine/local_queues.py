@@ -76,7 +76,8 @@ class LocalQueueRecord:
         if self.weight <= 0:
             return inf
         total = 0.0
-        for resource in {*self.consumed, *(r for penalty in self.penalties.values() for r in penalty)}:
+        # Sorted: a sum of floats depends on its order.
+        for resource in sorted({*self.consumed, *(r for penalty in self.penalties.values() for r in penalty)}):
             used = self.consumed.get(resource, 0.0) + sum(p.get(resource, 0.0) for p in self.penalties.values())
             total += _rounded(rules.weight_by_resource.get(resource, 1.0) * used)
         return total / self.weight
