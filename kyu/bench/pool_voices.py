@@ -55,7 +55,8 @@ async def speak(voices: Voices) -> None:
         started, tick, told = time.monotonic(), 0, 0
         while True:
             now = everyone[tick % TICKS :: TICKS]
-            due = int((time.monotonic() - started) * voices.news)
+            # With few pools there are ticks in which nobody speaks; news waits for the next.
+            due = int((time.monotonic() - started) * voices.news) if now else told
             for number in range(told, due):
                 memory[now[number % len(now)]] = str(int(time.time() * 1e6))
             told = due

@@ -8,7 +8,7 @@ Measure Kyu against a rival, with ratios and a plot.
     kyu bench plugins           scheduler plugins: an object of every kind for Kueue and for YuniKorn
     kyu bench server            the API server over TLS: writes, watchers, many objects
     kyu bench server --rival-kubeconfig FILE    the same, beside another API server
-    kyu bench engine --quick    the same on a smaller scale, in about a minute
+    kyu bench engine --quick    the same on a smaller scale, in a few minutes
 
 Both sides are measured in the same run; what is CPU time says so.
 """
