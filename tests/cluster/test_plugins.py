@@ -31,7 +31,6 @@ def server() -> Iterator[ControlPlane]:
         plane.admin.apply(crds.definitions())
         for definition in crds.definitions():
             plane.admin.until(is_established, *DEFINITION, definition["metadata"]["name"])
-        plane.admin.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}})
         yield plane
 
 
@@ -43,8 +42,11 @@ def test_definitions_are_structural(server: ControlPlane) -> None:
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_objects_of_every_kind_are_stored_whole(server: ControlPlane, path: Path) -> None:
+    namespace = f"case-{CASES.index(path)}"
+    server.admin.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
     for manifest in yaml.safe_load_all(path.read_text()):
         if manifest["kind"] in DEFINED:
+            manifest["metadata"]["namespace"] = namespace
             created = server.admin.create(manifest)
             assert created["spec"] == manifest["spec"]
 
