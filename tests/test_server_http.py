@@ -18,7 +18,7 @@ import msgspec
 import pytest
 
 from kyu import app
-from kyu.api.meta import Key
+from kyu.api.meta import Json, Key
 from kyu.kube import errors, kubeconfig
 from kyu.kube import http as transport
 from kyu.kube.client import Client
@@ -61,13 +61,14 @@ async def test_stopping_ends_watches_cleanly_and_quickly(tmp_path: Path) -> None
         _, version = await client.list(CONFIG_MAP)
         watch = client.watch(CONFIG_MAP, version=version)
         reading = asyncio.ensure_future(_all_types(watch))
+        await until(lambda: running.api.hub.count() > 0)
         await client.create(CONFIG_MAP, config_map("a"))
     assert await asyncio.wait_for(reading, 5) == ["ADDED", "BOOKMARK"]
     await client.close()
 
 
-async def _all_types(watch: object) -> list[str]:
-    return [type_ async for type_, _ in watch]  # type: ignore[attr-defined]
+async def _all_types(watch: AsyncIterator[tuple[str, Json]]) -> list[str]:
+    return [type_ async for type_, _ in watch]
 
 
 async def test_a_watch_ends_when_its_client_has_gone(tmp_path: Path) -> None:

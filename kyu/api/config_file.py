@@ -16,11 +16,15 @@ from typing import Any
 
 import msgspec
 
-from kyu.api import config, config_rules
+from kyu.api import config, config_rules, documents
 from kyu.api.config import BOTH_STRATEGIES, GROUP, Configuration
 from kyu.api.errors import FieldError, forbidden, invalid, not_supported, required, type_invalid
-from kyu.api.meta import Json
+from kyu.api.meta import Json, Key, Kind
 
+# Where the settings of a cluster are: a file in a ConfigMap.
+CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps")
+SETTINGS = Key("kueue-system", "kueue-manager-config")
+SETTINGS_FILE = "controller_manager_config.yaml"
 VERSIONS = (f"{GROUP}/v1beta1", f"{GROUP}/v1beta2")
 _AT = re.compile(r"(?P<what>.*?)(?: - at `(?P<path>.*)`)?", re.DOTALL)
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
@@ -43,6 +47,12 @@ class InvalidConfiguration(ValueError):
     def __init__(self, errors: list[FieldError]) -> None:
         super().__init__("\n".join(map(str, errors)))
         self.errors = errors
+
+
+def load_config_map(config_map: Json) -> Loaded:
+    """The settings in a ConfigMap, or a ``ValueError`` where they cannot be used or are missing."""
+    parsed = documents.parse((config_map.get("data") or {}).get(SETTINGS_FILE, ""))
+    return load(parsed[0].value if parsed else {})
 
 
 def load(document: Json) -> Loaded:

@@ -6,7 +6,7 @@ Called by: cli/why.py, cli/decide.py.
 
 from __future__ import annotations
 
-from kyu.api import config_file, documents
+from kyu.api import config_file
 from kyu.api.config import Configuration
 from kyu.api.core import LimitRange, Namespace, Node, Pod, PriorityClass, RuntimeClass
 from kyu.api.kueue import (
@@ -19,13 +19,10 @@ from kyu.api.kueue import (
     Workload,
     WorkloadPriorityClass,
 )
-from kyu.api.meta import Json, Key, Kind, Object
+from kyu.api.meta import Json, Object
 from kyu.cli.connection import Server
 from kyu.kube.errors import ApiError
 
-CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps")
-SETTINGS = Key("kueue-system", "kueue-manager-config")
-SETTINGS_FILE = "controller_manager_config.yaml"
 TYPES: tuple[type[Object], ...] = (
     Namespace,
     LimitRange,
@@ -57,8 +54,7 @@ def read_objects(server: Server) -> list[Json]:
 def read_configuration(server: Server) -> Configuration:
     """The settings in force, where they can be read; else those that hold by default."""
     try:
-        found = server.client.find(CONFIG_MAP, SETTINGS)
-        parsed = documents.parse(((found or {}).get("data") or {}).get(SETTINGS_FILE, ""))
-        return config_file.load(parsed[0].value).configuration if parsed else Configuration()
+        found = server.client.find(config_file.CONFIG_MAP, config_file.SETTINGS)
+        return config_file.load_config_map(found or {}).configuration
     except (ApiError, ValueError):
         return Configuration()

@@ -14,6 +14,7 @@ import argparse
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 
 from kyu.api import codec, quantity
 from kyu.api.meta import Json, Key
@@ -109,9 +110,7 @@ def trouble_of(pod: Json) -> str:
 
 
 def told_shortage(shortage: Shortage) -> Iterator[str]:
-    def amount(value: int) -> str:
-        return quantity.render(shortage.resource, min(value, quantity.UNLIMITED))
-
+    amount = partial(render, shortage.resource)
     what = f"{shortage.resource} of flavor {shortage.flavor}"
     if shortage.is_final:
         yield f"  {what}: {amount(shortage.requested)} wanted, at most {amount(shortage.most)} can ever be used here"
@@ -131,6 +130,10 @@ def told_shortage(shortage: Shortage) -> Iterator[str]:
         yield from (f"    {line}" for line in output.table(header, rows).replace(" - ", "   ").splitlines())
     if shortage.other_holders:
         yield f"    and {shortage.other_holders} more"
+
+
+def render(resource: str, amount: int) -> str:
+    return quantity.render(resource, min(amount, quantity.UNLIMITED))
 
 
 def told_place(found: Explanation) -> Iterator[str]:
@@ -165,9 +168,7 @@ def to_json(workload: Json, state: jobs.State, found: Explanation | None) -> Jso
 
 
 def shortage_json(shortage: Shortage) -> Json:
-    def amount(value: int) -> str:
-        return quantity.render(shortage.resource, min(value, quantity.UNLIMITED))
-
+    amount = partial(render, shortage.resource)
     return {
         "podSet": shortage.pod_set,
         "flavor": shortage.flavor,

@@ -12,18 +12,17 @@ from kyu import log
 from kyu.api import config_file, documents
 from kyu.api.config import Configuration
 from kyu.api.meta import Json
-from kyu.controllers import live
 from kyu.kinds import table
 
 
 def first_objects() -> list[Json]:
     """What a fresh data folder has: Kueue's settings in its ConfigMap, and its Deployment, which instructions name."""
-    key = live.SETTINGS
+    key = config_file.SETTINGS
     settings: Json = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": key.name, "namespace": key.namespace},
-        "data": {live.SETTINGS_FILE: first_settings()},
+        "data": {config_file.SETTINGS_FILE: first_settings()},
     }
     namespace: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": key.namespace}}
     return [namespace, settings, empty_deployment(key.namespace)]

@@ -12,14 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kyu import log
-from kyu.api import config_file, documents
+from kyu.api import config_file
 from kyu.api.config import Configuration
+from kyu.api.config_file import CONFIG_MAP, SETTINGS
 from kyu.api.meta import Json, Key, Kind
 from kyu.kube.cache import Cache
-
-CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps")
-SETTINGS = Key("kueue-system", "kueue-manager-config")
-SETTINGS_FILE = "controller_manager_config.yaml"
 
 
 class LiveView:
@@ -38,19 +35,17 @@ class LiveView:
         """Follow the ConfigMap; all other objects are read from the cache when somebody asks."""
         if kind != CONFIG_MAP or new is None or Key(new["metadata"]["namespace"], new["metadata"]["name"]) != SETTINGS:
             return
-        text = (new.get("data") or {}).get(SETTINGS_FILE, "")
-        configuration = read_settings(text)
+        configuration = read_settings(new)
         if configuration is not None and configuration != self.configuration:
             self.configuration = configuration
             log.info("settings changed", source=SETTINGS)
             self._on_settings()
 
 
-def read_settings(text: str) -> Configuration | None:
-    """The settings of the text; None, with a line in the log, if it cannot be used."""
+def read_settings(config_map: Json) -> Configuration | None:
+    """The settings of the ConfigMap; None, with a line in the log, if they cannot be used."""
     try:
-        parsed = documents.parse(text)
-        loaded = config_file.load(parsed[0].value if parsed else {})
+        loaded = config_file.load_config_map(config_map)
     except ValueError as error:
         log.error("settings not usable, the former ones stay", source=SETTINGS, error=error)
         return None

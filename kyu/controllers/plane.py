@@ -16,10 +16,11 @@ from functools import partial
 from prometheus_client import CollectorRegistry
 
 from kyu.api.config import Configuration
+from kyu.api.config_file import CONFIG_MAP
 from kyu.api.kueue import ClusterQueue, Cohort, LocalQueue
 from kyu.api.meta import Json, Key, Kind, Object
 from kyu.controllers import memory, pool_rows, table
-from kyu.controllers.live import CONFIG_MAP, LiveView
+from kyu.controllers.live import LiveView
 from kyu.controllers.loop import Controller, Loop
 from kyu.controllers.pools import PoolListener
 from kyu.controllers.scheduler import TYPE_BY_KIND, Scheduler

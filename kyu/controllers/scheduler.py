@@ -35,7 +35,7 @@ from kyu.controllers.loop import Writer
 from kyu.controllers.metrics import Metrics
 from kyu.controllers.outcome import Outcome
 from kyu.controllers.queue_numbers import QueueNumbers, key_of
-from kyu.engine import cycle, explain
+from kyu.engine import cycle
 from kyu.engine.options import from_configuration
 from kyu.engine.state import State
 
@@ -157,11 +157,6 @@ class Scheduler:
             self._metrics.note_cycle(decided, time.perf_counter() - started)
             self._outcome.begin(decided)
             await asyncio.sleep(0)
-
-    # Questions.
-
-    def explain(self, key: Key) -> explain.Explanation | None:
-        return explain.why(self._state, key, self._clock())
 
 
 def is_untold(workload: Json) -> bool:

@@ -399,12 +399,11 @@ class Hierarchy:
         old = node.parent
         new = self._cohort(parent) if parent else None
         if old is not None and old is not new:
-            _members(old, node).remove(node)
+            _leave(old, node)
             self.mark(old)
         node.parent = new
         if new is not None and old is not new:
-            _members(new, node).append(node)
-            _members(new, node).sort(key=lambda member: member.name)
+            _enter(new, node)
         self.mark(node)
         if old is not None:
             self._drop_if_unused(old)
@@ -434,9 +433,23 @@ class Hierarchy:
         return None
 
 
-def _members(cohort: CohortNode, kind: TreeNode) -> list[TreeNode]:
-    # The two lists hold the two kinds of nodes; a list of one kind is not a list of both to the type checker.
-    return cohort.queues if isinstance(kind, Queue) else cohort.children  # type: ignore[return-value]
+def _enter(cohort: CohortNode, node: TreeNode) -> None:
+    """Among the members of its kind, in the order of their names."""
+    if isinstance(node, Queue):
+        insort(cohort.queues, node, key=_name)
+    elif isinstance(node, CohortNode):
+        insort(cohort.children, node, key=_name)
+
+
+def _leave(cohort: CohortNode, node: TreeNode) -> None:
+    if isinstance(node, Queue):
+        cohort.queues.remove(node)
+    elif isinstance(node, CohortNode):
+        cohort.children.remove(node)
+
+
+def _name(node: TreeNode) -> str:
+    return node.name
 
 
 def _cycle_members(start: TreeNode | None) -> set[CohortNode]:

@@ -21,6 +21,7 @@ FIRST_BACK_OFF = timedelta(seconds=10)
 LONGEST_BACK_OFF = timedelta(minutes=10)
 DEFAULT_BACKOFF_LIMIT = 6
 FAILURE_COUNT = "batch.kubernetes.io/job-index-failure-count"
+ACTIONS: dict[object, Judgement] = {"Ignore": "Ignore", "FailJob": "FailJob", "FailIndex": "FailIndex"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +122,8 @@ def judge(job: Json) -> Callable[[Json], Judgement]:
     def judged(pod: Json) -> Judgement:
         for rule in rules:
             if matching_exit(rule, pod) or matches_condition(rule, pod):
-                action = rule.get("action")
-                if action in ("Ignore", "FailJob", "FailIndex"):
-                    return action  # type: ignore[no-any-return]
+                if action := ACTIONS.get(rule.get("action")):
+                    return action
                 break
         if limit is not None and failures_of_index(pod) > limit:
             return "FailIndex"

@@ -145,7 +145,7 @@ class Runner:
         ended = logs.has_ended(found)
         options = logs.LogOptions(timestamps=content["timestamps"])
         whole = b""
-        async with contextlib.aclosing(logs.stream(found, options)) as parts:  # type: ignore[type-var]
+        async with contextlib.aclosing(logs.stream(found, options)) as parts:
             async for part in parts:
                 whole += part
         start = content["offset"]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -74,7 +74,7 @@ def has_ended(log: Log) -> bool:
     return entry["restartCount"] > log.number or "running" not in entry["state"]
 
 
-async def stream(log: Log, options: LogOptions, closed: asyncio.Event | None = None) -> AsyncIterator[bytes]:
+async def stream(log: Log, options: LogOptions, closed: asyncio.Event | None = None) -> AsyncGenerator[bytes, None]:
     """The text, in blocks that end with whole lines where the container has printed them, until ``closed`` is set."""
     left = options.limit_bytes
     async for text in rendered(log, options, closed or asyncio.Event()):

@@ -23,6 +23,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import assert_never
 
+import msgspec
+
 import kyu
 from kyu import log
 from kyu.api.meta import Json
@@ -437,7 +439,7 @@ def kill_left_over(process: list[object] | None) -> None:
     """End a container's processes, if it is still the same that was written down."""
     if not process:
         return
-    known = records.Process(*process)  # type: ignore[arg-type]
+    known = msgspec.convert(process, records.Process)
     if records.is_alive(known):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(known.pid, signal.SIGKILL)

@@ -19,7 +19,7 @@ from kyu.server import auth, errors, forms
 from kyu.server.deletion import FOREGROUND, ORPHAN, Deletion
 from kyu.server.exchange import User
 from kyu.server.objects import Objects
-from kyu.server.options import DeleteOptions
+from kyu.server.options import DeleteOptions, Propagation
 from kyu.server.registry import Registry, Resource
 from kyu.server.store import Change, Record, Store, Unwritable
 
@@ -177,9 +177,8 @@ class GarbageCollector:
         _, done = self._objects.put(resource, obj)
         await done
 
-    async def _delete(self, resource: Resource, record: Record, policy: str) -> None:
-        # The two policies that are passed here are among those that the options know.
-        options = DeleteOptions(propagation=policy, uid=record.uid)  # type: ignore[arg-type]
+    async def _delete(self, resource: Resource, record: Record, policy: Propagation) -> None:
+        options = DeleteOptions(propagation=policy, uid=record.uid)
         deleted = self._deletion.delete_object(resource, record.namespace, record.name, options, COLLECTOR)
         if deleted.done is not None:
             await deleted.done

@@ -44,17 +44,17 @@ class Site:
         self.handler = handler
         self.authenticate = authenticate
         self.connections: set[Connection] = set()
-        self._is_stopping = False
+        self.is_stopping = False
         self._empty = asyncio.Event()
 
     def leave(self, connection: Connection) -> None:
         self.connections.discard(connection)
-        if self._is_stopping and not self.connections:
+        if self.is_stopping and not self.connections:
             self._empty.set()
 
     def stop(self) -> None:
         """End streams and idle connections; what is being answered still gets its answer."""
-        self._is_stopping = True
+        self.is_stopping = True
         if not self.connections:
             self._empty.set()
         for connection in list(self.connections):
@@ -117,6 +117,9 @@ class Connection(asyncio.Protocol):
         # A server of streams gives no other transports; those of uvloop do not derive from the class.
         self._transport = cast(asyncio.Transport, transport)
         self._site.connections.add(self)
+        if self._site.is_stopping:
+            # Its handshake ended after everybody was told to finish.
+            self.finish()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None

@@ -21,7 +21,12 @@ from kyu.server.exchange import Request
 
 FieldValidation = Literal["Ignore", "Warn", "Strict"]
 Propagation = Literal["Background", "Foreground", "Orphan"]
-PROPAGATIONS = ("Foreground", "Background", "Orphan")
+VALIDATIONS: dict[str, FieldValidation] = {"": "Warn", "Ignore": "Ignore", "Warn": "Warn", "Strict": "Strict"}
+PROPAGATIONS: dict[str, Propagation] = {
+    "Foreground": "Foreground",
+    "Background": "Background",
+    "Orphan": "Orphan",
+}
 MAXIMAL_MANAGER_BYTES = 128
 
 
@@ -113,9 +118,10 @@ def write_options(request: Request, name: Literal["CreateOptions", "UpdateOption
     if not manager.isprintable():
         found.append(fields.invalid("fieldManager", manager, "should only contain printable characters"))
     found += _dry_run_problems(query)
-    validation = query.get("fieldValidation", "") or "Warn"
-    if validation not in ("Ignore", "Warn", "Strict"):
-        found.append(fields.not_supported("fieldValidation", validation, ("", "Ignore", "Strict", "Warn")))
+    asked = query.get("fieldValidation", "")
+    validation = VALIDATIONS.get(asked)
+    if validation is None:
+        found.append(fields.not_supported("fieldValidation", asked, ("", "Ignore", "Strict", "Warn")))
     is_apply = name == "PatchOptions" and request.content_type == "application/apply-patch+yaml"
     force = _is_true(query["force"]) if query.get("force") else None
     if is_apply and not manager:
@@ -127,8 +133,7 @@ def write_options(request: Request, name: Literal["CreateOptions", "UpdateOption
     return WriteOptions(
         manager=manager or default_manager(request.headers.get("user-agent", "")),
         dry_run="dryRun" in query,
-        # Checked above: it is one of the three.
-        validation=validation,  # type: ignore[arg-type]
+        validation=validation or "Warn",
         force=force,
     )
 
@@ -181,12 +186,11 @@ def delete_options(request: Request, body: Json) -> DeleteOptions:
     found += _propagation_problems(given)
     if found:
         raise errors.invalid(Kind("meta.k8s.io", "v1", "DeleteOptions", ""), "", found)
-    policy = given.propagation_policy
+    propagation = PROPAGATIONS.get(given.propagation_policy or "")
     if given.orphan_dependents is not None:
-        policy = "Orphan" if given.orphan_dependents else "Background"
+        propagation = "Orphan" if given.orphan_dependents else "Background"
     before = given.preconditions or _Preconditions()
-    # Checked above: a policy is one of the three.
-    return DeleteOptions(given.grace_period_seconds, policy, before.uid, before.resource_version, bool(dry_run))  # type: ignore[arg-type]
+    return DeleteOptions(given.grace_period_seconds, propagation, before.uid, before.resource_version, bool(dry_run))
 
 
 def _propagation_problems(given: _DeleteBody) -> list[FieldError]:

@@ -210,8 +210,8 @@ def test_a_local_flavor_takes_the_place_of_the_pools_and_all_goes_with_the_maste
     until_workload(admin, job, "Admitted")
     admin.delete("batch/v1", "Job", job)
     admin.delete(*MASTER_QUEUE)
-    for kind in ("ClusterQueue", "ResourceFlavor"):
-        pooled.wait("kueue", lambda kind=kind: not owned_by_master_queue(admin, kind))  # type: ignore[misc]
+    pooled.wait("kueue", lambda: not owned_by_master_queue(admin, "ClusterQueue"))
+    pooled.wait("kueue", lambda: not owned_by_master_queue(admin, "ResourceFlavor"))
 
 
 def owned_by_master_queue(admin: Client, kind: str) -> list[str]:
