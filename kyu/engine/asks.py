@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from kyu.api.meta import Key
 from kyu.api.workloads import PodSetUpdate
@@ -159,6 +159,9 @@ class Peers:
         """Whoever compares equal in all that counts: any order will do."""
         return False
 
+    def __hash__(self) -> int:
+        return id(self)
+
     def add(self, ask: Ask) -> None:
         ask.peers = self
         self.size += 1
@@ -197,7 +200,15 @@ def _member(ask: Ask) -> Member:
 
 # The order in a queue: higher priority, then earlier, then by UID. And who stands there.
 Place: TypeAlias = tuple[int, float, str, Peers]
-# How much of which cell is wanted, and by whom.
-Watch: TypeAlias = tuple[int, Peers, Cell]
+
+
+class Watch(NamedTuple):
+    """How much of which cell is wanted, and by whom; least first. Each is itself: an equal one may be out of date."""
+
+    amount: int
+    peers: Peers
+    cell: Cell
+
+
 # One for each flavor that could do.
 Watches: TypeAlias = tuple[Watch, ...]

@@ -11,7 +11,6 @@ Called by: turn.py, in passes. Agrees with: nomination.py and flavors.py, whose 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from kyu.engine import eligibility, preemption, quota
 from kyu.engine.asks import ORDINARY, Ask
@@ -44,7 +43,7 @@ class Sketch:
     level: int
     last_tried: int
     """The place of the flavor among those of its group; -1 if it is the last."""
-    moving: ClassVar[None] = None
+    moving: None = None
     """As in a nomination: it has no quota yet."""
 
     def fits(self) -> bool:
@@ -109,7 +108,7 @@ def _without_room(state: State, queue: Queue, ask: Ask, cells: list[Cell], amoun
     (pod_set,) = ask.shape.pod_sets
     reasons = tuple(InsufficientQuota(*cell.key, amount, max(0, quota.available(cell))) for cell in cells)
     answer = PodSetAnswer(pod_set, pod_set.count, pod_set.total, reasons=reasons)
-    if best is WORST:
+    if best.inner is Inner.NO_FIT:
         return Nomination(queue, ask, Assignment([answer], Mode.NO_FIT, "WaitingForQuota"), short=True)
     flavor, resource = best_cell.key
     answer.choices = {resource: Choice(flavor, best_cell, Mode.PREEMPT, best.level)}

@@ -290,7 +290,7 @@ class Line:
             return
         if peers.watches is not None and amounts == [(cell, amount) for amount, _, cell in peers.watches]:
             return
-        watches: tuple[Watch, ...] = tuple((amount, peers, cell) for cell, amount in amounts)
+        watches = tuple(Watch(amount, peers, cell) for cell, amount in amounts)
         peers.watches = watches
         self.unknown.discard(peers)
         self.watched.add(watches)

@@ -32,8 +32,7 @@ class WatchIndex:
 
     def add(self, watches: Watches) -> None:
         for watch in watches:
-            _, peers, cell = watch
-            waiting = self._watches.setdefault(cell.key, {}).setdefault(peers.priority, [])
+            waiting = self._watches.setdefault(watch.cell.key, {}).setdefault(watch.peers.priority, [])
             if len(waiting) > 32 and len(waiting) & (len(waiting) - 1) == 0:
                 waiting[:] = filter(_holds, waiting)
             insort(waiting, watch)
@@ -45,18 +44,18 @@ class WatchIndex:
             for priority, waiting in self._watches.get(key, {}).items():
                 while waiting and not _holds(waiting[0]):
                     del waiting[0]
-                if not waiting or waiting[0][0] > (limit := reach(waiting[0][2], priority)):
+                if not waiting or waiting[0].amount > (limit := reach(waiting[0].cell, priority)):
                     continue
                 above: Any = (limit + 1,)
                 for watch in waiting[: bisect_left(waiting, above)]:
                     if _holds(watch):
-                        found.add(watch[1])
+                        found.add(watch.peers)
         return found
 
 
 def _holds(watch: Watch) -> bool:
     """Watches of peers that have gone, or wait for something else by now, are dropped when they come up."""
-    watches = watch[1].watches
+    watches = watch.peers.watches
     if watches is not None:
         for other in watches:
             if other is watch:
