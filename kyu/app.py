@@ -105,7 +105,7 @@ class Embedded:
 
     def client(self, manager: str = "kyu") -> Client:
         """A client without a socket in between, with all rights."""
-        return Client(Direct(self.api.serve), manager)
+        return Client(Direct(self.api), manager)
 
     @property
     def kubeconfig(self) -> Path:

@@ -90,7 +90,7 @@ class ControlPlane:
         return isolation.isolation_level(self._options)
 
     async def run(self, api: Api) -> None:
-        client = Client(Direct(api.serve), "kyu")
+        client = Client(Direct(api), "kyu")
         plane = Plane(client, self._configuration, self._clock, stand_ins.controllers(), api.metrics.registry)
         write = Writer(client, plane.cache, self._clock, component="kyu-node")
         mode = self._settings.virtual_node

@@ -46,7 +46,7 @@ async def serving(folder: Path, *, controllers: bool = False) -> AsyncIterator[t
         if controllers:
             parts += [api.collector.run, api.cleaner.run]
         async with together(*parts):
-            yield api, Client(Direct(api.serve), "tests")
+            yield api, Client(Direct(api), "tests")
     finally:
         await api.close()
 

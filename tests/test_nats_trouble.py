@@ -81,7 +81,7 @@ class Plane:
 @asynccontextmanager
 async def control_plane(folder: Path, *, server_only: bool = False) -> AsyncIterator[Plane]:
     async with app.embedded(app.Settings(folder / "data", bare=True, server_only=server_only)) as running:
-        plane = Plane(Direct(running.api.serve))
+        plane = Plane(Direct(running.api))
         kinds = (MasterQueue.KIND, ClusterQueue.KIND, ResourceFlavor.KIND)
         tasks = [asyncio.create_task(Reflector(plane.client, plane.cache, kind).run()) for kind in kinds]
         try:
@@ -179,6 +179,9 @@ class Stalling:
 
     def lines(self, call: Call) -> AsyncIterator[bytes]:
         return self._inner.lines(call)
+
+    def events(self, call: Call) -> AsyncIterator[tuple[str, Json]]:
+        return self._inner.events(call)
 
     async def close(self) -> None:
         await self._inner.close()

@@ -123,14 +123,10 @@ class Cache:
             return
         if shelf.deleted and version <= shelf.deleted.get(key, -1):
             return
-        # Who owns which field is half of many objects, and no plan reads it.
-        obj["metadata"].pop("managedFields", None)
-        # In a list, objects of Kubernetes' own kinds come without them.
-        if "kind" not in obj:
-            obj["apiVersion"], obj["kind"] = kind.api_version, kind.kind
-        shelf.put(key, _Entry(obj, version), known)
+        kept = _kept(kind, obj)
+        shelf.put(key, _Entry(kept, version), known)
         shelf.deleted.pop(key, None)
-        self._tell(kind, known.json if known is not None else None, obj)
+        self._tell(kind, known.json if known is not None else None, kept)
 
     def forget(self, kind: Kind, obj: Json) -> None:
         """The object is gone; this is its last state."""
@@ -241,6 +237,16 @@ def _typed(entry: _Entry, type_: type[T]) -> T:
     # The dictionary maps each type to an object of it, which its own type cannot say.
     assert isinstance(known, type_)
     return known
+
+
+def _kept(kind: Kind, obj: Json) -> Json:
+    """What is kept of an object, which may be shared and stays as it is.
+
+    Who owns which field is half of many objects, and no plan reads it. In a list, objects of Kubernetes' own kinds come
+    without their kind.
+    """
+    metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
+    return {"apiVersion": kind.api_version, "kind": kind.kind, **obj, "metadata": metadata}
 
 
 def _key(obj: Json) -> Key:

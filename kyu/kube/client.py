@@ -54,14 +54,16 @@ class Client:
         options = {"labelSelector": labels, "fieldSelector": fields, "limit": str(limit), "continue": token}
         return await self._ask(requests.list_page(kind, namespace, {k: v for k, v in options.items() if v}))
 
-    async def watch(
+    def watch(
         self, kind: Kind, namespace: str | None = None, *, version: str, labels: str = "", fields: str = ""
     ) -> AsyncIterator[tuple[str, Json]]:
-        """Type and object of each change after the version, BOOKMARKs among them, until the server ends it."""
+        """Type and object of each change after the version, BOOKMARKs among them, until the server ends it.
+
+        Others may be given the same objects: only read them.
+        """
         options = {"resourceVersion": version, "labelSelector": labels, "fieldSelector": fields}
         call = requests.watch(kind, namespace, {k: v for k, v in options.items() if v})
-        async for line in self._transport.lines(call):
-            yield requests.parse_event(line)
+        return self._transport.events(call)
 
     async def create(self, kind: Kind, body: Json, *, subresource: str = "") -> Json:
         return await self._ask(requests.create(kind, body, self.manager, subresource))

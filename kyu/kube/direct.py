@@ -1,36 +1,48 @@
 """
 The transport without a socket: a server in the same process is simply called.
 
-Called by: kube/client.py through the Transport protocol; made by app.py, which gives the function to call.
+Requests and answers are bytes, so that neither side can change what the other holds. The objects of a watch are not
+copied: all who follow the same kind get the same object, and none of them may change it.
+
+Called by: kube/client.py through the Transport protocol; made by app.py, which gives the server to call.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from typing import Protocol
 
-from kyu.kube import errors
+from kyu.api.meta import Json
+from kyu.kube import errors, requests
 from kyu.kube.requests import Answer, Call
 
-# (method, path, query, headers, body) -> (status, headers, body or its parts as they come)
-Serve = Callable[
-    [str, str, Mapping[str, str], Mapping[str, str], bytes],
-    Awaitable[tuple[int, Mapping[str, str], bytes | AsyncGenerator[bytes, None]]],
-]
+
+class Server(Protocol):
+    """Status, headers, and the body: as bytes, or bit by bit as it comes."""
+
+    async def serve(
+        self, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], body: bytes
+    ) -> tuple[int, Mapping[str, str], bytes | AsyncGenerator[bytes, None]]: ...
+
+    async def follow(
+        self, path: str, query: Mapping[str, str], headers: Mapping[str, str]
+    ) -> tuple[int, Mapping[str, str], bytes | AsyncGenerator[tuple[str, Json], None]]:
+        """A watch: types and objects of its events; bytes are a refusal."""
 
 
 class Direct:
-    def __init__(self, serve: Serve) -> None:
-        self._serve = serve
+    def __init__(self, server: Server) -> None:
+        self._server = server
 
     async def send(self, call: Call) -> Answer:
-        status, headers, body = await self._serve(call.method, call.path, call.query, call.headers, call.body)
+        status, headers, body = await self._server.serve(call.method, call.path, call.query, call.headers, call.body)
         if not isinstance(body, bytes):
             body = b"".join([part async for part in body])
         return Answer(status, body, headers)
 
     async def lines(self, call: Call) -> AsyncIterator[bytes]:
-        status, headers, body = await self._serve(call.method, call.path, call.query, call.headers, call.body)
+        status, headers, body = await self._server.serve(call.method, call.path, call.query, call.headers, call.body)
         if isinstance(body, bytes):
             if status >= 400:
                 raise errors.from_answer(status, body, headers)
@@ -45,6 +57,15 @@ class Direct:
                     yield line
         if rest:
             yield rest
+
+    async def events(self, call: Call) -> AsyncIterator[tuple[str, Json]]:
+        status, headers, body = await self._server.follow(call.path, call.query, call.headers)
+        if isinstance(body, bytes):
+            raise errors.from_answer(status, body, headers)
+        async with contextlib.aclosing(body):
+            async for type_, obj in body:
+                requests.refuse_error(type_, obj)
+                yield type_, obj
 
     async def close(self) -> None:
         """Nothing is held."""

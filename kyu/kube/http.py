@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
-from kyu.kube import errors
+from kyu.api.meta import Json
+from kyu.kube import errors, requests
 from kyu.kube.connection import Connection, Disconnected
 from kyu.kube.kubeconfig import Credentials
 from kyu.kube.requests import Answer, Call
@@ -73,6 +74,10 @@ class Http:
         finally:
             if connection is not None:
                 self._give_back(connection)
+
+    async def events(self, call: Call) -> AsyncIterator[tuple[str, Json]]:
+        async for line in self.lines(call):
+            yield requests.parse_event(line)
 
     async def close(self) -> None:
         if self._timer is not None:

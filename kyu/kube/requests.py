@@ -59,6 +59,9 @@ class Transport(Protocol):
     def lines(self, call: Call) -> AsyncIterator[bytes]:
         """The lines of an answer without end; an answer of failure is raised."""
 
+    def events(self, call: Call) -> AsyncIterator[tuple[str, Json]]:
+        """Type and object of each event of a watch; an ERROR is raised. The objects may be shared: only read them."""
+
     async def close(self) -> None: ...
 
 
@@ -136,11 +139,16 @@ def parse_event(line: bytes) -> tuple[str, Json]:
     """Type and object of a line of a watch; an ERROR is raised."""
     event = _decode(line)
     type_, body = event.get("type", ""), event.get("object", {})
+    refuse_error(type_, body)
+    return type_, body
+
+
+def refuse_error(type_: str, body: Json) -> None:
+    """Raise what an ERROR means."""
     if type_ == "ERROR":
         raise errors.from_status(
             body.get("code", 500), body.get("reason", ""), body.get("message", ""), body.get("details")
         )
-    return type_, body
 
 
 def _headers(content_type: str = "") -> dict[str, str]:

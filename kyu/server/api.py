@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 
+from kyu.api.meta import Json
 from kyu.server import auth, catalog, pods, rbac, reviews, routes, scale, writes
 from kyu.server.admission import Admission
 from kyu.server.database import Database
@@ -27,7 +28,7 @@ from kyu.server.pages import Pages
 from kyu.server.reads import Reads
 from kyu.server.registry import Registry
 from kyu.server.store import Store
-from kyu.server.watch import Hub
+from kyu.server.watch import Hub, Watcher
 
 # The user of everything that runs in the same process.
 INTERNAL = User("system:kyu", (auth.MASTERS, auth.AUTHENTICATED))
@@ -65,6 +66,16 @@ class Api:
         if isinstance(response.body, bytes):
             return response.status, response.headers, response.body
         return response.status, response.headers, response.body.parts()
+
+    async def follow(
+        self, path: str, query: Mapping[str, str], headers: Mapping[str, str]
+    ) -> tuple[int, Mapping[str, str], bytes | AsyncGenerator[tuple[str, Json], None]]:
+        """A watch for clients in this process: types and objects of its events. The objects are shared, not copied."""
+        response = await self._routes(Request("GET", path, query, headers, b"", INTERNAL))
+        if isinstance(response.body, Watcher):
+            return response.status, response.headers, response.body.events()
+        assert isinstance(response.body, bytes), "only watches are followed"
+        return response.status, response.headers, response.body
 
     async def close(self) -> None:
         await self.store.close()

@@ -78,6 +78,11 @@ def served_object(resource: Resource, record: Record) -> Json:
     return obj
 
 
+def object_key(resource: Resource) -> object:
+    """Under which a change keeps the whole object, not written as bytes, for watchers in the same process."""
+    return "object", resource.kind.version
+
+
 class Whole:
     def __init__(self, resource: Resource) -> None:
         self._resource = resource

@@ -11,7 +11,7 @@ import asyncio
 import msgspec
 
 from kyu.api.meta import Json
-from kyu.server import errors, forms, metadata
+from kyu.server import errors, forms, intake, metadata
 from kyu.server.exchange import encode
 from kyu.server.registry import Resource
 from kyu.server.store import Record, Store
@@ -30,8 +30,10 @@ class Objects:
 
     def put(self, resource: Resource, obj: Json) -> tuple[Record, asyncio.Future[None]]:
         """The object gets the next version and is on its way to the disk; wait for the future before answering."""
-        record = self.draft(resource, obj, self.store.next_version)
-        return record, self.store.append(record)
+        tidied = metadata.tidy(obj)
+        record = self._record(resource, tidied, self.store.next_version)
+        shared: dict[object, bytes | Json] = {forms.object_key(resource): intake.typed(resource, tidied)}
+        return record, self.store.append(record, forms=shared)
 
     def remove(self, record: Record) -> asyncio.Future[None]:
         """The object is deleted: its last state, as stored before, gets the version of the deletion."""
@@ -43,7 +45,9 @@ class Objects:
 
     def draft(self, resource: Resource, obj: Json, version: int | None) -> Record:
         """The record that the object would be; without a version it is one that is never stored."""
-        tidied = metadata.tidy(obj)
+        return self._record(resource, metadata.tidy(obj), version)
+
+    def _record(self, resource: Resource, tidied: Json, version: int | None) -> Record:
         meta = tidied["metadata"]
         if version is not None:
             meta["resourceVersion"] = str(version)

@@ -26,13 +26,14 @@ from typing import Literal
 
 import msgspec
 
+from kyu.api.meta import Json
 from kyu.server.database import Database, DatabaseError, Row
 
 # How many changes of one resource are kept in memory for watches that come back and for lists that go on; those that
 # look back further read them from the disk.
 WINDOW = 2048
-# Of how many of them the lines that watchers have made are kept for others.
-SHARED_LINES = 512
+# Of how many of them the forms that watchers have made are kept for others.
+SHARED_FORMS = 512
 # How many obsolete rows the database keeps; with the writes of a busy hour this is some minutes of history.
 HISTORY = 50_000
 
@@ -60,8 +61,9 @@ class Change(msgspec.Struct, frozen=True):
     type: Literal["ADDED", "MODIFIED", "DELETED"]
     record: Record
     previous: Record | None
-    # The bytes of the event by form (served version, Table, …): made by the first watcher, shared by the others.
-    lines: dict[object, bytes] = {}
+    # What watchers are sent, by form (served version, Table, …): made by the writer or the first watcher, shared by
+    # the others. Bytes of a line, or for watchers in this process the object, which nobody may change.
+    forms: dict[object, bytes | Json] = {}
 
 
 class Expired(Exception):
@@ -213,12 +215,17 @@ class Store:
         """The version that the next write gets; the value must carry it already."""
         return self._next
 
-    def append(self, record: Record, *, deleted: bool = False) -> asyncio.Future[None]:
-        """Queue the new state of an object (or its last one, when deleted); wait for the future before answering."""
+    def append(
+        self, record: Record, *, deleted: bool = False, forms: dict[object, bytes | Json] | None = None
+    ) -> asyncio.Future[None]:
+        """Queue the new state of an object (or its last one, when deleted); wait for the future before answering.
+
+        ``forms``: what its writer has made of it already, for watchers.
+        """
         assert record.version == self._next, f"version {record.version} written where {self._next} was due"
         previous = self.latest(record.resource, record.namespace, record.name)
         self._next += 1
-        change = Change("DELETED" if deleted else "MODIFIED" if previous else "ADDED", record, previous)
+        change = Change("DELETED" if deleted else "MODIFIED" if previous else "ADDED", record, previous, forms or {})
         self._pending[(record.resource, record.namespace, record.name)] = change
         batch = self._batch()
         batch.changes.append(change)
@@ -309,9 +316,9 @@ class Store:
                 bisect.insort(shelf.order, record.key)
             shelf.records[record.key] = record
         shelf.changes.append(change)
-        if len(shelf.changes) > SHARED_LINES:
-            # By now all but slow watchers have sent it; those make its lines anew.
-            shelf.changes[-SHARED_LINES].lines.clear()
+        if len(shelf.changes) > SHARED_FORMS:
+            # By now all but slow watchers have sent it; those make its forms anew.
+            shelf.changes[-SHARED_FORMS].forms.clear()
         if len(shelf.changes) > self._window:
             shelf.start = shelf.changes.popleft().record.version
         self.version = record.version

@@ -1,9 +1,10 @@
 """
-Watches: each client gets every change of what it looks at, once and in order, as lines of JSON.
+Watches: each client gets every change of what it looks at, once and in order.
 
 The hub hears each change when it is on disk and hands it to the watchers of the resource. A watcher keeps what its
-client has not taken yet; the bytes of an event are made when they are sent, once for all watchers that want the same
-form. A client that is too slow is cut off: it comes back with the version it has seen.
+client has not taken yet. Clients get lines of JSON: the bytes of an event are made when they are sent, once for all
+watchers that want the same form. Those in the same process get the objects themselves, which nobody may change. A
+client that is too slow is cut off: it comes back with the version it has seen.
 
 Called by: server/reads.py. Kubernetes: apiserver/pkg/storage/cacher.
 """
@@ -18,6 +19,7 @@ from typing import Literal
 import msgspec
 
 from kyu.api.meta import Json
+from kyu.server import forms, intake
 from kyu.server.exchange import encode
 from kyu.server.forms import Form, decode
 from kyu.server.registry import Resource
@@ -30,6 +32,8 @@ SLICE = 200
 BOOKMARK_SECONDS = 60.0
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED"]
+# A change, or what the server itself has to say: a BOOKMARK, an ERROR.
+Event = tuple[EventType, Record, Change | None] | tuple[Literal["BOOKMARK", "ERROR"], Json]
 Matches = Callable[[Record], bool]
 
 
@@ -61,7 +65,7 @@ class Hub:
 
 
 class Watcher:
-    """One open watch: a Stream of lines."""
+    """One open watch: a Stream of lines, or, for a client in this process, of events."""
 
     def __init__(
         self, hub: Hub, store: Store, resource: Resource, form: Form, namespace: str | None, matches: Matches | None
@@ -72,7 +76,7 @@ class Watcher:
         self._form = form
         self._namespace = namespace
         self._matches = matches
-        self._events: deque[tuple[EventType, Record, Change | None] | bytes] = deque()
+        self._events: deque[Event] = deque()
         self._floor = 0
         self._ready = asyncio.Event()
         self._is_closed = False
@@ -107,7 +111,7 @@ class Watcher:
 
     def put_error(self, status: Json) -> None:
         self._wants_bookmarks = False
-        self._events.append(encode({"type": "ERROR", "object": status}) + b"\n")
+        self._events.append(("ERROR", status))
         self.close()
 
     def put_bookmark(self, *, ends_initial_events: bool = False) -> None:
@@ -116,7 +120,7 @@ class Watcher:
             metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
         kind = self.resource.kind
         body = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
-        self._events.append(encode({"type": "BOOKMARK", "object": body}) + b"\n")
+        self._events.append(("BOOKMARK", body))
         self._ready.set()
 
     # Hearing.
@@ -158,33 +162,51 @@ class Watcher:
 
     async def parts(self) -> AsyncGenerator[bytes, None]:
         try:
-            while True:
-                await self._ready.wait()
-                while self._events:
-                    yield self._take()
-                if self._is_closed:
-                    return
-                self._ready.clear()
+            while await self._has_events():
+                yield b"".join(self._line(self._events.popleft()) for _ in range(min(SLICE, len(self._events))))
         finally:
             self.close()
 
-    def _take(self) -> bytes:
-        lines = []
-        for _ in range(min(SLICE, len(self._events))):
-            event = self._events.popleft()
-            lines.append(event if isinstance(event, bytes) else self._line(*event))
-        return b"".join(lines)
+    async def events(self) -> AsyncGenerator[tuple[str, Json], None]:
+        """Type and whole object of each event. The object is shared: nobody may change it."""
+        try:
+            while await self._has_events():
+                yield self._shared(self._events.popleft())
+        finally:
+            self.close()
 
-    def _line(self, type_: EventType, record: Record, change: Change | None) -> bytes:
+    async def _has_events(self) -> bool:
+        """Wait for the next one; no more come when the watch is closed."""
+        while not self._events and not self._is_closed:
+            self._ready.clear()
+            await self._ready.wait()
+        return bool(self._events)
+
+    def _line(self, event: Event) -> bytes:
+        if len(event) == 2:
+            return encode({"type": event[0], "object": event[1]}) + b"\n"
+        type_, record, change = event
         key = None if change is None or self._form.key is None else (self._form.key, type_)
-        if change is not None and key is not None and (shared := change.lines.get(key)) is not None:
-            return shared
+        if change is not None and key is not None and isinstance(known := change.forms.get(key), bytes):
+            return known
         body = self._form.in_event(record, is_first=not self._sent_any)
         self._sent_any = True
         line = b'{"type":"%b","object":%b}\n' % (type_.encode(), body)
         if change is not None and key is not None:
-            change.lines[key] = line
+            change.forms[key] = line
         return line
+
+    def _shared(self, event: Event) -> tuple[str, Json]:
+        if len(event) == 2:
+            return event
+        type_, record, change = event
+        key = forms.object_key(self.resource)
+        if change is not None and isinstance(known := change.forms.get(key), dict):
+            return type_, known
+        obj = intake.typed(self.resource, forms.served_object(self.resource, record))
+        if change is not None:
+            change.forms[key] = obj
+        return type_, obj
 
     def _sees(self, record: Record) -> bool:
         return self._matches is None or self._matches(record)
