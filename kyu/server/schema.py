@@ -4,7 +4,8 @@ What a schema does to an object: unknown fields go, defaults come, and the rest 
 The order is fixed: decode, prune, default, validate. A schema says of every place of an object what may stand there;
 a place that it does not name holds an unknown field, unless it says ``x-kubernetes-preserve-unknown-fields``.
 
-Called by: server/custom.py on every write of a custom kind. Calls schema_checks.py and cel.py for the verdicts.
+Called by: server/custom.py on every write of a custom kind. Calls schema_fast.py and schema_quick.py for a yes,
+schema_checks.py and cel.py for the words of a no.
 Kubernetes: apiextensions-apiserver/pkg/apiserver/schema/{pruning,defaulting}.
 """
 
@@ -16,7 +17,7 @@ from typing import Any, Final
 from kyu.api import errors as fields
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
-from kyu.server import cel, schema_checks, schema_fast
+from kyu.server import cel, schema_checks, schema_fast, schema_quick
 from kyu.server.schema_fast import is_certain
 from kyu.server.schema_node import MISSING, Definitions, Schema
 
@@ -170,6 +171,8 @@ def validate(schema: Schema, obj: Json, old: Json | None = None) -> list[FieldEr
     for name, child, value in parts:
         if not is_certain(child, schema_fast.valid, value):
             schema_checks.check(child, value, _old(old, name), name, found)
+    if not found and schema_quick.surely_passes(schema, obj, old):
+        return found
     for name, child, value in parts:
         if child.has_list_rules:
             schema_checks.check_lists(child, value, _old(old, name), name, found)

@@ -1,0 +1,146 @@
+"""
+A quick yes for lists and rules: the items of every list differ where they must, and every plain rule holds.
+
+What schema_fast.py is for types and bounds, this is for what a JSON Schema cannot say. A schema is compiled once to
+functions of the new and the old value, one for each place at or below which there is something to ask; all other places
+are not even visited. Only a yes counts: after a no schema_checks.py and cel.py walk the object and find the words.
+
+Called by: schema.py. Calls: cel.py for the compiled rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+from kyu.api.meta import Json
+from kyu.server import cel
+from kyu.server.cel_quick import Unsure
+from kyu.server.schema_checks import items_by_key, key_of
+from kyu.server.schema_node import Schema
+
+# Of a value and the old one, or None where there is none. May raise Unsure.
+Test: TypeAlias = Callable[[Any, Any], bool]
+
+# Of the metadata rules see only a part, which is not made here.
+UNSEEN: Final = "metadata"
+
+
+def surely_passes(schema: Schema, obj: Json, old: Json | None) -> bool:
+    """Whether nothing can be wrong with the lists and by the rules of an object, as far as it has changed."""
+    known = schema.__dict__
+    if "quick" not in known:
+        known["quick"] = _root(schema)
+    test: Test | None = known["quick"]
+    try:
+        return test is None or test(obj, old)
+    except (Unsure, AttributeError, TypeError):
+        # Something is not of the type that its place asks for.
+        return False
+
+
+def _root(schema: Schema) -> Test | None:
+    fields = [(name, test) for name, child in schema.properties.items() if name != UNSEEN and (test := _test(child))]
+    metadata = schema.properties.get(UNSEEN)
+    is_unseen = metadata is not None and metadata.has_rules
+    if is_unseen or schema.additional is not None or any(UNSEEN in raw.get("rule", "") for raw in schema.rules):
+        return _never
+    return _all(_rules(schema), _struct(fields) if fields else None)
+
+
+def _test(schema: Schema) -> Test | None:
+    """What is to be asked about a value, None if nothing is."""
+    if not (schema.has_rules or schema.has_list_rules):
+        return None
+    fields = [(name, test) for name, child in schema.properties.items() if (test := _test(child))]
+    below = [
+        _struct(fields) if fields else None,
+        _map(schema) if schema.additional is not None else None,
+        _distinct(schema) if schema.list_type in ("set", "map") else None,
+        _items(schema, schema.items) if schema.items is not None else None,
+    ]
+    return _all(_rules(schema), *below)
+
+
+def _all(*tests: Test | None) -> Test | None:
+    found = [test for test in tests if test is not None]
+    if len(found) < 2:
+        return found[0] if found else None
+    return lambda value, old: all(test(value, old) for test in found)
+
+
+def _never(value: Any, old: Any) -> bool:
+    return False
+
+
+def _rules(schema: Schema) -> Test | None:
+    if not schema.rules or not cel.IS_AVAILABLE:
+        return None
+    rules = cel.rules_of(schema)
+    if any(rule.quick is None for rule in rules):
+        return _never
+    present = [rule.quick for rule in rules if rule.quick is not None and not rule.needs_old]
+    changes = [rule for rule in rules if rule.needs_old]
+
+    def test(value: Any, old: Any) -> bool:
+        for program in present:
+            if program(value, old) is not True:
+                return False
+        return old is None or not changes or not cel.due(tuple(changes), value, old)
+
+    return test
+
+
+def _struct(fields: list[tuple[str, Test]]) -> Test:
+    def test(value: Any, old: Any) -> bool:
+        for name, inner in fields:
+            item = value.get(name)
+            if item is not None:
+                before = None if old is None else old.get(name)
+                if item is not before and not inner(item, before):
+                    return False
+        return True
+
+    return test
+
+
+def _map(schema: Schema) -> Test | None:
+    inner = _test(schema.additional) if schema.additional is not None else None
+    if inner is None:
+        return None
+    return lambda value, old: all(
+        inner(item, None if old is None else old.get(name))
+        for name, item in value.items()
+        if item is not None and name not in schema.properties
+    )
+
+
+def _distinct(schema: Schema) -> Test:
+    """Values that are equal in Python are taken for the same, which is more than JSON does."""
+    if schema.list_type == "set":
+        return lambda value, old: len(set(value)) == len(value)
+    names = schema.list_map_keys
+    if len(names) == 1:
+        name = names[0]
+        return lambda value, old: len(value) < 2 or len({item.get(name) for item in value}) == len(value)
+    return lambda value, old: len({tuple([item.get(name) for name in names]) for item in value}) == len(value)
+
+
+def _items(schema: Schema, items: Schema) -> Test | None:
+    inner = _test(items)
+    if inner is None:
+        return None
+    if not _compares(items):
+        return lambda value, old: all(inner(item, None) for item in value if item is not None)
+
+    def test(value: Any, old: Any) -> bool:
+        known = items_by_key(schema, old)
+        return all(inner(item, known.get(key_of(schema, item))) for item in value if item is not None)
+
+    return test
+
+
+def _compares(schema: Schema) -> bool:
+    """Some rule at or below a place asks for the old value."""
+    own = schema.has_rules and cel.IS_AVAILABLE and any(rule.needs_old for rule in cel.rules_of(schema))
+    return own or any(_compares(child) for child in schema.children)
