@@ -68,7 +68,7 @@ def test_paths_that_are_not_served_are_refused(path: str) -> None:
         ("/api/v1/namespaces/n/finalize", routes.Path("", "v1", None, "namespaces", "n", "finalize")),
         ("/api/v1/namespaces/n/pods/p/log", routes.Path("", "v1", "n", "pods", "p", "log")),
         ("/apis/batch/v1/namespaces/n/jobs", routes.Path("batch", "v1", "n", "jobs")),
-        ("/apis/batch/v1/namespaces/n/jobs/j/status/x", None),
+        ("/apis/batch/v1/namespaces/n/jobs/j/status/x", routes.Path("batch", "v1", "n", "jobs", "j", "status/x")),
         ("/healthz", None),
     ],
 )

@@ -46,6 +46,12 @@ def decode(request: Request, kind: Kind, *, is_custom: bool = False) -> tuple[Js
     return value, duplicates(request.body, value) if content_type == JSON else []
 
 
+def decode_patch(body: bytes) -> tuple[Any, list[str]]:
+    """The patch, and the paths of fields that stand in it twice; of the steps of a JSON patch these are not told."""
+    value = parse_json(body)
+    return value, duplicates(body, value) if isinstance(value, dict) else []
+
+
 def section(body: Json, name: str) -> Json:
     """An object inside a body, empty if it is absent."""
     value = body.get(name)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import base64
 from typing import Final
 
+import msgspec
+
 from kyu.api import errors as fields
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
@@ -30,6 +32,10 @@ SECRET_KEYS: Final = {
     "kubernetes.io/tls": ("tls.crt", "tls.key"),
     "kubernetes.io/ssh-auth": ("ssh-privatekey",),
 }
+# Of these, one is enough.
+BASIC_AUTH_KEYS: Final = ("username", "password")
+ACCOUNT_NAME: Final = "kubernetes.io/service-account.name"
+HIDDEN: Final = "<secret contents redacted>"
 
 
 # ConfigMap and Secret
@@ -47,7 +53,8 @@ def validate_config_map(config_map: Json) -> list[FieldError]:
     size = sum(len(value.encode()) for value in data.values())
     size += sum(len(base64.b64decode(value)) for value in binary.values())
     if size > MAX_DATA_BYTES:
-        found.append(fields.too_long("", "", MAX_DATA_BYTES))
+        # Kubernetes blames the object as a whole, and writes its path so.
+        found.append(fields.too_long("[]", "", MAX_DATA_BYTES))
     return found
 
 
@@ -79,8 +86,33 @@ def validate_secret(secret: Json) -> list[FieldError]:
         found += [fields.invalid(f"data[{key}]", key, text) for text in config_key(key)]
     if sum(len(base64.b64decode(value)) for value in data.values()) > MAX_DATA_BYTES:
         found.append(fields.too_long("data", "", MAX_DATA_BYTES))
-    wanted = SECRET_KEYS.get(secret.get("type", ""), ())
-    return found + [fields.required(f"data[{key}]") for key in wanted if key not in data]
+    return found + _validate_secret_type(secret, data)
+
+
+def _validate_secret_type(secret: Json, data: Json) -> list[FieldError]:
+    """What the type of a Secret promises."""
+    kind = secret.get("type", "")
+    if kind == "kubernetes.io/service-account-token":
+        named = (secret["metadata"].get("annotations") or {}).get(ACCOUNT_NAME)
+        return [] if named else [fields.required(f"metadata.annotations[{ACCOUNT_NAME}]")]
+    if kind == "kubernetes.io/basic-auth":
+        has_one = any(key in data for key in BASIC_AUTH_KEYS)
+        return [] if has_one else [fields.required(f"data[{key}]") for key in BASIC_AUTH_KEYS]
+    found: list[FieldError] = []
+    for key in SECRET_KEYS.get(kind, ()):
+        if key not in data:
+            found.append(fields.required(f"data[{key}]"))
+        elif key.startswith(".docker") and not _is_json(base64.b64decode(data[key])):
+            found.append(fields.invalid(f"data[{key}]", HIDDEN, "it is no JSON"))
+    return found
+
+
+def _is_json(content: bytes) -> bool:
+    try:
+        msgspec.json.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    return True
 
 
 def validate_secret_update(new: Json, old: Json) -> list[FieldError]:

@@ -40,6 +40,8 @@ def validate_metadata(obj: Json, *, namespaced: bool, name_rule: NameRule = name
         found.append(fields.required("metadata.namespace"))
     elif namespace:
         found.append(fields.forbidden("metadata.namespace", "not allowed on this type"))
+    if (generation := metadata.get("generation") or 0) < 0:
+        found.append(fields.invalid("metadata.generation", generation, "must be greater than or equal to 0"))
     return found + _validate_parts(metadata) + _validate_finalizers(metadata)
 
 
@@ -82,8 +84,9 @@ def validate_labels(labels: Mapping[str, str], path: str) -> list[FieldError]:
 def _validate_owners(owners: Sequence[Json]) -> list[FieldError]:
     path, found, controller = "metadata.ownerReferences", list[FieldError](), ""
     for owner in owners:
-        if not owner.get("apiVersion"):
-            found.append(fields.invalid(f"{path}.apiVersion", "", "version must not be empty"))
+        version = owner.get("apiVersion") or ""
+        if not version or version.count("/") > 1:
+            found.append(fields.invalid(f"{path}.apiVersion", version, "version must not be empty"))
         for name in ("kind", "name", "uid"):
             if not owner.get(name):
                 found.append(fields.invalid(f"{path}.{name}", "", "must not be empty"))

@@ -26,6 +26,8 @@ class ApiError(Exception):
         self.reason = reason
         self.message = message
         self.details = details
+        # Sent beside the Status, as they would be beside an object.
+        self.warnings: tuple[str, ...] = ()
 
     def status(self) -> Json:
         answer: Json = {
@@ -41,6 +43,22 @@ class ApiError(Exception):
             answer["details"] = self.details
         answer["code"] = self.code
         return answer
+
+
+class Warned:
+    """Whatever is refused inside was warned about, too: a client reads both."""
+
+    __slots__ = ("_warnings",)
+
+    def __init__(self, warnings: tuple[str, ...]) -> None:
+        self._warnings = warnings
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(self, type_: object, error: BaseException | None, trace: object) -> None:
+        if self._warnings and isinstance(error, ApiError):
+            error.warnings = (*self._warnings, *error.warnings)
 
 
 def qualified(kind: Kind, subresource: str = "") -> str:
@@ -105,6 +123,18 @@ def not_acceptable(media_types: Sequence[str]) -> ApiError:
     return ApiError(406, "NotAcceptable", message)
 
 
+def wrong_form(message: str) -> ApiError:
+    """A form that is served, and not of this object."""
+    return ApiError(406, "NotAcceptable", message)
+
+
+def unknown_form(media_types: Sequence[str], *, is_list: bool) -> ApiError:
+    """An Accept header of which nothing is known; lists have more forms, because they can be watched."""
+    watched = [f"{name};stream=watch" for name in media_types if "yaml" not in name] if is_list else []
+    message = f"406: Not Acceptable\n\nAvailable representations: {', '.join([*media_types, *watched])}"
+    return ApiError(406, "NotAcceptable", message, {})
+
+
 def unsupported_media_type(media_types: Sequence[str]) -> ApiError:
     """For bodies of POST and PUT."""
     listed = ", ".join(media_types)
@@ -113,7 +143,7 @@ def unsupported_media_type(media_types: Sequence[str]) -> ApiError:
 
 
 def unsupported_patch_type() -> ApiError:
-    """A PATCH whose Content-Type is no patch type, or one that this kind does not take."""
+    """A PATCH of a built-in kind whose Content-Type is no patch type."""
     return ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
 
 
@@ -155,7 +185,7 @@ class _Expired(ApiError):
 
 
 def too_large(message: str) -> ApiError:
-    return ApiError(413, "RequestEntityTooLarge", message)
+    return ApiError(413, "RequestEntityTooLarge", f"Request entity too large: {message}")
 
 
 def invalid(kind: Kind, name: str, errors: Sequence[FieldError]) -> ApiError:

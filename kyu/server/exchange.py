@@ -85,7 +85,7 @@ def error_response(error: errors.ApiError) -> Response:
     headers = {}
     if error.details and "retryAfterSeconds" in error.details:
         headers["Retry-After"] = str(error.details["retryAfterSeconds"])
-    return Response(error.code, encode(error.status()) + b"\n", headers=headers)
+    return Response(error.code, encode(error.status()) + b"\n", warnings=error.warnings, headers=headers)
 
 
 @lru_cache(maxsize=1024)

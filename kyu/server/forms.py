@@ -23,6 +23,8 @@ from kyu.server.store import Record
 decode: Callable[[bytes], Json] = msgspec.json.Decoder(dict[str, Any]).decode
 
 JSON = "application/json"
+# What Kubernetes can write. Here all is written in the first of them.
+MEDIA_TYPES = (JSON, "application/yaml", "application/vnd.kubernetes.protobuf")
 RECORDS_PER_PART = 500
 META_VERSIONS = ("v1", "v1beta1")
 
@@ -40,13 +42,15 @@ class Form(Protocol):
     def in_event(self, record: Record, *, is_first: bool) -> bytes: ...
 
 
-def choose(resource: Resource, accept: str, include: str = "") -> Form:
+def choose(resource: Resource, accept: str, include: str = "", *, is_list: bool = False) -> Form:
     """The first form of the Accept header that is served; 406 if there is none."""
     if accept in (JSON, "", "*/*"):
         return Whole(resource)
-    for clause in (accept or JSON).split(","):
+    is_known = resource.is_custom
+    for clause in accept.split(","):
         media_type, *parameters = (part.strip() for part in clause.split(";"))
-        if media_type not in (JSON, "*/*", "application/*", "application/json;stream=watch"):
+        is_known |= media_type in MEDIA_TYPES
+        if media_type not in (JSON, "*/*"):
             continue
         values = dict(p.split("=", 1) for p in parameters if "=" in p)
         wanted = values.get("as", "")
@@ -58,8 +62,20 @@ def choose(resource: Resource, accept: str, include: str = "") -> Form:
         if wanted == "Table":
             return Table(resource, api_version, include or "Metadata")
         if wanted in ("PartialObjectMetadata", "PartialObjectMetadataList"):
+            _check_number(resource, wanted, is_list=is_list)
             return Metadata(resource, api_version)
-    raise errors.not_acceptable((JSON,))
+    raise errors.not_acceptable(MEDIA_TYPES) if is_known else errors.unknown_form(MEDIA_TYPES, is_list=is_list)
+
+
+def _check_number(resource: Resource, wanted: str, *, is_list: bool) -> None:
+    """Metadata of one object are not those of a list."""
+    if wanted.endswith("List") == is_list:
+        return
+    kind = resource.kind
+    package = kind.group.partition(".")[0] or "core"
+    one = "unstructured.Unstructured" if resource.is_custom else f"{package}.{kind.kind}"
+    found = f"a list (*{one}List)" if is_list else f"not a list (*{one})"
+    raise errors.wrong_form(f"you requested {wanted}, but the requested object is {found}")
 
 
 def served_value(resource: Resource, record: Record) -> bytes:
@@ -134,7 +150,9 @@ class Table:
         self._include = include
 
     def one(self, record: Record) -> bytes:
-        return encode(self._table([record], {"resourceVersion": str(record.version)}, with_columns=True))
+        # What is not stored has no version.
+        metadata = {"resourceVersion": str(record.version)} if record.version else {}
+        return encode(self._table([record], metadata, with_columns=True))
 
     def many(self, records: Sequence[Record], metadata: Json) -> Iterator[bytes]:
         head = self._table([], metadata, with_columns=True)

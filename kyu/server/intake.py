@@ -47,25 +47,26 @@ def from_body(
         obj, unknown = _read(resource, typed(resource, untyped(body)))
     except TypeMismatch as error:
         raise errors.bad_request(f"{_handled_as(kind)}: {error}") from error
-    problems = _problems(unknown, duplicates, validation)
+    problems = _problems(unknown, _told(resource, duplicates, unknown), validation)
     if problems and validation == "Strict":
         raise errors.bad_request(f"{_handled_as(kind)}: strict decoding error: {', '.join(problems)}")
     return obj, _warnings(problems)
 
 
 def from_patch(
-    resource: Resource, patched: Json, validation: FieldValidation, stored: Json | None = None
+    resource: Resource,
+    patched: Json,
+    duplicates: list[str],
+    validation: FieldValidation,
+    stored: Json | None = None,
 ) -> tuple[Json, tuple[str, ...]]:
     """The object that a patch made, of the stored one if it shares parts with it."""
-    kind = resource.kind
-    if (patched.get("kind"), patched.get("apiVersion")) != (kind.kind, kind.api_version):
-        found = f"{patched.get('apiVersion', '')}, Kind={patched.get('kind', '')}"
-        raise _unfit(patched, f"expected {kind.api_version}, Kind={kind.kind}, found {found}")
+    _check_patched_type(resource, patched)
     try:
         obj, unknown = _read(resource, patched, stored)
     except TypeMismatch as error:
         raise _unfit(patched, str(error)) from error
-    problems = _problems(unknown, [], validation)
+    problems = _problems(unknown, _told(resource, duplicates, unknown), validation)
     if problems and validation == "Strict":
         raise _unfit(patched, f"strict decoding error: {', '.join(problems)}")
     return obj, _warnings(problems)
@@ -125,6 +126,42 @@ def _check_type(resource: Resource, body: Json) -> None:
         raise errors.bad_request(f"{text}: {detail}")
     if given_version not in (None, "", kind.api_version):
         raise errors.bad_request(f'no kind "{kind.kind}" is registered for version "{given_version}"')
+
+
+def _check_patched_type(resource: Resource, patched: Json) -> None:
+    """A custom object must say what it is, and is blamed for what it says; a built-in one only must not lie."""
+    kind = resource.kind
+    given_kind, given_version = patched.get("kind"), patched.get("apiVersion")
+    if (given_kind, given_version) == (kind.kind, kind.api_version):
+        return
+    if not resource.is_custom:
+        if given_kind or given_version != kind.api_version:
+            found = f"{given_version or ''}, Kind={given_kind or ''}"
+            raise _unfit(patched, f"expected {kind.api_version}, Kind={kind.kind}, found {found}")
+        return
+    if not given_kind:
+        raise _unfit(patched, "Object 'Kind' is missing")
+    if not given_version:
+        detail = "Object 'apiVersion' is missing in 'object has no apiVersion field'"
+        causes = {"causes": [{"message": detail}]}
+        raise errors.ApiError(500, "InternalError", f"Internal error occurred: {detail}", causes)
+    group = str(given_version).rpartition("/")[0]
+    named = Kind(group, "", str(given_kind), "")
+    name = (patched.get("metadata") or {}).get("name", "")
+    wrong = [
+        fields.invalid(field, given, f"must be {wanted}")
+        for field, given, wanted in (
+            ("kind", given_kind, kind.kind),
+            ("apiVersion", given_version, kind.api_version),
+        )
+        if given != wanted
+    ]
+    raise errors.invalid(named, name, wrong)
+
+
+def _told(resource: Resource, duplicates: list[str], unknown: list[str]) -> list[str]:
+    """Of a built-in kind, an unknown field that stands twice is unknown and nothing else."""
+    return duplicates if resource.is_custom else [path for path in duplicates if path not in unknown]
 
 
 def _handled_as(kind: Kind) -> str:

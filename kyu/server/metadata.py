@@ -18,7 +18,11 @@ SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 SUFFIX_LENGTH = 5
 LONGEST_PREFIX = 63 - SUFFIX_LENGTH
 # Only the server writes these; an update that leaves one out or changes it is not believed.
-KEPT = ("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink")
+KEPT = ("creationTimestamp", "deletionTimestamp", "generation", "selfLink")
+DOUBLE_OWNERS = (
+    ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, and may"
+    " reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {uids}"
+)
 CLEARED = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink")
 
 
@@ -27,7 +31,7 @@ def timestamp(now: datetime) -> str:
 
 
 def check_place(kind: Kind, obj: Json, namespace: str | None, name: str = "") -> None:
-    """The body must mean the object of the URL; what it leaves open is filled in."""
+    """The body must mean the object of the URL; a namespace that it leaves open is filled in."""
     metadata = obj.setdefault("metadata", {})
     if kind.namespaced:
         given = metadata.get("namespace") or namespace
@@ -39,10 +43,17 @@ def check_place(kind: Kind, obj: Json, namespace: str | None, name: str = "") ->
     else:
         metadata.pop("namespace", None)
     if name:
-        given = metadata.get("name") or name
+        given = metadata.get("name")
+        if not given:
+            text = f"the name of the object ({name} based on URL) was undeterminable: name must be provided"
+            raise errors.bad_request(text)
         if given != name:
             raise errors.bad_request(f"the name of the object ({given}) does not match the name on the URL ({name})")
-        metadata["name"] = name
+
+
+def is_version(text: str) -> bool:
+    """Whether a resourceVersion is one that a server could have given."""
+    return text.isascii() and text.isdigit()
 
 
 def prepare_create(obj: Json, now: datetime) -> None:
@@ -68,9 +79,28 @@ def prepare_update(new: Json, old: Json) -> None:
             after[field] = before[field]
         elif field != "deletionTimestamp":
             after.pop(field, None)
-    for field in ("uid", "generateName"):
+    for field in ("uid", "deletionGracePeriodSeconds"):
         if not after.get(field) and field in before:
             after[field] = before[field]
+
+
+def drop_double_owners(obj: Json, when: str = "") -> tuple[str, ...]:
+    """An owner that stands twice is kept once; the warning about it, if there is one to give."""
+    metadata = obj["metadata"]
+    owners = metadata.get("ownerReferences") or ()
+    if len(owners) < 2:
+        return ()
+    kept: list[Json] = []
+    dropped: list[str] = []
+    for owner in owners:
+        if owner in kept:
+            dropped.append(owner.get("uid", ""))
+        else:
+            kept.append(owner)
+    if not dropped:
+        return ()
+    metadata["ownerReferences"] = kept
+    return (f'299 - "{DOUBLE_OWNERS.format(when=when, uids=", ".join(dropped))}"',)
 
 
 def tidy(obj: Json) -> Json:

@@ -38,7 +38,7 @@ def clone(value: Any) -> Any:
 def merge_patch(obj: Json, patch: Any) -> Json:
     """Null deletes, maps merge, everything else replaces."""
     if not isinstance(patch, dict):
-        raise errors.bad_request("a merge patch must be a JSON object")
+        raise errors.bad_request("Invalid JSON Patch")
     return _merged(obj, patch)
 
 
@@ -57,8 +57,8 @@ def _merged(value: Any, patch: Json) -> Json:
 class Operation(msgspec.Struct, frozen=True):
     """One step of a JSON patch as it is sent."""
 
-    op: str
-    path: str
+    op: str = ""
+    path: str = ""
     from_: str = msgspec.field(name="from", default="")
     value: Any = None
 
@@ -66,7 +66,7 @@ class Operation(msgspec.Struct, frozen=True):
 def json_patch(obj: Json, operations: Any) -> Json:
     """All operations or none: the first that fails refuses the patch."""
     try:
-        steps = msgspec.convert(operations, list[Operation])
+        steps = msgspec.convert([] if operations is None else operations, list[Operation])
     except msgspec.ValidationError as error:
         raise errors.bad_request(f"error decoding patch: {error}") from None
     if len(steps) > MAX_OPERATIONS:
@@ -166,8 +166,9 @@ def _replace(document: Json, pointer: str, value: Any) -> None:
 
 
 def _test(document: Json, pointer: str, value: Any) -> None:
+    container, last = _parent(document, pointer)
     try:
-        found = _find(document, pointer)
+        found = _child(container, last)
     except PatchFailed:
         if value is not None:
             raise

@@ -74,7 +74,8 @@ class Reads:
     async def collection(self, request: Request, target: Target) -> Response:
         resource, namespace = target.resource, target.namespace
         options = list_options(request.query)
-        form = forms.choose(resource, request.accept, request.query.get("includeObject", ""))
+        include = request.query.get("includeObject", "")
+        form = forms.choose(resource, request.accept, include, is_list=not options.is_watch)
         if options.is_watch:
             return await self._watch(resource, options, form, namespace)
         version, token, undo = await self._state(resource, options)

@@ -107,16 +107,17 @@ class Routes:
             if reason := unserved.why_not(path.group, path.plural, path.subresource):
                 what = f"{path.plural}/{path.subresource}" if path.subresource else path.plural
                 raise errors.not_implemented(f"{what} is not served: {reason}")
-            if path.version not in self._registry.versions(path.group):
+            if path.group not in self._registry.groups():
                 return text_response(404, PAGE_NOT_FOUND)
             raise self._missing(path)
         self._authorize(request, target, verb)
         handler = self._handler(target, request.method, verb)
-        response = await handler(request, target)
-        if target.resource.deprecation:
-            warning = f'299 - "{target.resource.deprecation}"'
-            return msgspec.structs.replace(response, warnings=(*response.warnings, warning))
-        return response
+        if not target.resource.deprecation:
+            return await handler(request, target)
+        warning = f'299 - "{target.resource.deprecation}"'
+        with errors.Warned((warning,)):
+            response = await handler(request, target)
+        return msgspec.structs.replace(response, warnings=(*response.warnings, warning))
 
     def _missing(self, path: Path) -> errors.ApiError:
         """Why there is nothing at the path."""
@@ -198,13 +199,14 @@ class Routes:
             raise errors.forbidden_path(text)
 
     def _discover(self, request: Request, path: Path) -> Response:
+        registry = self._registry
+        is_root = request.path in ("/api", "/apis", "/api/", "/apis/")
+        if not is_root and path.group not in registry.groups():
+            return text_response(404, PAGE_NOT_FOUND)
         if request.method not in ("GET", "HEAD"):
             raise errors.method_not_allowed()
-        registry = self._registry
-        if request.path in ("/api", "/apis", "/api/", "/apis/"):
+        if is_root:
             return self._discover_root(request)
-        if path.group not in registry.groups():
-            return text_response(404, PAGE_NOT_FOUND)
         if not path.version:
             return json_response(200, discovery.group(registry, path.group))
         if path.version not in registry.versions(path.group):
@@ -223,7 +225,7 @@ class Routes:
 
 
 def parse_path(path: str) -> Path | None:
-    """The words of ``/api/…`` and ``/apis/…``; None for all other paths and for those with too many words."""
+    """The words of ``/api/…`` and ``/apis/…``; None for all other paths."""
     words = path.strip("/").split("/")
     if words[0] == "api":
         group, rest = "", words[1:]
@@ -238,8 +240,9 @@ def parse_path(path: str) -> Path | None:
     # /namespaces/N/PLURAL is in a namespace; /namespaces/N, …/status and …/finalize are the Namespace itself.
     if len(rest) > 2 and rest[0] == "namespaces" and not (len(rest) == 3 and rest[2] in ("status", "finalize")):
         namespace, rest = rest[1], rest[2:]
+    # What goes on behind a subresource belongs to it; there is none that has such paths.
     if len(rest) > 3:
-        return None
+        rest = [*rest[:2], "/".join(rest[2:])]
     plural, name, subresource = (*rest, "", "", "")[:3]
     return Path(group, version, namespace, plural, name, subresource)
 

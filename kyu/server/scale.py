@@ -27,7 +27,6 @@ from kyu.server.schema_node import Schema
 
 SCALE = Kind("autoscaling", "v1", "Scale", "scales")
 SUBRESOURCE = "scale"
-PATCH_TYPES = (writes.JSON, writes.MERGE, writes.APPLY)
 # Where the built-in kinds with replicas keep them.
 BUILT_IN = ScalePaths(".spec.replicas", ".status.replicas", ".spec.selector")
 
@@ -58,17 +57,14 @@ class Scale:
 
     async def patch(self, request: Request, target: Target) -> Response:
         resource, type_ = target.resource, request.content_type
-        if type_ == writes.STRATEGIC and resource.is_custom:
-            raise errors.unsupported_media_type(PATCH_TYPES)
-        if type_ not in (*PATCH_TYPES, writes.STRATEGIC):
-            raise errors.unsupported_patch_type()
+        writes.check_patch_type(resource, type_)
         options = write_options(request, "PatchOptions")
         _, obj = self._objects.latest(resource, *target.key)
         if type_ == writes.APPLY:
             return await self._write(request, target, self._applied(request, target, obj, options))
-        shown, body = _shown(resource, obj), bodies.parse_json(request.body)
+        shown, (body, duplicates) = _shown(resource, obj), bodies.decode_patch(request.body)
         patched = patch.json_patch(shown, body) if type_ == writes.JSON else patch.merge_patch(shown, body)
-        wanted, warnings = intake.from_patch(_scale_resource(), patched, options.validation)
+        wanted, warnings = intake.from_patch(_scale_resource(), patched, duplicates, options.validation)
         metadata.check_place(resource.kind, wanted, target.namespace, target.name)
         return await self._write(request, target, self._tracked(resource, obj, wanted, options), warnings)
 
@@ -89,8 +85,9 @@ class Scale:
             # Kubernetes fails at this too, because it looks for a Scale among the versions of the custom kind.
             raise errors.internal("the scale of a custom kind cannot be applied: use another kind of patch")
         config = intake.from_apply(_scale_resource(), bodies.parse_yaml(request.body))
-        place = {"metadata": dict(config.get("metadata", {}))}
-        metadata.check_place(target.resource.kind, place, target.namespace, target.name)
+        given = config.get("metadata", {})
+        place = {**given, "name": given.get("name") or target.name}
+        metadata.check_place(target.resource.kind, {"metadata": place}, target.namespace, target.name)
         applied = managed.apply(
             _scale_resource().schema,
             _with_owners(target.resource, obj),

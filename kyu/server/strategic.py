@@ -26,7 +26,9 @@ ANY: Final = Schema({})
 
 
 def strategic_patch(schema: Schema, obj: Json, patch: Any) -> Json:
-    """The patched object; what was given is not changed."""
+    """The patched object; what was given is not changed. A patch of null is one that changes nothing."""
+    if patch is None:
+        return obj
     if not isinstance(patch, dict):
         raise errors.bad_request("a strategic merge patch must be a JSON object")
     return _merge_map(schema, obj, patch)

@@ -31,6 +31,7 @@ MERGE = "application/merge-patch+json"
 JSON = "application/json-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
+CUSTOM_PATCHES = (JSON, MERGE, APPLY)
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -68,8 +69,10 @@ class Writes:
         form = forms.choose(resource, request.accept, request.query.get("includeObject", ""))
         body, duplicates = bodies.decode(request, resource.kind, is_custom=resource.is_custom)
         obj, warnings = intake.from_body(resource, body, duplicates, options.validation)
-        metadata.check_place(resource.kind, obj, target.namespace)
-        written = self.create_object(resource, obj, options, request.user)
+        warnings += metadata.drop_double_owners(obj)
+        with errors.Warned(warnings):
+            metadata.check_place(resource.kind, obj, target.namespace)
+            written = self.create_object(resource, obj, options, request.user)
         return await _answer(resource, _warned(written, warnings), form)
 
     async def update(self, request: Request, target: Target) -> Response:
@@ -78,26 +81,27 @@ class Writes:
         form = forms.choose(resource, request.accept, request.query.get("includeObject", ""))
         body, duplicates = bodies.decode(request, resource.kind, is_custom=resource.is_custom)
         obj, warnings = intake.from_body(resource, body, duplicates, options.validation)
-        metadata.check_place(resource.kind, obj, target.namespace, target.name)
-        if not target.subresource and self._creates_on_update(target):
-            written = self.create_object(resource, obj, options, request.user)
-        else:
-            written = self.replace_object(target, obj, options, request.user)
+        warnings += metadata.drop_double_owners(obj)
+        with errors.Warned(warnings):
+            metadata.check_place(resource.kind, obj, target.namespace, target.name)
+            if not target.subresource and self._creates_on_update(target):
+                written = self.create_object(resource, obj, options, request.user)
+            else:
+                written = self.replace_object(target, obj, options, request.user)
         return await _answer(resource, _warned(written, warnings), form)
 
     async def patch(self, request: Request, target: Target) -> Response:
         resource = target.resource
         content_type = request.content_type
-        if content_type not in (MERGE, JSON, APPLY) and (content_type != STRATEGIC or resource.is_custom):
-            raise errors.unsupported_patch_type()
+        check_patch_type(resource, content_type)
         options = write_options(request, "PatchOptions")
         form = forms.choose(resource, request.accept, request.query.get("includeObject", ""))
         if content_type == APPLY:
             config = bodies.parse_yaml(request.body)
             written = self.apply_object(target, config, options, request.user)
         else:
-            body = bodies.parse_json(request.body)
-            written = self.patch_object(target, body, content_type, options, request.user)
+            body, duplicates = bodies.decode_patch(request.body)
+            written = self.patch_object(target, body, duplicates, content_type, options, request.user)
         return await _answer(resource, written, form)
 
     # The same without HTTP.
@@ -116,7 +120,7 @@ class Writes:
         rules.prepare_create(obj)
         if found := rules.validate_create(obj):
             raise errors.invalid(resource.kind, obj["metadata"].get("name", ""), found)
-        if version not in ("", "0"):
+        if metadata.is_version(version) and int(version):
             if not options.dry_run:
                 raise errors.internal("resourceVersion should not be set on objects to be created")
             # Only the storage objects to it, which a dry run does not reach.
@@ -136,7 +140,9 @@ class Writes:
             raise intake.version_required(resource.kind, target.name)
         return self._finish(resource, record, old, obj, options, user, target.subresource)
 
-    def patch_object(self, target: Target, body: Any, type_: str, options: WriteOptions, user: User) -> Written:
+    def patch_object(
+        self, target: Target, body: Any, duplicates: list[str], type_: str, options: WriteOptions, user: User
+    ) -> Written:
         resource = target.resource
         record, old = self._objects.latest(resource, *target.key)
         shown = intake.typed(resource, old)
@@ -145,10 +151,15 @@ class Writes:
         elif type_ == MERGE:
             patched = patch.merge_patch(shown, body)
         else:
-            patched = strategic.strategic_patch(resource.schema, shown, body)
-        obj, warnings = intake.from_patch(resource, patched, options.validation, old)
-        metadata.check_place(resource.kind, obj, target.namespace, target.name)
-        written = self._finish(resource, record, old, obj, options, user, target.subresource)
+            # The type of the object is not among what such a patch can change.
+            patched = {**strategic.strategic_patch(resource.schema, shown, body), **intake.typed(resource, {})}
+        obj, warnings = intake.from_patch(resource, patched, duplicates, options.validation, old)
+        warnings += metadata.drop_double_owners(obj, " after mutating admission happens")
+        with errors.Warned(warnings):
+            metadata.check_place(resource.kind, obj, target.namespace, target.name)
+            if not obj["metadata"].get("resourceVersion") and not resource.rules.allows_unconditional_update:
+                raise intake.version_required(resource.kind, target.name)
+            written = self._finish(resource, record, old, obj, options, user, target.subresource)
         return _warned(written, warnings)
 
     def apply_object(self, target: Target, config: Any, options: WriteOptions, user: User) -> Written:
@@ -156,7 +167,8 @@ class Writes:
         config = intake.from_apply(resource, config)
         given = config.get("metadata", {})
         # Checked on a copy: what the body leaves open is neither owned nor remembered as if it had been applied.
-        metadata.check_place(resource.kind, {"metadata": dict(given)}, target.namespace, target.name)
+        place = {**given, "name": given.get("name") or target.name}
+        metadata.check_place(resource.kind, {"metadata": place}, target.namespace, target.name)
         record = self._objects.store.latest(resource.storage, *target.key)
         if record is None and subresource:
             raise errors.not_found(resource.kind, target.name)
@@ -174,15 +186,13 @@ class Writes:
             resets=resource.rules.resets(subresource),
         )
         obj, warnings = intake.from_apply_result(resource, applied, old)
-        if not (obj.get("metadata") or {}).get("name"):
-            text = f"the name of the object ({target.name} based on URL) was undeterminable: name must be provided"
-            raise errors.bad_request(text)
-        metadata.check_place(resource.kind, obj, target.namespace, target.name)
-        if record is None or old is None:
-            written = self.create_object(resource, obj, options, user, is_apply=True)
-        else:
-            obj["metadata"]["resourceVersion"] = version
-            written = self._finish(resource, record, old, obj, options, user, subresource, is_apply=True)
+        with errors.Warned(warnings):
+            metadata.check_place(resource.kind, obj, target.namespace, target.name)
+            if record is None or old is None:
+                written = self.create_object(resource, obj, options, user, is_apply=True)
+            else:
+                obj["metadata"]["resourceVersion"] = version
+                written = self._finish(resource, record, old, obj, options, user, subresource, is_apply=True)
         return _warned(written, warnings)
 
     def store_object(
@@ -207,6 +217,8 @@ class Writes:
     ) -> Written:
         version = new["metadata"].pop("resourceVersion", "")
         if version and version != str(record.version):
+            if not metadata.is_version(version):
+                raise errors.internal(f'strconv.ParseUint: parsing "{version}": invalid syntax')
             raise errors.conflict(resource.kind, record.name)
         now = self._clock()
         rules = resource.rules
@@ -261,6 +273,14 @@ class Writes:
     def _creates_on_update(self, target: Target) -> bool:
         missing = self._objects.store.latest(target.resource.storage, *target.key) is None
         return missing and target.resource.rules.creates_on_update
+
+
+def check_patch_type(resource: Resource, content_type: str) -> None:
+    """415 for what is no patch, or none that the kind takes."""
+    if resource.is_custom and content_type not in CUSTOM_PATCHES:
+        raise errors.unsupported_media_type(CUSTOM_PATCHES)
+    if content_type not in (*CUSTOM_PATCHES, STRATEGIC):
+        raise errors.unsupported_patch_type()
 
 
 def _warned(written: Written, warnings: tuple[str, ...]) -> Written:

@@ -1,0 +1,312 @@
+"""What a client is told, word by word: refusals, warnings and forms that other tests do not look at closely.
+
+Each row is a request and its answer, as a Kubernetes 1.36 gives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kyu.api.meta import Json
+from kyu.server.api import Api
+from kyu.server.exchange import Response
+from tests.servers import ask, serving
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+SECRETS = "/api/v1/namespaces/default/secrets"
+QUEUES = "/apis/kueue.x-k8s.io/v1beta2/namespaces/default/localqueues"
+MERGE = "application/merge-patch+json"
+STEPS = "application/json-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+NO_NAME = "the name of the object (a based on URL) was undeterminable: name must be provided"
+
+
+async def send(
+    api: Api, request: str, body: object = None, *, kind: str = "application/json", accept: str = ""
+) -> tuple[Response, Json]:
+    """``request`` is a verb and a path; a body of bytes is sent as it is."""
+    method, path = request.split()
+    sent = body if isinstance(body, bytes) else b"" if body is None else msgspec.json.encode(body)
+    headers: Mapping[str, str] = {"content_type": kind, "user_agent": "tests/1", "accept": accept}
+    response = await ask(api, method, path, sent, **headers)
+    assert isinstance(response.body, bytes)
+    decoded: Json = msgspec.json.decode(response.body) if response.content_type == "application/json" else {}
+    return response, decoded
+
+
+async def make(api: Api, path: str, **fields: object) -> Json:
+    response, made = await send(api, f"POST {path}", {"metadata": {"name": "a"}, **fields})
+    assert response.status == 201, made
+    return made
+
+
+async def make_queue(api: Api) -> Json:
+    api_version = "kueue.x-k8s.io/v1beta2"
+    return await make(api, QUEUES, apiVersion=api_version, kind="LocalQueue", spec={"clusterQueue": "main"})
+
+
+@pytest.mark.parametrize("kind", [MERGE, STRATEGIC])
+@pytest.mark.parametrize("patch", [{"metadata": {"name": None}}, {"metadata": None}])
+async def test_an_object_keeps_its_name(tmp_path: Path, kind: str, patch: Json) -> None:
+    async with serving(tmp_path) as (api, _):
+        await make(api, MAPS)
+        response, status = await send(api, f"PATCH {MAPS}/a", patch, kind=kind)
+        assert (response.status, status["message"]) == (400, NO_NAME)
+
+
+async def test_a_put_names_its_object(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, _):
+        await make(api, MAPS)
+        response, status = await send(api, f"PUT {MAPS}/a", {"data": {}})
+        assert (response.status, status["message"]) == (400, NO_NAME)
+
+
+async def test_a_version_that_is_no_number_fails_where_it_is_compared(tmp_path: Path) -> None:
+    """And is forgotten where it is not: in a create."""
+    async with serving(tmp_path) as (api, _):
+        response, _ = await send(api, f"POST {MAPS}", {"metadata": {"name": "a", "resourceVersion": "x"}})
+        assert response.status == 201
+        response, status = await send(api, f"PATCH {MAPS}/a", {"metadata": {"resourceVersion": "x"}}, kind=MERGE)
+        assert (response.status, status["message"]) == (500, 'strconv.ParseUint: parsing "x": invalid syntax')
+
+
+async def test_a_patch_of_a_custom_object_cannot_take_its_version_away(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, _):
+        await make_queue(api)
+        response, status = await send(api, f"PATCH {QUEUES}/a", {"metadata": {"resourceVersion": None}}, kind=MERGE)
+        assert response.status == 422
+        assert status["details"]["causes"][0]["message"] == "Invalid value: 0: must be specified for an update"
+
+
+async def test_only_the_server_counts_generations(tmp_path: Path) -> None:
+    """A ConfigMap has none, and may be created with one; no later write changes it."""
+    async with serving(tmp_path) as (api, _):
+        response, status = await send(api, f"POST {MAPS}", {"metadata": {"name": "a", "generation": -1}})
+        assert response.status == 422
+        assert status["details"]["causes"][0]["field"] == "metadata.generation"
+        await make(api, MAPS)
+        _, patched = await send(api, f"PATCH {MAPS}/a", {"metadata": {"generation": 5}}, kind=MERGE)
+        assert "generation" not in patched["metadata"]
+
+
+async def test_a_put_forgets_how_the_name_was_made(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, _):
+        await make(api, MAPS)
+        await send(api, f"PATCH {MAPS}/a", {"metadata": {"generateName": "a-"}}, kind=MERGE)
+        _, put = await send(api, f"PUT {MAPS}/a", {"metadata": {"name": "a"}, "data": {"k": "1"}})
+        assert "generateName" not in put["metadata"]
+
+
+async def test_nobody_sets_the_grace_of_a_deletion(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, _):
+        await make(api, MAPS)
+        patch = {"metadata": {"deletionGracePeriodSeconds": 3}}
+        response, status = await send(api, f"PATCH {MAPS}/a", patch, kind=MERGE)
+        assert response.status == 422
+        assert status["details"]["causes"][0]["field"] == "metadata.deletionGracePeriodSeconds"
+
+
+async def test_an_owner_that_stands_twice_is_kept_once(tmp_path: Path) -> None:
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}
+    async with serving(tmp_path) as (api, _):
+        body = {"metadata": {"name": "a", "ownerReferences": [owner, owner]}}
+        response, made = await send(api, f"POST {MAPS}", body)
+        assert made["metadata"]["ownerReferences"] == [owner]
+        assert response.warnings[0].endswith('duplicate UID(s) observed: u"')
+        response, _ = await send(api, f"PATCH {MAPS}/a", body, kind=MERGE)
+        assert "after mutating admission" in response.warnings[0]
+
+
+async def test_an_owner_has_one_group_and_one_version(tmp_path: Path) -> None:
+    owner = {"apiVersion": "a/b/c", "kind": "Pod", "name": "p", "uid": "u"}
+    async with serving(tmp_path) as (api, _):
+        response, _ = await send(api, f"POST {MAPS}", {"metadata": {"name": "a", "ownerReferences": [owner]}})
+        assert response.status == 422
+
+
+async def test_a_refusal_comes_with_the_warnings_about_the_body(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, _):
+        response, _ = await send(api, f"POST {MAPS}", {"metadata": {"name": "B_AD"}, "bogus": 1})
+        assert response.status == 422
+        assert response.warnings == ('299 - "unknown field \\"bogus\\""',)
+        response, _ = await send(api, f"PUT {MAPS}/a", {"metadata": {"name": "a"}, "bogus": 1})
+        assert response.status == 404
+        assert response.warnings == ('299 - "unknown field \\"bogus\\""',)
+
+
+async def test_a_deprecated_version_says_so_in_refusals_too(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, _):
+        response, _ = await send(api, "GET /api/v1/namespaces/default/endpoints/none")
+        assert response.status == 404
+        assert response.warnings == (
+            '299 - "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"',
+        )
+
+
+async def test_fields_that_stand_twice_in_a_patch(tmp_path: Path) -> None:
+    patch = b'{"data":{"k":"1","k":"2"}}'
+    async with serving(tmp_path) as (api, _):
+        await make(api, MAPS)
+        response, patched = await send(api, f"PATCH {MAPS}/a", patch, kind=MERGE)
+        assert patched["data"] == {"k": "2"}
+        assert response.warnings == ('299 - "duplicate field \\"data.k\\""',)
+        response, _ = await send(api, f"PATCH {MAPS}/a?fieldValidation=Strict", patch, kind=STRATEGIC)
+        assert response.status == 422
+
+
+async def test_an_unknown_field_that_stands_twice_is_only_unknown(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, _):
+        body = b'{"metadata":{"name":"a"},"bogus":1,"bogus":2}'
+        response, _ = await send(api, f"POST {MAPS}", body)
+        assert response.warnings == ('299 - "unknown field \\"bogus\\""',)
+
+
+async def test_a_strategic_patch_does_not_touch_the_type(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, _):
+        await make(api, MAPS)
+        patch = {"kind": "Secret", "apiVersion": "v9", "data": {"k": "1"}}
+        response, patched = await send(api, f"PATCH {MAPS}/a", patch, kind=STRATEGIC)
+        assert response.status == 200
+        assert (patched["kind"], patched["apiVersion"]) == ("ConfigMap", "v1")
+
+
+async def test_a_merge_patch_may_leave_the_kind_open(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, _):
+        await make(api, MAPS)
+        response, patched = await send(api, f"PATCH {MAPS}/a", {"kind": None}, kind=MERGE)
+        assert (response.status, patched["kind"]) == (200, "ConfigMap")
+
+
+@pytest.mark.parametrize(
+    ("patch", "code", "message"),
+    [
+        (
+            {"kind": "Secret"},
+            422,
+            'Secret.kueue.x-k8s.io "a" is invalid: kind: Invalid value: "Secret": must be LocalQueue',
+        ),
+        (
+            {"apiVersion": "v9"},
+            422,
+            'LocalQueue "a" is invalid: apiVersion: Invalid value: "v9": must be kueue.x-k8s.io/v1beta2',
+        ),
+        (
+            {"apiVersion": None},
+            500,
+            "Internal error occurred: Object 'apiVersion' is missing in 'object has no apiVersion field'",
+        ),
+    ],
+)
+async def test_a_custom_object_says_what_it_is(tmp_path: Path, patch: Json, code: int, message: str) -> None:
+    async with serving(tmp_path) as (api, _):
+        await make_queue(api)
+        response, status = await send(api, f"PATCH {QUEUES}/a", patch, kind=MERGE)
+        assert (response.status, status["message"]) == (code, message)
+
+
+async def test_which_patches_a_custom_kind_takes(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, _):
+        response, status = await send(api, f"PATCH {QUEUES}/a", {}, kind=STRATEGIC)
+        assert response.status == 415
+        assert status["message"].endswith(
+            "include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
+        )
+        response, status = await send(api, f"PATCH {MAPS}/a", {})
+        assert (response.status, status["message"]) == (415, "415: Unsupported Media Type")
+
+
+@pytest.mark.parametrize(
+    ("kind", "patch", "code"),
+    [
+        (STRATEGIC, b"null", 200),
+        (STEPS, b"null", 200),
+        (MERGE, b"null", 400),
+        (STEPS, b"{}", 400),
+        (STEPS, b"[{}]", 422),
+        (STEPS, b'[{"op":"test","path":"/data/x","value":null}]', 200),
+        (STEPS, b'[{"op":"test","path":"/nothing/x","value":null}]', 422),
+    ],
+)
+async def test_patches_of_nothing(tmp_path: Path, kind: str, patch: bytes, code: int) -> None:
+    async with serving(tmp_path) as (api, _):
+        await make(api, MAPS, data={"k": "1"})
+        response, _ = await send(api, f"PATCH {MAPS}/a", patch, kind=kind)
+        assert response.status == code
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "is_status"),
+    [
+        ("GET /apis/batch/v9/jobs", 404, True),
+        ("GET /api/v2/pods", 404, True),
+        (f"GET {MAPS}/a/b/c", 404, True),
+        ("GET /apis/none/v1/things", 404, False),
+        ("PUT /apis/none", 404, False),
+        ("PUT /apis/batch/v1", 405, True),
+    ],
+)
+async def test_paths_to_nowhere(tmp_path: Path, request_: str, code: int, is_status: bool) -> None:
+    """Where the group is known there is a Status, elsewhere plain text."""
+    async with serving(tmp_path) as (api, _):
+        response, status = await send(api, request_)
+        assert (response.status, bool(status)) == (code, is_status)
+
+
+@pytest.mark.parametrize(
+    ("path", "accept", "message"),
+    [
+        (
+            f"{MAPS}/a",
+            "text/plain",
+            "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml,"
+            " application/vnd.kubernetes.protobuf",
+        ),
+        (
+            MAPS,
+            "application/json;as=Bogus;v=v1;g=meta.k8s.io",
+            "only the following media types are accepted: application/json, application/yaml,"
+            " application/vnd.kubernetes.protobuf",
+        ),
+        (
+            MAPS,
+            "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json",
+            "you requested PartialObjectMetadata, but the requested object is a list (*core.ConfigMapList)",
+        ),
+        (
+            f"{MAPS}/a",
+            "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+            "you requested PartialObjectMetadataList, but the requested object is not a list (*core.ConfigMap)",
+        ),
+    ],
+)
+async def test_forms_that_are_not_served(tmp_path: Path, path: str, accept: str, message: str) -> None:
+    async with serving(tmp_path) as (api, _):
+        await make(api, MAPS)
+        response, status = await send(api, f"GET {path}", accept=accept)
+        assert (response.status, status["message"]) == (406, message)
+
+
+@pytest.mark.parametrize(
+    ("fields", "blamed"),
+    [
+        ({"type": "kubernetes.io/basic-auth"}, ["data[username]", "data[password]"]),
+        ({"type": "kubernetes.io/basic-auth", "stringData": {"username": "u"}}, []),
+        (
+            {"type": "kubernetes.io/service-account-token"},
+            ["metadata.annotations[kubernetes.io/service-account.name]"],
+        ),
+        (
+            {"type": "kubernetes.io/dockerconfigjson", "stringData": {".dockerconfigjson": "x"}},
+            ["data[.dockerconfigjson]"],
+        ),
+    ],
+)
+async def test_what_the_type_of_a_secret_promises(tmp_path: Path, fields: Json, blamed: list[str]) -> None:
+    async with serving(tmp_path) as (api, _):
+        response, status = await send(api, f"POST {SECRETS}", {"metadata": {"name": "a"}, **fields})
+        causes = status["details"]["causes"] if response.status == 422 else []
+        assert [cause["field"] for cause in causes] == blamed
