@@ -42,7 +42,8 @@ def validate_metadata(obj: Json, *, namespaced: bool, name_rule: NameRule = name
         found.append(fields.forbidden("metadata.namespace", "not allowed on this type"))
     if (generation := metadata.get("generation") or 0) < 0:
         found.append(fields.invalid("metadata.generation", generation, "must be greater than or equal to 0"))
-    return found + _validate_parts(metadata) + _validate_finalizers(metadata)
+    found += _validate_parts(metadata)
+    return found + _validate_finalizers(metadata) if metadata.get("finalizers") else found
 
 
 def validate_metadata_update(new: Json, old: Json) -> list[FieldError]:
@@ -58,19 +59,29 @@ def validate_metadata_update(new: Json, old: Json) -> list[FieldError]:
     found += [
         fields.invalid(f"metadata.{name}", after.get(name), IMMUTABLE)
         for name in IMMUTABLE_FIELDS
-        if (after.get(name) or "") != (before.get(name) or "")
+        if after.get(name) is not before.get(name) and (after.get(name) or "") != (before.get(name) or "")
     ]
     return (found + _validate_parts(after)) * 2
 
 
 def _validate_parts(metadata: Json) -> list[FieldError]:
-    found = validate_labels(metadata.get("labels") or {}, "metadata.labels")
-    annotations: Mapping[str, str] = metadata.get("annotations") or {}
+    found: list[FieldError] = []
+    if labels := metadata.get("labels"):
+        found += validate_labels(labels, "metadata.labels")
+    if annotations := metadata.get("annotations"):
+        found += _validate_annotations(annotations)
+    if owners := metadata.get("ownerReferences"):
+        found += _validate_owners(owners)
+    return found
+
+
+def _validate_annotations(annotations: Mapping[str, str]) -> list[FieldError]:
+    found: list[FieldError] = []
     for key in annotations:
         found += [fields.invalid("metadata.annotations", key, text) for text in label_key(key.lower())]
     if sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items()) > MAX_ANNOTATION_BYTES:
         found.append(fields.too_long("metadata.annotations", "", MAX_ANNOTATION_BYTES))
-    return found + _validate_owners(metadata.get("ownerReferences") or ())
+    return found
 
 
 def validate_labels(labels: Mapping[str, str], path: str) -> list[FieldError]:
@@ -103,7 +114,7 @@ def _validate_owners(owners: Sequence[Json]) -> list[FieldError]:
 
 def _validate_finalizers(metadata: Json) -> list[FieldError]:
     path, found = "metadata.finalizers", list[FieldError]()
-    finalizers: list[Any] = metadata.get("finalizers") or []
+    finalizers: list[Any] = metadata["finalizers"]
     for name in finalizers:
         found += [fields.invalid(path, name, text) for text in label_key(name)]
     if "orphan" in finalizers and "foregroundDeletion" in finalizers:
@@ -124,10 +135,13 @@ def validate_plain_finalizers(obj: Json) -> list[FieldError]:
 
 def finalizer_warnings(new: Json, old: Json | None) -> list[str]:
     """Custom kinds may have finalizers without a domain, and are told that this is unwise when one is added."""
+    finalizers = (new.get("metadata") or {}).get("finalizers")
+    if not finalizers:
+        return []
     before = ((old or {}).get("metadata") or {}).get("finalizers") or ()
     advice = "prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers"
     return [
         f'metadata.finalizers: "{name}": {advice}'
-        for name in (new.get("metadata") or {}).get("finalizers") or ()
+        for name in finalizers
         if "/" not in name and name not in PLAIN_FINALIZERS and name not in before
     ]

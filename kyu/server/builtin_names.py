@@ -21,6 +21,9 @@ _SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
 _DNS_1035: Final = "[a-z]([-a-z0-9]*[a-z0-9])?"
 _KEY: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _CONFIG_KEY: Final = "[-._a-zA-Z0-9]+"
+_is_label: Final = re.compile(_LABEL).fullmatch
+_is_subdomain: Final = re.compile(_SUBDOMAIN).fullmatch
+_is_key: Final = re.compile(_KEY).fullmatch
 _ENDS: Final = "must start and end with an alphanumeric character"
 
 
@@ -31,7 +34,7 @@ def regex_error(text: str, pattern: str, *examples: str) -> str:
 
 def subdomain(text: str) -> list[str]:
     found = ["must be no more than 253 characters"] if len(text.encode()) > 253 else []
-    if not re.fullmatch(_SUBDOMAIN, text):
+    if not _is_subdomain(text):
         words = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and"
         found.append(regex_error(f"{words} {_ENDS}", _SUBDOMAIN, "example.com"))
     return found
@@ -39,8 +42,8 @@ def subdomain(text: str) -> list[str]:
 
 def label(text: str) -> list[str]:
     found = ["must be no more than 63 characters"] if len(text.encode()) > 63 else []
-    if not re.fullmatch(_LABEL, text):
-        if re.fullmatch(_SUBDOMAIN, text):
+    if not _is_label(text):
+        if _is_subdomain(text):
             found.append("must not contain dots")
         else:
             words = f"a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and {_ENDS}"
@@ -74,14 +77,14 @@ def label_key(text: str) -> tuple[str, ...]:
         found.append("name part must be non-empty")
     elif len(name.encode()) > 63:
         found.append("name part must be no more than 63 bytes")
-    if not re.fullmatch(_KEY, name):
+    if not _is_key(name):
         found.append(f"name part {form}")
     return tuple(found)
 
 
 def label_value(text: str) -> list[str]:
     found = ["must be no more than 63 bytes"] if len(text.encode()) > 63 else []
-    if text and not re.fullmatch(_KEY, text):
+    if text and not _is_key(text):
         words = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and"
         found.append(regex_error(f"{words} {_ENDS}", f"({_KEY})?", "MyValue", "my_value", "12345"))
     return found

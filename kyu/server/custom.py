@@ -121,9 +121,10 @@ class CustomRules:
 
     def read(self, body: Json, stored: Json | None = None) -> tuple[Json, list[str]]:
         given = body.get("metadata")
-        metadata, unknown = custom_metadata.read({} if given is None else given)
+        metadata, unknown = custom_metadata.read({} if given is None else given, stored["metadata"] if stored else {})
         obj = {**body, "metadata": metadata}
-        return obj, [f"metadata.{path}" for path in unknown] + schema.prune(self._schema, obj, stored)
+        pruned = schema.prune(self._schema, obj, stored)
+        return obj, [f"metadata.{path}" for path in unknown] + pruned if unknown else pruned
 
     def default(self, obj: Json, stored: Json | None = None) -> None:
         schema.apply_defaults(self._schema, obj, stored)

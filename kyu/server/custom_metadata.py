@@ -17,20 +17,29 @@ from kyu.server import schema_typed
 from kyu.server.builtin_data import object_meta
 
 
-def read(given: Any) -> tuple[Json, list[str]]:
-    """A copy in the canonical form, and the unknown fields.
+def read(given: Any, stored: Json) -> tuple[Json, list[str]]:
+    """A copy in the canonical form, and the unknown fields. What was taken over from the stored metadata has that form.
 
     managedFields are passed by: they are large, and checked where they are used.
     """
     if not isinstance(given, dict):
         return schema_typed.decode(object_meta(), given, "ObjectMeta")
-    if all(name in CANONICAL and CANONICAL[name](value) for name, value in given.items()):
+    if _is_canonical(given, stored):
         return dict(given), []
     plain = {name: value for name, value in given.items() if name != "managedFields"}
     metadata, unknown = schema_typed.decode(object_meta(), plain, "ObjectMeta")
     if "managedFields" in given:
         metadata["managedFields"] = given["managedFields"]
     return metadata, unknown
+
+
+def _is_canonical(given: Json, stored: Json) -> bool:
+    for name, value in given.items():
+        if value is None or value is not stored.get(name):
+            test = CANONICAL.get(name)
+            if test is None or not test(value):
+                return False
+    return True
 
 
 def _is_text(value: Any) -> bool:

@@ -24,11 +24,7 @@ _NOTHING = Kind("", "", "", "")
 
 def typed(resource: Resource, obj: Json) -> Json:
     """With kind and apiVersion, as clients see it."""
-    return {"kind": resource.kind.kind, "apiVersion": resource.kind.api_version, **obj}
-
-
-def untyped(obj: Json) -> Json:
-    return {name: value for name, value in obj.items() if name not in ("kind", "apiVersion")}
+    return {"kind": resource.kind.kind, "apiVersion": resource.api_version, **obj}
 
 
 def version_required(kind: Kind, name: str) -> errors.ApiError:
@@ -44,9 +40,11 @@ def from_body(
     kind = resource.kind
     _check_type(resource, body)
     try:
-        obj, unknown = _read(resource, typed(resource, untyped(body)))
+        obj, unknown = _read(resource, {**body, "kind": kind.kind, "apiVersion": resource.api_version})
     except TypeMismatch as error:
         raise errors.bad_request(f"{_handled_as(kind)}: {error}") from error
+    if not unknown and not duplicates:
+        return obj, ()
     problems = _problems(unknown, _told(resource, duplicates, unknown), validation)
     if problems and validation == "Strict":
         raise errors.bad_request(f"{_handled_as(kind)}: strict decoding error: {', '.join(problems)}")
@@ -66,6 +64,8 @@ def from_patch(
         obj, unknown = _read(resource, patched, stored)
     except TypeMismatch as error:
         raise _unfit(patched, str(error)) from error
+    if not unknown and not duplicates:
+        return obj, ()
     problems = _problems(unknown, _told(resource, duplicates, unknown), validation)
     if problems and validation == "Strict":
         raise _unfit(patched, f"strict decoding error: {', '.join(problems)}")
@@ -85,7 +85,7 @@ def from_apply(resource: Resource, config: Any) -> Json:
     if not isinstance(config, dict):
         raise errors.bad_request("error decoding YAML: the body is not an object")
     kind = resource.kind
-    if (config.get("apiVersion"), config.get("kind")) != (kind.api_version, kind.kind):
+    if config.get("apiVersion") != resource.api_version or config.get("kind") != kind.kind:
         given = str(config.get("apiVersion", ""))
         shown = given if "/" in given or not given else f"/{given}"
         raise errors.bad_request(f"invalid object type: {shown or '/'}, Kind={config.get('kind', '')}")
@@ -105,7 +105,7 @@ def from_apply_result(resource: Resource, applied: Json, stored: Json | None = N
         obj, unknown = resource.rules.read(applied, stored)
     except TypeMismatch as error:
         raise errors.internal(f"failed to update object: {error}") from error
-    return obj, _warnings(_problems(unknown, [], "Warn"))
+    return obj, _warnings(_problems(unknown, [], "Warn")) if unknown else ()
 
 
 def _check_type(resource: Resource, body: Json) -> None:
@@ -113,7 +113,7 @@ def _check_type(resource: Resource, body: Json) -> None:
     given_kind, given_version = body.get("kind"), body.get("apiVersion")
     if resource.is_custom and not given_kind:
         raise errors.bad_request(f"Object 'Kind' is missing in '{encode(body).decode()}'")
-    if resource.is_custom and given_version != kind.api_version:
+    if resource.is_custom and given_version != resource.api_version:
         raise errors.bad_request(
             f"the API version in the data ({given_version or ''}) does not match the expected API version"
             f" ({kind.api_version})"
@@ -124,7 +124,7 @@ def _check_type(resource: Resource, body: Json) -> None:
         internal = (kind.group.partition(".")[0] or "core", group.partition(".")[0] or "core")
         detail = f"converting ({version}.{given_kind}) to ({internal[0]}.{kind.kind}): unknown conversion"
         raise errors.bad_request(f"{text}: {detail}")
-    if given_version not in (None, "", kind.api_version):
+    if given_version not in (None, "", resource.api_version):
         raise errors.bad_request(f'no kind "{kind.kind}" is registered for version "{given_version}"')
 
 

@@ -135,13 +135,19 @@ def track_update(
     return with_managed(plain, capped(entries))
 
 
-def settled(old: Json, new: Json) -> Json:
-    """The old object if nothing but the times of managedFields differs: then there is nothing to write."""
-    if without_managed(old) != without_managed(new):
-        return new
-    before = [{**entry, "time": None} for entry in old.get("metadata", {}).get("managedFields", ())]
-    after = [{**entry, "time": None} for entry in new.get("metadata", {}).get("managedFields", ())]
-    return old if len(before) == len(after) and all(entry in before for entry in after) else new
+def is_settled(old: Json, new: Json) -> bool:
+    """Nothing but the times of managedFields differs: then there is nothing to write."""
+    if old.keys() != new.keys():
+        return False
+    for name, value in new.items():
+        if name != "metadata" and value is not old[name] and value != old[name]:
+            return False
+    before, after = old["metadata"], new["metadata"]
+    if before.keys() != after.keys() or any(before[n] != v for n, v in after.items() if n != "managedFields"):
+        return False
+    entries = [{**entry, "time": None} for entry in before.get("managedFields", ())]
+    others = [{**entry, "time": None} for entry in after.get("managedFields", ())]
+    return len(entries) == len(others) and all(entry in entries for entry in others)
 
 
 def resets_of(schema: Schema, subresource: str) -> frozenset[str]:

@@ -20,6 +20,7 @@ from kyu.server.managed_sets import LEAF, SELF, FieldSet
 from kyu.server.schema_node import MISSING, Schema
 
 ANY: Final = Schema({"x-kubernetes-preserve-unknown-fields": True})
+CONTAINERS: Final = (dict, list)
 
 
 class ShapeError(Exception):
@@ -30,7 +31,7 @@ def is_whole(schema: Schema, value: Any) -> bool:
     """Whether such a value has one owner: a scalar, or atomic."""
     if isinstance(value, dict):
         return schema.is_atomic_map
-    return not isinstance(value, list) or schema.list_type not in ("map", "set")
+    return not (isinstance(value, list) and schema.is_shared_list)
 
 
 def child_schema(schema: Schema, name: str) -> Schema:
@@ -40,7 +41,7 @@ def child_schema(schema: Schema, name: str) -> Schema:
 def element_of(schema: Schema, item: Any) -> str:
     """Which item of a shared list this is; keys that it leaves out count with their defaults, if they have one."""
     if schema.list_type == "set":
-        return sets.value_element(item) if not isinstance(item, dict | list) else f"v:{sets.encoded(item)}"
+        return sets.value_element(item) if not isinstance(item, CONTAINERS) else f"v:{sets.encoded(item)}"
     if not isinstance(item, dict):
         kind = "a null element" if item is None else "non-map elements"
         raise ShapeError(f"associative list with keys may not have {kind}")
@@ -66,28 +67,29 @@ def _default_key(schema: Schema, name: str) -> Any:
 def applied_set(schema: Schema, value: dict[str, Any]) -> FieldSet:
     """The fields that a configuration sets: its leaves, its list items, its empty maps, and every key of a map."""
     result: FieldSet = {}
+    properties, other = schema.properties, schema.additional or ANY
     for name, item in value.items():
-        if not isinstance(item, dict | list):
-            result[f"f:{name}"] = LEAF
+        if not isinstance(item, CONTAINERS):
+            result["f:" + name] = LEAF
             continue
-        field = schema.properties.get(name)
-        node = _applied_node(field or schema.additional or ANY, item)
+        field = properties.get(name)
+        node = _applied_node(field or other, item)
         if field is None or item == {}:
             node = {**node, SELF: LEAF} if node else LEAF
         if node is not None:
-            result[f"f:{name}"] = node
+            result["f:" + name] = node
     return result
 
 
-def _applied_node(schema: Schema, value: Any) -> FieldSet | None:
+def _applied_node(schema: Schema, value: dict[str, Any] | list[Any]) -> FieldSet | None:
     """What is set below a field: an empty set for a leaf, None if there is nothing to own."""
-    if is_whole(schema, value):
-        return LEAF
     if isinstance(value, dict):
-        return applied_set(schema, value) or None
-    result: FieldSet = {}
+        return LEAF if schema.is_atomic_map else applied_set(schema, value) or None
+    if not schema.is_shared_list:
+        return LEAF
+    items, result = schema.items or ANY, FieldSet()
     for item in value:
-        node = _applied_node(schema.items or ANY, item)
+        node = _applied_node(items, item) if isinstance(item, CONTAINERS) else None
         result[element_of(schema, item)] = {**node, SELF: LEAF} if node else LEAF
     if len(result) < len(value):
         raise ShapeError("an item stands twice")
@@ -103,7 +105,7 @@ def merge(schema: Schema, live: Any, config: Any) -> Any:
     if isinstance(live, dict) and isinstance(config, dict):
         result = dict(live)
         for name, item in config.items():
-            if item is None or isinstance(item, dict | list):
+            if item is None or isinstance(item, CONTAINERS):
                 item = merge(child_schema(schema, name), live.get(name), item)
             result[name] = item
         return result
@@ -233,7 +235,7 @@ def _compare(schema: Schema, old: Any, new: Any, path: tuple[str, ...], changes:
         _compare_items(schema, old, new, path, changes)
     else:
         sets.insert(changes.touched, path)
-        if isinstance(old, dict | list) and not is_whole(schema, old):
+        if isinstance(old, CONTAINERS) and not is_whole(schema, old):
             # Another sort of value: nobody owns any longer what was below it.
             sets.insert(changes.removed, path, all_below(schema, old))
 
@@ -254,14 +256,20 @@ def _compare_items(schema: Schema, old: list[Any], new: list[Any], path: tuple[s
 
 def all_below(schema: Schema, value: Any) -> FieldSet:
     """The node of a value that came or went as a whole: it and every path below it."""
-    if not value or is_whole(schema, value):
+    if not value:
         return LEAF
+    node: FieldSet = {}
     if isinstance(value, dict):
-        node = {
-            f"f:{name}": all_below(child_schema(schema, name), item) if isinstance(item, dict | list) else LEAF
-            for name, item in value.items()
-        }
+        if schema.is_atomic_map:
+            return LEAF
+        properties, other = schema.properties, schema.additional or ANY
+        for name, item in value.items():
+            node["f:" + name] = all_below(properties.get(name) or other, item) if isinstance(item, CONTAINERS) else LEAF
+    elif isinstance(value, list) and schema.is_shared_list:
+        items = schema.items or ANY
+        for item in value:
+            node[element_of(schema, item)] = all_below(items, item)
     else:
-        node = {element_of(schema, item): all_below(schema.items or ANY, item) for item in value}
+        return LEAF
     node[SELF] = LEAF
     return node

@@ -77,7 +77,7 @@ def _check_items(schema: Schema, value: list[Any], path: str, found: list[str]) 
     if schema.type == "object":
         found.append(f"{path}: expected map, got {shown(value)}")
         return
-    is_shared = schema.list_type in ("map", "set")
+    is_shared = schema.is_shared_list
     seen: set[str] = set()
     for index, item in enumerate(value):
         here = f"[{index}]"

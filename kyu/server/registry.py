@@ -83,11 +83,15 @@ class Resource:
         return self.stored_as or storage_name(self.kind.group, self.kind.plural)
 
     @cached_property
+    def api_version(self) -> str:
+        return self.kind.api_version
+
+    @cached_property
     def prefix(self) -> bytes:
         """What an object in JSON starts with, up to its first own field."""
         return f'{{"kind":"{self.kind.kind}","apiVersion":"{self.kind.api_version}",'.encode()
 
-    @property
+    @cached_property
     def needs_conversion(self) -> bool:
         return self.convert is not None and self.stored_version != self.kind.version
 

@@ -65,6 +65,8 @@ class Schema:
         self.is_embedded = bool(source.get("x-kubernetes-embedded-resource"))
         self.is_int_or_string = bool(source.get("x-kubernetes-int-or-string")) or self.format == "int-or-string"
         self.list_type: str = source.get("x-kubernetes-list-type", "atomic")
+        # Every item has an owner of its own.
+        self.is_shared_list = self.list_type in ("map", "set")
         self.list_map_keys: tuple[str, ...] = tuple(source.get("x-kubernetes-list-map-keys", ()))
         self.is_atomic_map = source.get("x-kubernetes-map-type") == "atomic"
         self.patch_strategies = frozenset(source.get("x-kubernetes-patch-strategy", "").split(",")) - {""}
@@ -111,7 +113,7 @@ class Schema:
     @cached_property
     def has_list_rules(self) -> bool:
         """Somewhere below is a list whose items must differ."""
-        return self.list_type in ("set", "map") or any(child.has_list_rules for child in self.children)
+        return self.is_shared_list or any(child.has_list_rules for child in self.children)
 
     @cached_property
     def all_but_status(self) -> frozenset[str]:

@@ -56,7 +56,7 @@ def _test(schema: Schema) -> Test | None:
     below = [
         _struct(fields) if fields else None,
         _map(schema) if schema.additional is not None else None,
-        _distinct(schema) if schema.list_type in ("set", "map") else None,
+        _distinct(schema) if schema.is_shared_list else None,
         _items(schema, schema.items) if schema.items is not None else None,
     ]
     return _all(_rules(schema), *below)
@@ -80,15 +80,24 @@ def _rules(schema: Schema) -> Test | None:
     if any(rule.quick is None for rule in rules):
         return _never
     present = [rule.quick for rule in rules if rule.quick is not None and not rule.needs_old]
-    changes = [rule for rule in rules if rule.needs_old]
+    changes = [(rule, _names(rule)) for rule in rules if rule.needs_old]
 
     def test(value: Any, old: Any) -> bool:
         for program in present:
             if program(value, old) is not True:
                 return False
-        return old is None or not changes or not cel.due(tuple(changes), value, old)
+        return old is None or not any(
+            cel.due((rule,), value, old)
+            for rule, names in changes
+            if names is None or any(value.get(name) is not old.get(name) for name in names)
+        )
 
     return test
+
+
+def _names(rule: cel.Rule) -> set[str] | None:
+    """The fields that a rule about a change looks at; None if it looks at everything."""
+    return None if () in rule.reads else {path[0] for path in rule.reads}
 
 
 def _struct(fields: list[tuple[str, Test]]) -> Test:

@@ -180,7 +180,7 @@ class Writes:
             config,
             manager=options.manager,
             force=bool(options.force),
-            api_version=resource.kind.api_version,
+            api_version=resource.api_version,
             subresource=subresource,
             now=self._clock(),
             resets=resource.rules.resets(subresource),
@@ -231,8 +231,8 @@ class Writes:
         if found := rules.validate_update(new, old, subresource):
             raise errors.invalid(resource.kind, record.name, found)
         new["metadata"]["resourceVersion"] = str(record.version)
-        settled = managed.settled(intake.untyped(old), metadata.tidy(new))
-        if settled is not new and settled == old:
+        new = metadata.tidy(new)
+        if managed.is_settled(old, new):
             return Written(record)
         written = self._store_changed(resource, record, new, options)
         return _warned(written, _quoted(rules.warnings(new, old)))
@@ -245,7 +245,7 @@ class Writes:
             old,
             new,
             manager=options.manager,
-            api_version=resource.kind.api_version,
+            api_version=resource.api_version,
             subresource=subresource,
             now=now,
             resets=resource.rules.resets(subresource),
