@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kyu.server.database import Database, DatabaseError, back_up
+from kyu.server.database import Database, DatabaseError, Row, back_up
 from kyu.server.store import Expired, Record, Store, Unwritable
 
 THINGS = "things"
@@ -199,6 +199,25 @@ async def test_what_waits_behind_a_refused_write_is_refused_too(tmp_path: Path) 
             results = await asyncio.gather(first, second, return_exceptions=True)
         assert all(isinstance(result, Unwritable) for result in results)
         assert [each.labels["l"] for each in store.objects(THINGS)] == ["1"]
+
+
+def rows_from(first: int, count: int) -> list[Row]:
+    return [(version, THINGS, "n", f"o-{version}", "u", 0, 0, b"{}") for version in range(first, first + count)]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 32, 33, 70])
+def test_rows_are_stored_all_or_none(tmp_path: Path, rows: int) -> None:
+    database = Database(tmp_path / "kyu.db")
+    batch, later = rows_from(1, rows), rows_from(rows + 1, rows)
+    database.commit(batch, [], 0)
+    assert list(database.rows()) == batch
+    with pytest.raises(DatabaseError):
+        # The last of them has a version that was given before.
+        database.commit([*later[:-1], batch[-1]], [], 0)
+    assert list(database.rows()) == batch
+    database.commit(later, [1], 1)
+    assert list(database.rows()) == [*batch, *later][1:]
+    database.close()
 
 
 def test_a_database_of_a_newer_version_is_refused(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TypeAlias
 
@@ -35,6 +36,9 @@ CREATE TABLE IF NOT EXISTS revision (
 );
 CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 """
+
+# How many rows one statement writes at most. After every statement the thread has to wait for its turn in Python.
+MAXIMAL_ROWS = 32
 
 # version, resource, namespace, name, uid, previous version of the same object (0: none), deleted, value
 Row: TypeAlias = tuple[int, str, str, str, str, int, int, bytes]
@@ -83,10 +87,15 @@ class Database:
 
     def commit(self, rows: Sequence[Row], forget: Iterable[int], compacted: int) -> None:
         """Append the rows and drop the forgotten ones; returns when they are on the disk."""
+        forgotten = [(version,) for version in forget]
         try:
+            if len(rows) <= MAXIMAL_ROWS and not forgotten:
+                # A single statement is a transaction of its own.
+                self._insert(rows)
+                return
             self._writer.execute("BEGIN IMMEDIATE")
-            self._writer.executemany("INSERT INTO revision VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
-            forgotten = [(version,) for version in forget]
+            for start in range(0, len(rows), MAXIMAL_ROWS):
+                self._insert(rows[start : start + MAXIMAL_ROWS])
             if forgotten:
                 self._writer.executemany("DELETE FROM revision WHERE version = ?", forgotten)
                 self._writer.execute("INSERT OR REPLACE INTO state VALUES ('compacted', ?)", (compacted,))
@@ -96,9 +105,18 @@ class Database:
                 self._writer.execute("ROLLBACK")
             raise DatabaseError(str(error)) from error
 
+    def _insert(self, rows: Sequence[Row]) -> None:
+        if rows:
+            self._writer.execute(_insertion(len(rows)), [value for row in rows for value in row])
+
     def close(self) -> None:
         self._reader.close()
         self._writer.close()
+
+
+@cache
+def _insertion(rows: int) -> str:
+    return "INSERT INTO revision VALUES " + ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?)"] * rows)
 
 
 def back_up(source: Path, target: Path) -> int:

@@ -323,14 +323,11 @@ class Store:
             shelf.start = shelf.changes.popleft().record.version
         self.version = record.version
         for listener in tuple(self._listeners):
-            self._tell(listener, change)
-
-    def _tell(self, listener: Listener, change: Change) -> None:
-        """The change is stored: a fault of one listener must not keep others from hearing of it, nor its writer."""
-        try:
-            listener(change)
-        except Exception as error:
-            self._loop.call_exception_handler({"message": "a listener of the store failed", "exception": error})
+            # The change is stored: a fault of one listener must not keep others from hearing of it, nor its writer.
+            try:
+                listener(change)
+            except Exception as error:
+                self._loop.call_exception_handler({"message": "a listener of the store failed", "exception": error})
 
     # Compaction: (version, obsolete) says that ``obsolete`` is needed only to look back before ``version``.
 
