@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from kyu.api.meta import Json
-from kyu.server import jsonpath, routes, table
+from kyu.server import catalog, jsonpath, routes, table, table_words
 from kyu.server.registry import Registry
 from tests.servers import CONFIG_MAP, ask, config_map, serving
 
@@ -26,7 +27,7 @@ NOW = datetime(2026, 1, 10, tzinfo=UTC)
     ],
 )  # fmt: skip
 def test_durations_get_coarser_as_they_get_longer(seconds: int, text: str) -> None:
-    assert table.duration(seconds) == text
+    assert table_words.duration(seconds) == text
 
 
 OBJECT: Json = {
@@ -157,3 +158,111 @@ async def test_a_long_list_is_whole_in_every_form(tmp_path: Path, monkeypatch: p
         body = msgspec.json.decode(answer.body)
         items = body["items"] if "items" in body else [row["object"] for row in body["rows"]]
         assert [item["metadata"]["name"] for item in items] == [f"m-{i}" for i in range(7)]
+
+
+def row(kind: str, api_version: str, **content: Any) -> dict[str, Any]:
+    """The cells of an object of a minute ago, by the names of their columns."""
+    resource = next(
+        each for each in catalog.built_in() if (each.kind.kind, each.kind.api_version) == (kind, api_version)
+    )
+    obj = {"metadata": {"name": "a", "creationTimestamp": "2026-01-09T23:59:00Z"}, **content}
+    return dict(zip((column.name for column in table.columns(resource)), table.cells(resource, obj, NOW), strict=True))
+
+
+def test_the_row_of_a_deployment() -> None:
+    template = {"spec": {"containers": [{"name": "x", "image": "i:1"}, {"name": "y", "image": "i:2"}]}}
+    rule = {"key": "tier", "operator": "In", "values": ["b", "a"]}
+    spec = {"replicas": 3, "template": template, "selector": {"matchLabels": {"z": "1"}, "matchExpressions": [rule]}}
+    found = row("Deployment", "apps/v1", spec=spec, status={"readyReplicas": 2, "updatedReplicas": 1})
+    assert found == {
+        "Name": "a", "Ready": "2/3", "Up-to-date": 1, "Available": 0, "Age": "60s", "Containers": "x,y",
+        "Images": "i:1,i:2", "Selector": "tier in (a,b),z=1",
+    }  # fmt: skip
+
+
+def test_the_row_of_a_cron_job() -> None:
+    spec = {"schedule": "* * * * *", "jobTemplate": {"spec": {"template": {"spec": {"containers": [{"name": "x"}]}}}}}
+    found = row("CronJob", "batch/v1", spec=spec, status={"lastScheduleTime": "2026-01-09T23:59:30Z", "active": [{}]})
+    assert found == {
+        "Name": "a", "Schedule": "* * * * *", "Timezone": "<none>", "Suspend": "False", "Active": 1,
+        "Last Schedule": "30s", "Age": "60s", "Containers": "x", "Images": "", "Selector": "<none>",
+    }  # fmt: skip
+
+
+def test_the_row_of_a_service() -> None:
+    ports = [{"port": 80, "protocol": "TCP"}, {"port": 53, "nodePort": 30053, "protocol": "UDP"}]
+    found = row("Service", "v1", spec={"type": "LoadBalancer", "ports": ports, "selector": {"b": "2", "a": "1"}})
+    assert found == {
+        "Name": "a", "Type": "LoadBalancer", "Cluster-IP": "<none>", "External-IP": "<pending>",
+        "Port(s)": "80/TCP,53:30053/UDP", "Age": "60s", "Selector": "a=1,b=2",
+    }  # fmt: skip
+
+
+def test_the_row_of_an_event_ends_with_its_name() -> None:
+    involved = {"kind": "Pod", "name": "p", "fieldPath": "spec.x"}
+    found = row("Event", "v1", involvedObject=involved, type="Normal", reason="R", message=" m ", source={"host": "h"})
+    assert list(found)[-1] == "Name"
+    assert found == {
+        "Last Seen": "<unknown>", "Type": "Normal", "Reason": "R", "Object": "pod/p", "Subobject": "spec.x",
+        "Source": "h", "Message": "m", "First Seen": "<unknown>", "Count": 1, "Name": "a",
+    }  # fmt: skip
+
+
+def test_the_row_of_a_quota() -> None:
+    status = {"hard": {"pods": "5", "limits.cpu": "2", "cpu": "1"}, "used": {"pods": "1"}}
+    found = row("ResourceQuota", "v1", status=status)
+    assert (found["Request"], found["Limit"]) == ("cpu: 0/1, pods: 1/5", "limits.cpu: 0/2")
+
+
+RUNS = {"running": {}}
+DONE = {"terminated": {"exitCode": 0, "reason": "Completed"}}
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "ready", "word"),
+    [
+        ([RUNS], [], "0/3", "Init:0/2"),
+        ([{"waiting": {"reason": "PodInitializing"}}], [], "0/3", "Init:0/2"),
+        ([{"waiting": {"reason": "CrashLoopBackOff"}}], [], "0/3", "Init:CrashLoopBackOff"),
+        ([{"terminated": {"exitCode": 3}}], [], "0/3", "Init:ExitCode:3"),
+        ([{"terminated": {"exitCode": 137, "signal": 9}}], [], "0/3", "Init:Signal:9"),
+        ([DONE, RUNS], [RUNS, RUNS], "3/3", "Running"),
+        ([DONE, RUNS], [RUNS, DONE], "2/3", "NotReady"),
+        ([DONE, RUNS], [DONE, {"terminated": {"exitCode": 2}}], "1/3", "Completed"),
+    ],
+)
+def test_a_pod_whose_containers_start_one_after_the_other(
+    first: list[Any], then: list[Any], ready: str, word: str
+) -> None:
+    """Of the two that start first, the second stays."""
+
+    def statuses(names: str, states: list[Any]) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": name,
+                "ready": "running" in state,
+                "started": "running" in state,
+                "restartCount": 1,
+                "state": state,
+            }
+            for name, state in zip(names, states, strict=False)
+        ]
+
+    spec = {
+        "containers": [{"name": "x"}, {"name": "y"}],
+        "initContainers": [{"name": "1"}, {"name": "2", "restartPolicy": "Always"}],
+    }
+    status = {
+        "phase": "Running" if then else "Pending",
+        "initContainerStatuses": statuses("12", first),
+        "containerStatuses": statuses("xy", then),
+    }
+    found = row("Pod", "v1", spec=spec, status=status)
+    assert (found["Ready"], found["Status"]) == (ready, word)
+
+
+def test_when_a_container_was_started_again_last() -> None:
+    ended = {"terminated": {"exitCode": 1, "finishedAt": "2026-01-09T23:59:30Z"}}
+    statuses = [{"name": "x", "restartCount": 3, "state": RUNS, "lastState": ended}]
+    found = row("Pod", "v1", spec={"containers": [{"name": "x"}]}, status={"containerStatuses": statuses})
+    assert found["Restarts"] == "3 (30s ago)"

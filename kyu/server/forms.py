@@ -144,7 +144,8 @@ class Table:
 
     def __init__(self, resource: Resource, api_version: str, include: str) -> None:
         if include not in ("None", "Metadata", "Object"):
-            raise errors.bad_request(f'unrecognized includeObject value: "{include}"')
+            text = f"includeObject: Invalid value: \"{include}\": must be 'Metadata', 'Object', 'None', or empty"
+            raise errors.bad_request(f"Unable to convert to Table as requested: {text}")
         self._resource = resource
         self._api_version = api_version
         self._include = include

@@ -1,0 +1,124 @@
+"""
+The cells of a Pod: what keeps it from its next phase, in one word.
+
+Called by: server/table_builtin.py. Kubernetes: pkg/printers/internalversion.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from kyu.api.meta import Json
+from kyu.server.table_words import NONE, age
+
+
+def ready(pod: Json) -> str:
+    """Ready containers of all; those that start first and stay count, too."""
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    staying = _staying(spec)
+    started = [each for each in status.get("initContainerStatuses") or () if each.get("name") in staying]
+    containers = status.get("containerStatuses") or () if _is_initialized(pod) else ()
+    count = sum(1 for each in started if each.get("ready") and each.get("started"))
+    count += sum(1 for each in containers if each.get("ready") and (each.get("state") or {}).get("running") is not None)
+    return f"{count}/{len(spec.get('containers') or ()) + len(staying)}"
+
+
+def restarts(pod: Json, now: datetime) -> str:
+    """How often, and how long ago the last time."""
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    counted = [*(status.get("initContainerStatuses") or ())]
+    if _is_initialized(pod):
+        staying = _staying(spec)
+        counted = [each for each in counted if each.get("name") in staying]
+        counted += status.get("containerStatuses") or ()
+    number = sum(each.get("restartCount", 0) for each in counted)
+    ends = [((each.get("lastState") or {}).get("terminated") or {}).get("finishedAt") for each in counted]
+    last = max((end for end in ends if end), default=None)
+    return f"{number} ({age(last, now)} ago)" if number and last else str(number)
+
+
+def word(pod: Json) -> str:
+    status = pod.get("status") or {}
+    conditions = {each["type"]: each for each in status.get("conditions") or ()}
+    found = status.get("reason") or status.get("phase", "")
+    if conditions.get("PodScheduled", {}).get("reason") == "SchedulingGated":
+        found = "SchedulingGated"
+    starting = _starting_word(pod)
+    if starting:
+        found = starting
+    if not starting or _has_initialized_condition(pod):
+        found = _running_word(status, found, is_ready=conditions.get("Ready", {}).get("status") == "True")
+    if pod["metadata"].get("deletionTimestamp"):
+        if status.get("reason") == "NodeLost":
+            return "Unknown"
+        if status.get("phase") not in ("Succeeded", "Failed"):
+            return "Terminating"
+    return str(found)
+
+
+def readiness_gates(pod: Json) -> str:
+    gates = (pod.get("spec") or {}).get("readinessGates") or ()
+    if not gates:
+        return NONE
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    true = {each["type"] for each in conditions if each.get("status") == "True"}
+    return f"{sum(1 for gate in gates if gate.get('conditionType') in true)}/{len(gates)}"
+
+
+def address(pod: Json) -> str:
+    status = pod.get("status") or {}
+    addresses = status.get("podIPs") or [{"ip": status.get("podIP")}]
+    return addresses[0].get("ip") or NONE
+
+
+def _staying(spec: Json) -> set[str]:
+    """The init containers that run beside the others."""
+    return {each["name"] for each in spec.get("initContainers") or () if each.get("restartPolicy") == "Always"}
+
+
+def _has_initialized_condition(pod: Json) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(each["type"] == "Initialized" and each.get("status") == "True" for each in conditions)
+
+
+def _is_initialized(pod: Json) -> bool:
+    return not _starting_word(pod) or _has_initialized_condition(pod)
+
+
+def _starting_word(pod: Json) -> str:
+    """What the first init container that is not done does; empty if all are."""
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    staying = _staying(spec)
+    for index, each in enumerate(status.get("initContainerStatuses") or ()):
+        state = each.get("state") or {}
+        ended, waiting = state.get("terminated"), (state.get("waiting") or {}).get("reason", "")
+        is_done = ended is not None and not ended.get("exitCode")
+        if is_done or (each.get("name") in staying and each.get("started")):
+            continue
+        if ended is not None:
+            return f"Init:{_ended_word(ended)}"
+        if waiting and waiting != "PodInitializing":
+            return f"Init:{waiting}"
+        return f"Init:{index}/{len(spec.get('initContainers') or ())}"
+    return ""
+
+
+def _running_word(status: Json, found: str, *, is_ready: bool) -> str:
+    is_running = False
+    for each in reversed(status.get("containerStatuses") or []):
+        state = each.get("state") or {}
+        if waiting := (state.get("waiting") or {}).get("reason"):
+            found = waiting
+        elif state.get("terminated") is not None:
+            found = _ended_word(state["terminated"])
+        elif each.get("ready") and state.get("running") is not None:
+            is_running = True
+    if found == "Completed" and is_running:
+        return "Running" if is_ready else "NotReady"
+    return found
+
+
+def _ended_word(ended: Json) -> str:
+    if reason := ended.get("reason"):
+        return str(reason)
+    return f"Signal:{ended['signal']}" if ended.get("signal") else f"ExitCode:{ended.get('exitCode', 0)}"
