@@ -310,3 +310,112 @@ async def test_what_the_type_of_a_secret_promises(tmp_path: Path, fields: Json, 
         response, status = await send(api, f"POST {SECRETS}", {"metadata": {"name": "a"}, **fields})
         causes = status["details"]["causes"] if response.status == 422 else []
         assert [cause["field"] for cause in causes] == blamed
+
+
+# The path of the status.
+
+PODS = "/api/v1/namespaces/default/pods"
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+CONTAINER = {"name": "main", "image": "busybox:1"}
+OWNER = {"apiVersion": "v1", "kind": "Thing", "name": "t", "uid": "u"}
+TEMPLATE = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [CONTAINER]}}
+DEPLOYMENT = {"selector": {"matchLabels": {"app": "a"}}, "template": TEMPLATE}
+SUSPENDED = {"suspend": True, "template": {"spec": {"restartPolicy": "Never", "containers": [CONTAINER]}}}
+
+
+@pytest.mark.parametrize(
+    ("path", "spec", "kept"),
+    [
+        (PODS, {"containers": [CONTAINER]}, {"ownerReferences"}),
+        (JOBS, SUSPENDED, set[str]()),
+        (DEPLOYMENTS, DEPLOYMENT, {"labels"}),
+    ],
+)
+async def test_metadata_are_written_by_way_of_the_status(tmp_path: Path, path: str, spec: Json, kept: set[str]) -> None:
+    """All of them but what a kind keeps from it; whoever writes them owns them there."""
+    wanted = {"labels": {"l": "1"}, "annotations": {"a": "1"}, "finalizers": ["x.com/f"], "ownerReferences": [OWNER]}
+    async with serving(tmp_path) as (api, _):
+        made = await make(api, path, spec=spec)
+        request = f"PATCH {path}/a/status?fieldManager=states"
+        _, patched = await send(api, request, {"metadata": wanted}, kind=MERGE)
+        changed = {name for name in wanted if patched["metadata"].get(name) != made["metadata"].get(name)}
+        assert changed == {*wanted} - kept
+        mine = next(entry for entry in patched["metadata"]["managedFields"] if entry["manager"] == "states")
+        assert mine["subresource"] == "status"
+        assert {*mine["fieldsV1"]["f:metadata"]} == {f"f:{name}" for name in changed}
+
+
+async def test_addresses_of_a_pod_agree(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, _):
+        await make(api, PODS, spec={"containers": [CONTAINER]})
+        _, one = await send(api, f"PATCH {PODS}/a/status", {"status": {"podIP": "10.0.0.1"}}, kind=MERGE)
+        assert one["status"]["podIPs"] == [{"ip": "10.0.0.1"}]
+        many = {"status": {"podIP": None, "podIPs": [{"ip": "10.0.0.2"}, {"ip": "fd00::1"}]}}
+        _, two = await send(api, f"PATCH {PODS}/a/status", many, kind=MERGE)
+        assert two["status"]["podIP"] == "10.0.0.2"
+        same_family = {"status": {"podIPs": [{"ip": "10.0.0.2"}, {"ip": "10.0.0.3"}]}}
+        response, _ = await send(api, f"PATCH {PODS}/a/status", same_family, kind=MERGE)
+        assert response.status == 422
+
+
+async def test_the_class_of_a_pod_stays(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, _):
+        await make(api, PODS, spec={"containers": [CONTAINER]})
+        response, _ = await send(api, f"PATCH {PODS}/a/status", {"status": {"qosClass": "Guaranteed"}}, kind=MERGE)
+        assert response.status == 422
+        _, emptied = await send(api, f"PATCH {PODS}/a/status", {"status": None}, kind=MERGE)
+        assert emptied["status"]["qosClass"] == "BestEffort"
+
+
+# Pods and Jobs that are written again.
+
+
+async def test_a_pod_is_put_from_its_manifest(tmp_path: Path) -> None:
+    """Which knows nothing of the priority and the tolerations that it was given."""
+    async with serving(tmp_path) as (api, _):
+        made = await make(api, PODS, spec={"containers": [CONTAINER]})
+        body = {"metadata": {"name": "a", "labels": {"l": "1"}}, "spec": {"containers": [CONTAINER]}}
+        response, put = await send(api, f"PUT {PODS}/a", body)
+        assert response.status == 200
+        assert put["spec"] == made["spec"]
+
+
+@pytest.mark.parametrize(
+    ("change", "blamed"),
+    [
+        ({"containers": [CONTAINER, {"name": "more", "image": "x"}]}, "spec.containers"),
+        ({"initContainers": [CONTAINER]}, "spec.initContainers"),
+        ({"schedulingGates": [{"name": "x.com/gate"}]}, "spec.schedulingGates[0].name"),
+    ],
+)
+async def test_what_a_pod_does_not_get_later(tmp_path: Path, change: Json, blamed: str) -> None:
+    async with serving(tmp_path) as (api, _):
+        await make(api, PODS, spec={"containers": [CONTAINER]})
+        response, status = await send(api, f"PATCH {PODS}/a", {"spec": change}, kind=MERGE)
+        assert response.status == 422
+        assert blamed in [cause["field"] for cause in status["details"]["causes"]]
+
+
+@pytest.mark.parametrize(
+    ("labels", "blamed"),
+    [
+        ({"job-name": "other"}, ["spec.template.metadata.labels[job-name]"]),
+        ({"controller-uid": None}, ["spec.template.metadata.labels[controller-uid]"]),
+        ({"color": "red"}, []),
+    ],
+)
+async def test_the_labels_that_a_job_gives_to_its_pods_stay(tmp_path: Path, labels: Json, blamed: list[str]) -> None:
+    async with serving(tmp_path) as (api, _):
+        await make(api, JOBS, spec=SUSPENDED)
+        patch = {"spec": {"template": {"metadata": {"labels": labels}}}}
+        response, status = await send(api, f"PATCH {JOBS}/a", patch, kind=MERGE)
+        causes = status["details"]["causes"] if response.status == 422 else []
+        assert [cause["field"] for cause in causes] == blamed
+
+
+async def test_the_deletion_of_a_job_warns_though_there_is_none(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, _):
+        response, _ = await send(api, f"DELETE {JOBS}/none")
+        assert response.status == 404
+        assert "child pods are preserved by default" in response.warnings[0]

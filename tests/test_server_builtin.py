@@ -267,7 +267,7 @@ def test_what_a_pod_must_obey(spec: Json, field: str, message: str) -> None:
         ({"activeDeadlineSeconds": 90}, "spec.activeDeadlineSeconds"),
         ({"tolerations": [{"key": "k", "operator": "Exists"}, {"key": "new", "operator": "Exists"}]}, None),
         ({"tolerations": []}, "spec.tolerations"),
-        ({"schedulingGates": [{"name": "x/other"}]}, "spec.schedulingGates"),
+        ({"schedulingGates": [{"name": "x/other"}]}, "spec.schedulingGates[0].name"),
     ],
 )
 def test_what_of_a_pod_may_change(change: Json, field: str | None) -> None:

@@ -35,6 +35,7 @@ class Admission:
             if attempt.old is None:
                 builtin_pods.admit_pod(attempt.new, self)
             else:
+                builtin_pods.keep_priority(attempt.new["spec"], attempt.old["spec"])
                 builtin_pods.add_tolerations(attempt.new["spec"])
         self._check_assignment(attempt)
         escalation.check(attempt, self._store, self._authorizer)

@@ -85,6 +85,7 @@ class BuiltinKind:
     default: Change = nothing
     create: Change = nothing
     prepare_update_from: ChangeFromOld | None = None
+    prepare_status_from: ChangeFromOld | None = None
     check: Check = accept
     check_update: CheckUpdate | None = None
     check_status: CheckUpdate | None = None
@@ -125,6 +126,8 @@ class Subresource:
 
 STATUS: Final = Subresource("status", READ_WRITE)
 SCALE: Final = Subresource("scale", READ_WRITE, ("autoscaling", "v1", "Scale"))
+# Parts of the metadata that are not written by way of the status.
+STATUS_KEEPS: Final = {"Pod": ("ownerReferences",), "Deployment": ("labels",)}
 POD_SUBRESOURCES: Final = (
     Subresource("binding", ("create",), ("", "v1", "Binding")),
     Subresource("ephemeralcontainers", READ_WRITE),
@@ -177,12 +180,13 @@ def _annotations(obj: Json) -> Json:
 
 
 def prepare_status(row: BuiltinKind, new: Json, old: Json) -> None:
-    """On the path of the status everything but the status and the plain parts of the metadata stays."""
+    """On the path of the status everything but the status and the metadata stays."""
     for name in {*new, *old} - {"status", "metadata", "kind", "apiVersion"}:
         _keep(name, new, old)
-    metadata, before = new["metadata"], old["metadata"]
-    for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "ownerReferences", "finalizers", "generation"):
-        _keep(name, metadata, before)
+    for name in STATUS_KEEPS.get(row.kind.kind, ()):
+        _keep(name, new["metadata"], old["metadata"])
+    if row.prepare_status_from is not None:
+        row.prepare_status_from(new, old)
 
 
 def _keep(name: str, new: Json, old: Json) -> None:
@@ -245,7 +249,9 @@ CORE: Final = (
     BuiltinKind(
         _core("Pod", "pods"), ("po",), ("all",), subresources=POD_SUBRESOURCES, has_generation=True,
         field_labels=POD_LABELS, default=builtin_pods.default_pod, create=builtin_pods.prepare_pod,
+        prepare_status_from=builtin_pods.prepare_pod_status,
         check=builtin_pod_rules.validate_pod, check_update=builtin_pod_rules.validate_pod_update,
+        check_status=builtin_pod_rules.validate_pod_status,
         answers_deleted_object=True,
     ),
     BuiltinKind(

@@ -68,12 +68,11 @@ def prepare_job(job: Json) -> None:
     template = spec["template"].setdefault("metadata", {}).setdefault("labels", {})
     had_labels = metadata.get("labels") not in (None, {}, template)
     uid, name = metadata.get("uid", ""), metadata.get("name", "")
-    for key in (OLD_NAME_LABEL, NAME_LABEL):
-        template[key] = name
-    for key in (OLD_UID_LABEL, UID_LABEL):
-        template[key] = uid
+    # What the template says of these is left for validation to refuse.
+    for key, value in _generated_labels(job).items():
+        template.setdefault(key, value)
     selector = spec.setdefault("selector", {})
-    selector["matchLabels"] = {**(selector.get("matchLabels") or {}), UID_LABEL: uid}
+    selector["matchLabels"] = {UID_LABEL: uid, **(selector.get("matchLabels") or {})}
     # A name that is too long for a label is refused for the template already, once is enough.
     if not had_labels and len(name) <= 63:
         metadata["labels"] = dict(template)
@@ -93,18 +92,33 @@ def validate_job(job: Json) -> list[FieldError]:
 
 def _validate_generated_selector(job: Json) -> list[FieldError]:
     spec = job["spec"]
-    if spec.get("manualSelector"):
+    if spec.get("manualSelector") or not spec.get("selector"):
         return []
-    wanted = {"matchLabels": {UID_LABEL: job["metadata"].get("uid", "")}}
-    if spec.get("selector") not in (wanted, {"matchLabels": {OLD_UID_LABEL: job["metadata"].get("uid", "")}}):
-        return [fields.invalid("spec.selector", spec.get("selector"), "`selector` not auto-generated")]
-    return []
+    labels = (spec["template"].get("metadata") or {}).get("labels") or {}
+    generated = _generated_labels(job)
+    found: list[FieldError] = []
+    for key, value in generated.items():
+        path, detail = f"spec.template.metadata.labels[{key}]", f"must be '{value}'"
+        if key not in labels:
+            found.append(fields.required(path, detail))
+        elif labels[key] != value:
+            found.append(fields.invalid(path, dict(sorted(labels.items())), detail))
+    wanted = spec["selector"].get("matchLabels") or {}
+    if spec["selector"].get("matchExpressions") or not wanted.items() <= generated.items():
+        selector = {**spec["selector"], "matchLabels": dict(sorted(wanted.items()))}
+        found.append(fields.invalid("spec.selector", selector, "`selector` not auto-generated"))
+    return found
+
+
+def _generated_labels(job: Json) -> dict[str, str]:
+    uid, name = job["metadata"].get("uid", ""), job["metadata"].get("name", "")
+    return {UID_LABEL: uid, NAME_LABEL: name, OLD_UID_LABEL: uid, OLD_NAME_LABEL: name}
 
 
 def _validate_selector(spec: Json) -> list[FieldError]:
     labels = (spec["template"].get("metadata") or {}).get("labels") or {}
     detail = "`selector` does not match template `labels`"
-    mismatch = fields.invalid("spec.template.metadata.labels", dict(sorted(labels.items())), detail)
+    mismatch = fields.invalid("spec.template.metadata.labels", dict(sorted(labels.items())) or None, detail)
     if not spec.get("selector"):
         return [fields.required("spec.selector"), mismatch]
     wanted = spec["selector"].get("matchLabels") or {}
@@ -161,7 +175,7 @@ def _validate_restart_policy(spec: Json, path: str) -> list[FieldError]:
 def validate_job_update(new: Json, old: Json) -> list[FieldError]:
     """Kubernetes checks the spec twice here, once as that of any Job and once as that of this one."""
     after, before = new["spec"], old["spec"]
-    found = (validate_job_spec(after, "spec") + _validate_selector(after)) * 2
+    found = _validate_generated_selector(new) + (validate_job_spec(after, "spec") + _validate_selector(after)) * 2
     if not _may_resize(after, before):
         found += _immutable("completions", after, before)
     found += _immutable("selector", after, before)

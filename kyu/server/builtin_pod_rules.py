@@ -14,7 +14,7 @@ from kyu.api import errors as fields
 from kyu.api import quantity
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
-from kyu.server.builtin_metadata import validate_labels
+from kyu.server.builtin_metadata import IMMUTABLE, validate_labels
 from kyu.server.builtin_names import label, label_key, subdomain
 from kyu.server.patch import clone
 
@@ -235,6 +235,9 @@ def validate_pod_update(new: Json, old: Json) -> list[FieldError]:
     """Everything of the spec is fixed but what is copied from the new one before the two are compared."""
     after, before = new.get("spec") or {}, old.get("spec") or {}
     found = validate_pod(new)
+    for group in ("containers", "initContainers"):
+        if len(after.get(group) or ()) != len(before.get(group) or ()):
+            return [*found, fields.forbidden(f"spec.{group}", "pod updates may not add or remove containers")]
     _validate_deadline(after, before, found)
     _validate_added_tolerations(after, before, found)
     is_gated = bool(before.get("schedulingGates"))
@@ -246,9 +249,8 @@ def validate_pod_update(new: Json, old: Json) -> list[FieldError]:
         allowed["terminationGracePeriodSeconds"] = 1
     for group in ("containers", "initContainers"):
         found += _missing_images(after, group)
-        if len(after.get(group) or ()) == len(allowed.get(group) or ()):
-            for mine, theirs in zip(allowed.get(group) or (), after.get(group) or (), strict=True):
-                _copy("image", theirs, mine)
+        for mine, theirs in zip(allowed.get(group) or (), after.get(group) or (), strict=True):
+            _copy("image", theirs, mine)
     if is_gated:
         _validate_grown_selector(after, before, found)
         for name in ("nodeSelector", "affinity"):
@@ -293,12 +295,24 @@ def _validate_added_tolerations(after: Json, before: Json, found: list[FieldErro
             return
 
 
+def validate_pod_status(new: Json, old: Json) -> list[FieldError]:
+    after, before = new.get("status") or {}, old.get("status") or {}
+    found: list[FieldError] = []
+    if after.get("qosClass") != before.get("qosClass"):
+        found.append(fields.invalid("status.qosClass", after.get("qosClass"), IMMUTABLE))
+    addresses = after.get("podIPs") or []
+    if len(addresses) != len({":" in address.get("ip", "") for address in addresses}):
+        detail = "may specify no more than one IP for each IP family"
+        found.append(fields.invalid("status.podIPs", addresses, detail))
+    return found
+
+
 def _validate_removed_gates(after: Json, before: Json, found: list[FieldError]) -> None:
     old = [gate.get("name") for gate in before.get("schedulingGates") or ()]
-    new = [gate.get("name") for gate in after.get("schedulingGates") or ()]
-    if added := [name for name in new if name not in old]:
-        detail = f"only deletion is allowed, but found new scheduling gates '{', '.join(map(str, added))}'"
-        found.append(fields.forbidden("spec.schedulingGates", detail))
+    for index, gate in enumerate(after.get("schedulingGates") or ()):
+        if gate.get("name") not in old:
+            detail = f"only deletion is allowed, but found new scheduling gate '{gate.get('name', '')}'"
+            found.append(fields.forbidden(f"spec.schedulingGates[{index}].name", detail))
 
 
 def _validate_grown_selector(after: Json, before: Json, found: list[FieldError]) -> None:

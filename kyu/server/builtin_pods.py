@@ -155,6 +155,19 @@ def prepare_pod(pod: Json) -> None:
         }]  # fmt: skip
 
 
+def prepare_pod_status(new: Json, old: Json) -> None:
+    """What was once decided stays, and the one address is always the first of the many."""
+    after, before = new.setdefault("status", {}), old.get("status") or {}
+    for name in ("qosClass", "observedGeneration"):
+        if not after.get(name) and name in before:
+            after[name] = before[name]
+    address, addresses = after.get("podIP"), after.get("podIPs") or []
+    if address and (not addresses or addresses[0].get("ip") != address):
+        after["podIPs"] = [{"ip": address}]
+    elif addresses:
+        after["podIP"] = addresses[0].get("ip", "")
+
+
 def qos_class(spec: Json) -> str:
     """Guaranteed if every container asks exactly for its limits of cpu and memory; BestEffort if none asks for any."""
     all_containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
@@ -209,6 +222,13 @@ def _set_priority(pod: Json, cluster: Cluster) -> None:
         computed = f"priority admission controller computed {policy} from the given PriorityClass name"
         raise errors.forbidden(POD, name, f"{given}; {computed}")
     spec["priority"], spec["preemptionPolicy"] = value, policy
+
+
+def keep_priority(after: Json, before: Json) -> None:
+    """Who writes a Pod anew from its manifest does not know which priority its class has given it."""
+    for name in ("priority", "preemptionPolicy"):
+        if name in before:
+            after.setdefault(name, before[name])
 
 
 def add_tolerations(spec: Json) -> None:

@@ -116,7 +116,8 @@ class BuiltInRules:
     def resets(self, subresource: str) -> frozenset[str]:
         if not self._row.has_status:
             return frozenset()
-        return managed.resets_of(self._row.schema, subresource)
+        # Metadata of built-in kinds are written by way of the status, too.
+        return managed.resets_of(self._row.schema, subresource) - {"metadata"}
 
     def is_finally_deleted(self, obj: Json) -> bool:
         metadata = obj["metadata"]

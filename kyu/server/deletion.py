@@ -54,12 +54,13 @@ class Deletion:
         resource = target.resource
         options = delete_options(request, _body(request, resource))
         form = forms.choose(resource, request.accept)
-        deleted = self.delete_object(resource, *target.key, options, request.user)
-        if deleted.done is not None:
-            await deleted.done
         warnings: tuple[str, ...] = ()
         if resource.rules.default_propagation == "Orphan" and options.propagation is None:
             warnings = (f'299 - "{JOB_WARNING}"',)
+        with errors.Warned(warnings):
+            deleted = self.delete_object(resource, *target.key, options, request.user)
+        if deleted.done is not None:
+            await deleted.done
         if deleted.is_gone and not resource.rules.answers_deleted_object:
             return json_response(200, _success(resource, deleted.record), warnings=warnings)
         return Response(200, form.one(deleted.record) + b"\n", warnings=warnings)
@@ -67,7 +68,7 @@ class Deletion:
     async def delete_collection(self, request: Request, target: Target) -> Response:
         resource = target.resource
         options = delete_options(request, _body(request, resource))
-        form = forms.choose(resource, request.accept)
+        form = forms.choose(resource, request.accept, is_list=True)
         selection = list_options(request.query)
         matches = reads.matcher(resource, selection)
         found = [
