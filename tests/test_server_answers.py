@@ -15,6 +15,7 @@ from kyu.api.meta import Json
 from kyu.server.api import Api
 from kyu.server.exchange import Response
 from tests.servers import ask, serving
+from tests.test_server_verbs import first_events
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 SECRETS = "/api/v1/namespaces/default/secrets"
@@ -419,3 +420,66 @@ async def test_the_deletion_of_a_job_warns_though_there_is_none(tmp_path: Path) 
         response, _ = await send(api, f"DELETE {JOBS}/none")
         assert response.status == 404
         assert "child pods are preserved by default" in response.warnings[0]
+
+
+# Deleting, and writing what is not there.
+
+
+async def test_a_deleted_object_is_answered_in_the_version_of_its_deletion(tmp_path: Path) -> None:
+    """As a watch shows it."""
+    async with serving(tmp_path) as (api, _):
+        made = await make(api, PODS, spec={"containers": [CONTAINER]})
+        watch = await ask(api, "GET", f"{PODS}?watch=1&resourceVersion={made['metadata']['resourceVersion']}")
+        _, deleted = await send(api, f"DELETE {PODS}/a")
+        marked, gone = await first_events(watch, 2)
+        assert (marked["type"], gone["type"]) == ("MODIFIED", "DELETED")
+        assert deleted["metadata"]["resourceVersion"] == gone["object"]["metadata"]["resourceVersion"]
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "missing", "present"),
+    [
+        (MAPS, {}, 404, 200),
+        ("/apis/coordination.k8s.io/v1/namespaces/default/leases", {"spec": {}}, 201, 422),
+        ("/apis/node.k8s.io/v1/runtimeclasses", {"handler": "h"}, 404, 422),
+        ("/apis/policy/v1/namespaces/default/poddisruptionbudgets", {"spec": {"minAvailable": 1}}, 404, 422),
+        ("/api/v1/namespaces/default/services", {"spec": {"clusterIP": "None", "ports": [{"port": 80}]}}, 201, 200),
+        ("/api/v1/namespaces/default/limitranges", {"spec": {"limits": [{"type": "Container"}]}}, 201, 200),
+    ],
+)
+async def test_a_put_without_a_version(tmp_path: Path, path: str, fields: Json, missing: int, present: int) -> None:
+    """Some kinds are created by it, and some want to know what they replace."""
+    async with serving(tmp_path) as (api, _):
+        body = {"metadata": {"name": "a"}, **fields}
+        response, _ = await send(api, f"PUT {path}/a", body)
+        assert response.status == missing
+        if missing == 404:
+            await make(api, path, **fields)
+        response, status = await send(api, f"PUT {path}/a", body)
+        assert response.status == present
+        if present == 422:
+            assert status["details"]["causes"][0]["field"] == "metadata.resourceVersion"
+
+
+async def test_a_namespace_whose_name_was_generated_has_it_as_a_label(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, _):
+        _, made = await send(api, "POST /api/v1/namespaces", {"metadata": {"generateName": "n-"}})
+        name = made["metadata"]["name"]
+        assert made["metadata"]["labels"] == {"kubernetes.io/metadata.name": name}
+        put = {"metadata": {"name": name}, "status": {}}
+        _, answered = await send(api, f"PUT /api/v1/namespaces/{name}/status", put)
+        assert answered["status"] == {"phase": "Active"}
+
+
+async def test_what_was_there_before_the_first_apply_of_a_status(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, _):
+        await make(api, "/api/v1/nodes", status={"phase": "Running"})
+        config = {"apiVersion": "v1", "kind": "Node", "metadata": {"labels": {"z": "1"}}}
+        request = "PATCH /api/v1/nodes/a/status?fieldManager=m"
+        await send(api, "PATCH /api/v1/nodes/a", {"metadata": {"managedFields": [{}]}}, kind=MERGE)
+        _, applied = await send(api, request, config, kind="application/apply-patch+yaml")
+        entries = applied["metadata"]["managedFields"]
+        assert {(entry["manager"], entry["subresource"]) for entry in entries} == {
+            ("m", "status"),
+            ("before-first-apply", "status"),
+        }

@@ -31,12 +31,8 @@ class Admission:
         self._lifecycle.admit(attempt)
         if attempt.subresource:
             return
-        if attempt.resource.storage == "pods":
-            if attempt.old is None:
-                builtin_pods.admit_pod(attempt.new, self)
-            else:
-                builtin_pods.keep_priority(attempt.new["spec"], attempt.old["spec"])
-                builtin_pods.add_tolerations(attempt.new["spec"])
+        if attempt.resource.storage == "pods" and attempt.old is None:
+            builtin_pods.admit_pod(attempt.new, self)
         self._check_assignment(attempt)
         escalation.check(attempt, self._store, self._authorizer)
         self.further(attempt)

@@ -79,6 +79,8 @@ class BuiltinKind:
     counts_annotations: bool = False
     # A PUT to a name that is not there creates the object.
     creates_on_update: bool = False
+    # A PUT without a resourceVersion replaces whatever is there.
+    allows_unconditional_update: bool = True
     default_propagation: Literal["Background", "Orphan"] = "Background"
     name_rule: NameRule = name_is_subdomain
     field_labels: FieldLabels = METADATA_ONLY
@@ -249,7 +251,7 @@ CORE: Final = (
     BuiltinKind(
         _core("Pod", "pods"), ("po",), ("all",), subresources=POD_SUBRESOURCES, has_generation=True,
         field_labels=POD_LABELS, default=builtin_pods.default_pod, create=builtin_pods.prepare_pod,
-        prepare_status_from=builtin_pods.prepare_pod_status,
+        prepare_update_from=builtin_pods.prepare_pod_update, prepare_status_from=builtin_pods.prepare_pod_status,
         check=builtin_pod_rules.validate_pod, check_update=builtin_pod_rules.validate_pod_update,
         check_status=builtin_pod_rules.validate_pod_status,
         answers_deleted_object=True,
@@ -277,7 +279,7 @@ CORE: Final = (
     BuiltinKind(
         _core("Service", "services"), ("svc",), ("all",), subresources=(STATUS,), name_rule=name_is_label,
         field_labels=_labels("spec.clusterIP", "spec.type"), default=builtin_core.default_service,
-        check=builtin_core.validate_service, answers_deleted_object=True,
+        check=builtin_core.validate_service, answers_deleted_object=True, creates_on_update=True,
     ),
     BuiltinKind(_core("ServiceAccount", "serviceaccounts"), ("sa",), answers_deleted_object=True),
     BuiltinKind(
@@ -285,7 +287,8 @@ CORE: Final = (
         check=builtin_core.validate_event,
     ),
     BuiltinKind(
-        _core("LimitRange", "limitranges"), ("limits",), default=builtin_core.default_limit_range,
+        _core("LimitRange", "limitranges"), ("limits",), creates_on_update=True,
+        default=builtin_core.default_limit_range,
         check=builtin_limits.validate_limit_range,
     ),
     BuiltinKind(
@@ -390,7 +393,7 @@ OTHERS: Final = (
         convert=builtin_events.convert,
     ),
     BuiltinKind(
-        Kind("coordination.k8s.io", "v1", "Lease", "leases"), creates_on_update=True,
+        Kind("coordination.k8s.io", "v1", "Lease", "leases"), creates_on_update=True, allows_unconditional_update=False,
         check=builtin_core.validate_lease,
     ),
     BuiltinKind(
@@ -398,9 +401,10 @@ OTHERS: Final = (
         default=builtin_core.default_priority_class, check=builtin_core.validate_priority_class,
         check_update=builtin_core.validate_priority_class_update,
     ),
-    BuiltinKind(Kind("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", False)),
+    BuiltinKind(Kind("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", False), allows_unconditional_update=False),
     BuiltinKind(
         Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"), ("pdb",), subresources=(STATUS,),
+        allows_unconditional_update=False,
         has_generation=True, check=builtin_limits.validate_disruption_budget,
     ),
     BuiltinKind(
@@ -411,7 +415,7 @@ OTHERS: Final = (
         default=builtin_core.default_network_policy,
     ),
     BuiltinKind(
-        Kind("storage.k8s.io", "v1", "StorageClass", "storageclasses", False), ("sc",),
+        Kind("storage.k8s.io", "v1", "StorageClass", "storageclasses", False), ("sc",), answers_deleted_object=True,
         default=builtin_core.default_storage_class,
     ),
     _hooks("ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),

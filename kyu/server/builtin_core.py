@@ -130,9 +130,13 @@ def default_namespace(namespace: Json) -> None:
     metadata = namespace.setdefault("metadata", {})
     if name := metadata.get("name"):
         metadata.setdefault("labels", {})[NAME_LABEL] = name
+    status = namespace.setdefault("status", {})
+    status["phase"] = status.get("phase") or "Active"
 
 
 def prepare_namespace(namespace: Json) -> None:
+    """With the name, which may have been generated since the defaults."""
+    default_namespace(namespace)
     namespace["spec"] = {"finalizers": ["kubernetes"]}
     namespace["status"] = {"phase": "Active"}
 

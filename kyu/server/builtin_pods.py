@@ -224,8 +224,10 @@ def _set_priority(pod: Json, cluster: Cluster) -> None:
     spec["priority"], spec["preemptionPolicy"] = value, policy
 
 
-def keep_priority(after: Json, before: Json) -> None:
-    """Who writes a Pod anew from its manifest does not know which priority its class has given it."""
+def prepare_pod_update(new: Json, old: Json) -> None:
+    """Who writes a Pod anew from its manifest does not know what admission has added to it."""
+    after, before = new.setdefault("spec", {}), old["spec"]
+    add_tolerations(after)
     for name in ("priority", "preemptionPolicy"):
         if name in before:
             after.setdefault(name, before[name])

@@ -64,11 +64,10 @@ def _review(kind: Kind) -> Resource:
 class BuiltInRules:
     """The Rules of a row."""
 
-    allows_unconditional_update = True
-
     def __init__(self, row: BuiltinKind) -> None:
         self._row = row
         self.creates_on_update = row.creates_on_update
+        self.allows_unconditional_update = row.allows_unconditional_update
         self.has_generation = row.has_generation
         self.counts_deletion = row.has_generation and row.kind != crd.KIND
         self.default_propagation: Propagation | None = "Orphan" if row.default_propagation == "Orphan" else None

@@ -114,7 +114,8 @@ class Deletion:
             return Deleted(last, is_gone=True)
         if shows_mark:
             record, _ = self._objects.put(resource, marked)
-        return Deleted(record, is_gone=True, done=self._objects.remove(record))
+        last, done = self._objects.take_away(record)
+        return Deleted(last, is_gone=True, done=done)
 
     def _marked(self, resource: Resource, obj: Json, options: DeleteOptions) -> Json:
         """The object with the mark of its deletion and the finalizers of the policy; the same if nothing changes."""

@@ -81,7 +81,7 @@ def apply(
     entries = decode(live)
     old = without_managed(live or {})
     if live is not None and not entries:
-        entries = [_first_entry(schema, old, api_version, resets, now)]
+        entries = [_first_entry(schema, old, api_version, subresource, resets, now)]
     mine = Entry(manager, "Apply", api_version, subresource, "", applied)
     last = next((entry for entry in entries if entry.identity == mine.identity), None)
     mine.time = last.time if last else ""
@@ -204,10 +204,12 @@ def _owned(fields: FieldSet) -> FieldSet:
     return result
 
 
-def _first_entry(schema: Schema, old: Json, api_version: str, resets: Iterable[str], now: datetime) -> Entry:
+def _first_entry(
+    schema: Schema, old: Json, api_version: str, subresource: str, resets: Iterable[str], now: datetime
+) -> Entry:
     """All that is there when an object is applied to for the first time belongs to whoever wrote it before."""
     touched = _owned(compare(schema, unborn(schema), old, resets).touched)
-    return Entry(BEFORE_FIRST_APPLY, "Update", api_version, "", timestamp(now), touched)
+    return Entry(BEFORE_FIRST_APPLY, "Update", api_version, subresource, timestamp(now), touched)
 
 
 def _refuse_conflicts(others: list[Entry], touched: FieldSet, own: FieldSet) -> None:

@@ -36,12 +36,16 @@ class Objects:
         return record, self.store.append(record, forms=shared)
 
     def remove(self, record: Record) -> asyncio.Future[None]:
+        """The object is deleted."""
+        return self.take_away(record)[1]
+
+    def take_away(self, record: Record) -> tuple[Record, asyncio.Future[None]]:
         """The object is deleted: its last state, as stored before, gets the version of the deletion."""
         obj = forms.decode(record.value)
         version = self.store.next_version
         obj["metadata"]["resourceVersion"] = str(version)
         last = msgspec.structs.replace(record, version=version, value=encode(obj))
-        return self.store.append(last, deleted=True)
+        return last, self.store.append(last, deleted=True)
 
     def draft(self, resource: Resource, obj: Json, version: int | None) -> Record:
         """The record that the object would be; without a version it is one that is never stored."""
