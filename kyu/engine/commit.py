@@ -11,7 +11,7 @@ Called by: cycle.py. Calls: nomination.py, quota.py. Kueue: pkg/scheduler/schedu
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -136,7 +136,9 @@ class Commit:
         return None
 
     def _not_ready(self) -> bool:
-        return self.state.not_ready > 0 or any(entry.moving is None for entry, _ in self.admitted)
+        return self.state.not_ready > 0 or any(
+            isinstance(entry, Sketch) or entry.moving is None for entry, _ in self.admitted
+        )
 
     # Room
 
@@ -198,23 +200,23 @@ class Commit:
     # Outcomes
 
     def _wait_without_targets(self, entry: Nomination) -> Outcome:
-        queue = entry.queue
-        preemptor = self.state.options.prioritize_preemptor_workloads and queue.line.preemptor is entry.ask
-        if queue.policies.reclaim != "Any" or preemptor:
-            self._reserve(entry)
+        if self._may_reserve(entry):
+            self.reserve(entry.assignment.usage if entry.moving is None else {}, borrows=entry.level > 0)
+            self.state.forest.charge(entry.assignment.topology)
         return Outcome(NoFit("WaitingForQuota", entry.assignment.reasons), Requeue.WITH_PEERS)
 
-    def _reserve(self, entry: Nomination) -> None:
+    def _may_reserve(self, entry: Nomination) -> bool:
+        preemptor = self.state.options.prioritize_preemptor_workloads and entry.queue.line.preemptor is entry.ask
+        return entry.queue.policies.reclaim != "Any" or preemptor
+
+    def reserve(self, wanted: Mapping[Cell, int], *, borrows: bool) -> None:
         """Keep others from taking what would be this queue's, since it could not get it back from them."""
-        borrows = entry.assignment.level > 0
-        wanted = entry.assignment.usage if entry.moving is None else {}
         for cell, amount in wanted.items():
             if not borrows:
                 amount = max(0, min(amount, cell.nominal - cell.usage))
             elif cell.borrowing_limit is not None:
                 amount = min(amount, cell.nominal + cell.borrowing_limit - cell.usage)
             self._charge([(cell, amount)])
-        self.state.forest.charge(entry.assignment.topology)
 
     def _preempt(self, entry: Nomination) -> None:
         for target in entry.targets:

@@ -14,22 +14,22 @@ from __future__ import annotations
 from bisect import insort
 from dataclasses import dataclass, field
 
+from kyu.engine import plan
 from kyu.engine.asks import Ask, Peers, Place
 from kyu.engine.tree import Queue
-from kyu.engine.turn import Turn
+from kyu.engine.turn import Head, Turn
 from kyu.engine.workload import Holding
 
 NEVER = 1 << 62
 
 
 @dataclass(slots=True, eq=False)
-class _Lane:
+class _Lane(Head):
     """One queue in a pass."""
 
-    queue: Queue
-    by_turns: bool
+    by_turns: bool = False
     """Its order is not that of the line, or its head blocks it: then its head has every turn."""
-    todo: list[Peers]
+    todo: list[Peers] = field(default_factory=list)
     """Who is worth asking, in order."""
     keeps_head: bool = False
     """Who is at the head stays there until it gets what it wants, or is parked."""
@@ -39,8 +39,6 @@ class _Lane:
     """After how many decisions of the pass that was found out."""
     at: int = 0
     """The turn that the line has come to; it is moved on only when that is needed."""
-    head: Ask | None = None
-    """Who has the turn now."""
     asked: Peers | None = None
     """With whom it stands, where others of them may have the next turn."""
     sticky: Ask | None = None
@@ -64,17 +62,20 @@ class _Lane:
         """Whether the head may hold back capacity from others while it waits."""
         return (self.keeps_head or self.queue.policies.reclaim != "Any") and self.queue.line.head() is not None
 
-    def begin(self, turn: int) -> None:
+    def begin(self, turn: int, *, short_ways: bool) -> None:
         line = self.queue.line
         self.catch_up(turn)
+        self.entry = None
         self.sticky = line.sticky
         if self.keeps_head or self.due > turn:
-            self.head = line.head()
-            self.asked = None if self.head is None else self.head.peers
-            self.resumed = self.head is not None and _resumes(self.head)
+            self.ask = line.head()
+            self.asked = None if self.ask is None else self.ask.peers
+            self.resumed = self.ask is not None and _resumes(self.ask)
+            if short_ways and not self.keeps_head and self.ask is not None:
+                self.entry = plan.reserve(self.queue, self.ask)
         else:
             self.asked = self.todo.pop(0)
-            self.head = self.asked.first()
+            self.ask = self.asked.first()
 
     def catch_up(self, turn: int) -> None:
         """The line as it is in this turn: those who were not worth asking have had theirs."""
@@ -102,8 +103,8 @@ class _Lane:
     def repeats(self, turn: Turn) -> bool:
         """Whether the head would get the same answer again, whoever else has a turn; not if it lost to another."""
         head = self.queue.line.head()
-        if head is None or head is not self.head:
-            return head is self.head
+        if head is None or head is not self.ask:
+            return head is self.ask
         return head.key not in turn.lost and not self.resumed and not _resumes(head)
 
     def looks(self, turn: int) -> object:
@@ -163,7 +164,7 @@ class Pass:
             if not line.size:
                 continue
             by_turns = queue.strict or queue.by_usage or not options.scheduling_equivalence_hashing
-            lane = _Lane(queue, by_turns, [] if by_turns else line.worth_asking())
+            lane = _Lane(queue, by_turns=by_turns, todo=[] if by_turns else line.worth_asking())
             lane.look_ahead(0)
             if lane.due < NEVER or lane.holds_back:
                 self.lanes.append(lane)
@@ -201,8 +202,8 @@ class Pass:
         """One cycle, with everybody in it who matters; False when going on would repeat what was."""
         chosen = [lane for lane in self.lanes if lane.due <= self.number or lane.holds_back]
         for lane in chosen:
-            lane.begin(self.number)
-        self.turn.take([(lane.queue, lane.head) for lane in chosen if lane.head is not None], second)
+            lane.begin(self.number, short_ways=self.turn.short_ways)
+        self.turn.take(chosen, second)
         self.number += 1
         self.decisions += self.turn.decided
         for lane in chosen:
@@ -216,7 +217,7 @@ class Pass:
             for lane in self.lanes:
                 if lane.keeps_head:
                     lane.look_ahead(self.decisions)
-                    if lane.head is settled is not None:
+                    if lane.ask is settled is not None:
                         lane.due = NEVER
             return True
         if self.turn.parked:

@@ -18,10 +18,10 @@ from kyu.engine.flavors import WORST, Assignment, Choice, Inner, Mode, PodSetAns
 from kyu.engine.nomination import Nomination
 from kyu.engine.options import Options
 from kyu.engine.preemption import Demand, Target
-from kyu.engine.quota import Cell
+from kyu.engine.quota import Cell, Level
 from kyu.engine.reasons import InsufficientQuota
 from kyu.engine.state import State
-from kyu.engine.tree import Queue
+from kyu.engine.tree import Group, Queue
 from kyu.engine.workload import AssignedPodSet
 
 
@@ -43,8 +43,6 @@ class Sketch:
     level: int
     last_tried: int
     """The place of the flavor among those of its group; -1 if it is the last."""
-    moving: None = None
-    """As in a nomination: it has no quota yet."""
 
     def fits(self) -> bool:
         return self.amount <= 0 or self.amount <= quota.available(self.cell)
@@ -71,8 +69,18 @@ class Sketch:
         return found
 
 
-def nominate(state: State, queue: Queue, ask: Ask) -> Sketch | Nomination | None:
-    """What the workload would get; None if it has to be looked at closely."""
+@dataclass(slots=True)
+class Reservation:
+    """What a workload for which there is no room within reach keeps others from taking while it waits."""
+
+    queue: Queue
+    ask: Ask
+    usage: dict[Cell, int]
+    level: int
+
+
+def _group(queue: Queue, ask: Ask) -> tuple[Group, str, int] | None:
+    """Where one amount is all that the workload asks for: the flavors, the resource and the amount."""
     sole = ask.shape.sole
     if sole is None or ask.special is not ORDINARY or ask.memory is not None or queue.topology_only:
         return None
@@ -80,9 +88,18 @@ def nominate(state: State, queue: Queue, ask: Ask) -> Sketch | Nomination | None
     group = queue.group_by_resource.get(resource)
     if group is None or not group.flavors or queue.counts_pods:
         return None
-    pod_set, last, policy = ask.shape.pod_sets[0], len(group.flavors) - 1, queue.spec.flavor_fungibility
-    if last and policy.when_can_preempt != "TryNextFlavor":
+    if len(group.flavors) > 1 and queue.spec.flavor_fungibility.when_can_preempt != "TryNextFlavor":
         return None
+    return group, resource, amount
+
+
+def nominate(state: State, queue: Queue, ask: Ask) -> Sketch | Nomination | None:
+    """What the workload would get; None if it has to be looked at closely."""
+    simple = _group(queue, ask)
+    if simple is None:
+        return None
+    group, resource, amount = simple
+    pod_set, last, policy = ask.shape.pod_sets[0], len(group.flavors) - 1, queue.spec.flavor_fungibility
     cells = []
     for index, flavor in enumerate(group.flavors):
         cell = flavor.cells[resource]
@@ -95,6 +112,28 @@ def nominate(state: State, queue: Queue, ask: Ask) -> Sketch | Nomination | None
             return Sketch(queue, ask, cell, amount, level, index if index < last else -1)
         cells.append(cell)
     return None if ask.shape.can_shrink else _without_room(state, queue, ask, cells, amount)
+
+
+def reserve(queue: Queue, ask: Ask) -> Reservation | None:
+    """What a workload holds back of which its watches say that there is no room; None if that has to be looked at."""
+    if ask.peers is None or not ask.peers.watches or ask.shape.can_shrink or _group(queue, ask) is None:
+        return None
+    best: Reservation | None = None
+    for amount, _, cell in ask.peers.watches:
+        level = quota.borrowing_level(cell, amount)
+        # Of flavors without candidates, the one for which it would borrow least; the first of equals.
+        if _may_preempt(queue, cell, amount, level) and (best is None or level.height < best.level):
+            best = Reservation(queue, ask, {cell: amount}, level.height)
+            if not level.height:
+                break
+    return best or Reservation(queue, ask, {}, 0)
+
+
+def _may_preempt(queue: Queue, cell: Cell, amount: int, level: Level) -> bool:
+    """Whether preemption is conceivable for so much of a flavor."""
+    if cell.nominal >= amount or level.inside:
+        return True
+    return queue.policies.may_preempt_while_borrowing(fair_sharing=False)
 
 
 def _without_room(state: State, queue: Queue, ask: Ask, cells: list[Cell], amount: int) -> Nomination:
@@ -120,8 +159,7 @@ def _without_room(state: State, queue: Queue, ask: Ask, cells: list[Cell], amoun
 def _try(state: State, queue: Queue, ask: Ask, cell: Cell, amount: int) -> tuple[Verdict, list[Target]]:
     """Whom it would have to preempt in one flavor, if preemption is conceivable there."""
     level = quota.borrowing_level(cell, amount)
-    policies = queue.policies
-    if not (cell.nominal >= amount or level.inside or policies.may_preempt_while_borrowing(fair_sharing=False)):
+    if not _may_preempt(queue, cell, amount, level):
         return WORST, []
     targets = preemption.find_targets(state, Demand(queue, ask, {cell: amount}, (cell.key,)))
     if not targets:

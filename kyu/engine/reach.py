@@ -29,8 +29,11 @@ def reach_of(queue: Queue, *, fair_sharing: bool) -> Reach:
         return available_or_claimable(cell) + own(cell, priority) if claimed_only else BOUNDLESS
 
     def claimable_from_lower(cell: Cell, priority: int) -> int:
-        others = used_below(_root(cell), priority) - used_below(cell, priority)
-        return min(claimable(cell, priority), quota.available(cell) + own(cell, priority) + others)
+        lower = used_below(_root(cell), priority)
+        if own is not used_below:
+            lower += own(cell, priority) - used_below(cell, priority)
+        most = quota.available(cell) + lower
+        return min(most, claimable(cell, priority)) if claimed_only else most
 
     return claimable if policies.reclaim == "Any" else claimable_from_lower
 

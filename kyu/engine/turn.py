@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from kyu.api.meta import Key
 from kyu.engine import fairshare, nomination, plan, watch
@@ -19,7 +20,7 @@ from kyu.engine.commit import Commit, Outcome, Requeue
 from kyu.engine.decisions import Cycle, Wait
 from kyu.engine.fairshare import Contender
 from kyu.engine.nomination import Nomination
-from kyu.engine.plan import Sketch
+from kyu.engine.plan import Reservation, Sketch
 from kyu.engine.reasons import (
     BadRequest,
     ChecksFailed,
@@ -34,11 +35,23 @@ from kyu.engine.state import State
 from kyu.engine.tree import CohortNode, Queue
 from kyu.engine.workload import Holding
 
+Entry: TypeAlias = Nomination | Sketch | Reservation
 
-def heads_of(queues: Iterable[Queue]) -> list[tuple[Queue, Ask]]:
+
+@dataclass(slots=True, eq=False)
+class Head:
+    """A queue, who is first in it, and what came of that."""
+
+    queue: Queue
+    ask: Ask | None = None
+    entry: Entry | None = None
+    """Its nomination; where that is known beforehand, it is not asked again."""
+
+
+def heads_of(queues: Iterable[Queue]) -> list[Head]:
     """The head of every queue that takes part."""
-    found = ((queue, queue.line.head()) for queue in queues if queue.active)
-    return [(queue, head) for queue, head in found if head is not None]
+    found = (Head(queue, queue.line.head()) for queue in queues if queue.active)
+    return [head for head in found if head.ask is not None]
 
 
 @dataclass(slots=True)
@@ -73,14 +86,18 @@ class Turn:
         """Somebody was admitted, preempted or evicted."""
         return self.commit.decided
 
-    def take(self, heads: Iterable[tuple[Queue, Ask]], second_passes: Iterable[Holding] = ()) -> None:
+    def take(self, heads: Iterable[Head], second_passes: Iterable[Holding] = ()) -> None:
         """One cycle over these heads of queues, and over workloads that have quota and need to be placed."""
         self._begin()
         forest = self.state.forest
         mark = forest.mark()
         try:
-            entries: list[Nomination | Sketch] = [e for h in second_passes if (e := self._nominate_again(h))]
-            entries += [entry for queue, head in heads if (entry := self._nominate(queue, head)) is not None]
+            entries: list[Entry] = [e for h in second_passes if (e := self._nominate_again(h))]
+            for head in heads:
+                if head.entry is None and head.ask is not None:
+                    head.entry = self._nominate(head.queue, head.ask)
+                if head.entry is not None:
+                    entries.append(head.entry)
             for entry in self._in_order(entries):
                 if self.commit.blocked:
                     break
@@ -117,16 +134,16 @@ class Turn:
 
     # Order
 
-    def _in_order(self, entries: list[Nomination | Sketch]) -> Iterable[Nomination | Sketch]:
+    def _in_order(self, entries: list[Entry]) -> Iterable[Entry]:
         if self.state.options.fair_sharing:
-            # Sketches are for classical cycles only.
+            # Sketches and reservations are for classical cycles only.
             return self._fair_order([entry for entry in entries if isinstance(entry, Nomination)])
         return sorted(entries, key=self._classical_rank) if len(entries) > 1 else entries
 
-    def _classical_rank(self, entry: Nomination | Sketch) -> tuple[object, ...]:
+    def _classical_rank(self, entry: Entry) -> tuple[object, ...]:
         options, ask = self.state.options, entry.ask
         return (
-            entry.moving is None,
+            not isinstance(entry, Nomination) or entry.moving is None,
             options.prioritize_preemptor_workloads and entry.queue.line.preemptor is not ask,
             entry.level,
             -ask.priority if options.priority_sorting_within_cohort else 0,
@@ -153,16 +170,22 @@ class Turn:
 
     # Decision
 
-    def _process(self, entry: Nomination | Sketch) -> None:
+    def _process(self, entry: Entry) -> None:
         if isinstance(entry, Sketch):
-            if not self.commit.victims and entry.fits():
-                self.commit.admit_sketch(entry)
-                return
-            if not self.commit.victims and entry.last_tried == -1:
-                # It stays at the head of its line, as if nothing had been.
-                self.lost.add(entry.ask.key)
-                return
+            if not self.commit.victims:
+                if entry.fits():
+                    self.commit.admit_sketch(entry)
+                    return
+                if entry.last_tried == -1:
+                    # It stays at the head of its line, as if nothing had been.
+                    self.lost.add(entry.ask.key)
+                    return
             entry = entry.nomination()
+        elif isinstance(entry, Reservation):
+            self.commit.reserve(entry.usage, borrows=entry.level > 0)
+            entry.queue.line.park(entry.ask)
+            self.parked = True
+            return
         outcome = self.commit.process(entry)
         if outcome is not None:
             self._settle(entry, outcome)
