@@ -244,11 +244,12 @@ def _field(value: Any, name: str) -> Any:
 
 
 def _has(value: Any, name: str) -> bool:
-    if type(value) is not dict:
-        raise Unsure
-    if value.get(name) is None and name in value:
-        raise Unsure
-    return name in value
+    if type(value) is dict:
+        if name not in value:
+            return False
+        if value[name] is not None:
+            return True
+    raise Unsure
 
 
 def _size(value: Any) -> int:

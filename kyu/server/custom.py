@@ -116,6 +116,7 @@ class CustomRules:
 
     def __init__(self, kind: Kind, version: crd.Version) -> None:
         self._kind = kind
+        self._api_version = kind.api_version
         self._schema = version.schema
         self._has_status = version.has_status
 
@@ -192,7 +193,7 @@ class KueueRules(CustomRules):
         return rules.review(self._typed(new), self._typed(old)) if _is_new_to_rules(new, old) else []
 
     def _typed(self, obj: Json) -> Json:
-        return {"apiVersion": self._kind.api_version, "kind": self._kind.kind, **obj}
+        return {"apiVersion": self._api_version, "kind": self._kind.kind, **obj}
 
 
 def _is_new_to_rules(new: Json, old: Json) -> bool:

@@ -66,7 +66,14 @@ def _all(*tests: Test | None) -> Test | None:
     found = [test for test in tests if test is not None]
     if len(found) < 2:
         return found[0] if found else None
-    return lambda value, old: all(test(value, old) for test in found)
+
+    def passes(value: Any, old: Any) -> bool:
+        for test in found:  # noqa: SIM110 - a generator costs as much again
+            if not test(value, old):
+                return False
+        return True
+
+    return passes
 
 
 def _never(value: Any, old: Any) -> bool:
@@ -82,35 +89,44 @@ def _rules(schema: Schema) -> Test | None:
     present = [rule.quick for rule in rules if rule.quick is not None and not rule.needs_old]
     changes = [(rule, _names(rule)) for rule in rules if rule.needs_old]
 
-    def test(value: Any, old: Any) -> bool:
+    def passes(value: Any, old: Any) -> bool:
         for program in present:
             if program(value, old) is not True:
                 return False
-        return old is None or not any(
-            cel.due((rule,), value, old)
-            for rule, names in changes
-            if names is None or any(value.get(name) is not old.get(name) for name in names)
-        )
-
-    return test
-
-
-def _names(rule: cel.Rule) -> set[str] | None:
-    """The fields that a rule about a change looks at; None if it looks at everything."""
-    return None if () in rule.reads else {path[0] for path in rule.reads}
-
-
-def _struct(fields: list[tuple[str, Test]]) -> Test:
-    def test(value: Any, old: Any) -> bool:
-        for name, inner in fields:
-            item = value.get(name)
-            if item is not None:
-                before = None if old is None else old.get(name)
-                if item is not before and not inner(item, before):
+        if old is not None:
+            for rule, names in changes:
+                if _have_changed(names, value, old) and cel.due((rule,), value, old):
                     return False
         return True
 
-    return test
+    return passes
+
+
+def _names(rule: cel.Rule) -> tuple[str, ...] | None:
+    """The fields that a rule about a change looks at; None if it looks at everything."""
+    return None if () in rule.reads else tuple({path[0]: None for path in rule.reads})
+
+
+def _have_changed(names: tuple[str, ...] | None, value: Any, old: Any) -> bool:
+    if names is None:
+        return True
+    for name in names:  # noqa: SIM110 - a generator costs as much again
+        if value.get(name) is not old.get(name):
+            return True
+    return False
+
+
+def _struct(fields: list[tuple[str, Test]]) -> Test:
+    def passes(value: Any, old: Any) -> bool:
+        for name, test in fields:
+            item = value.get(name)
+            if item is not None:
+                before = None if old is None else old.get(name)
+                if item is not before and not test(item, before):
+                    return False
+        return True
+
+    return passes
 
 
 def _map(schema: Schema) -> Test | None:
@@ -139,14 +155,16 @@ def _items(schema: Schema, items: Schema) -> Test | None:
     inner = _test(items)
     if inner is None:
         return None
-    if not _compares(items):
-        return lambda value, old: all(inner(item, None) for item in value if item is not None)
+    compares = _compares(items)
 
-    def test(value: Any, old: Any) -> bool:
-        known = items_by_key(schema, old)
-        return all(inner(item, known.get(key_of(schema, item))) for item in value if item is not None)
+    def passes(value: Any, old: Any) -> bool:
+        known = items_by_key(schema, old) if compares else None
+        for item in value:
+            if item is not None and not inner(item, known.get(key_of(schema, item)) if known else None):
+                return False
+        return True
 
-    return test
+    return passes
 
 
 def _compares(schema: Schema) -> bool:
