@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, cast
 
+import msgspec
+
 from kyu.api import codec, convert, crds, kueue, structure
 from kyu.api.errors import FieldError, broken_rule
 from kyu.api.features import DEFAULT_GATES, FeatureGates
@@ -84,13 +86,21 @@ def review(object_: Json, old: Json | None = None, gates: FeatureGates = DEFAULT
     current = convert.convert(object_, convert.CURRENT)
     before = convert.convert(old, convert.CURRENT) if old is not None else None
     new_object = codec.decode_as(type_, current)
-    old_object = codec.decode_as(type_, before) if before is not None else None
+    old_object = _decode_before(type_, before, current, new_object) if before is not None else None
     faults = list(_RULE_BY_KIND[type_](new_object, old_object, gates)) if type_ in _RULE_BY_KIND else []
     if isinstance(new_object, kueue.Workload) and isinstance(old_object, kueue.Workload) and before is not None:
         faults += workload_updates.validate_workload_update(new_object, old_object, gates)
         if old_object.is_true(kueue.QUOTA_RESERVED):
             faults += workload_updates.validate_pod_sets_update(current, before, gates)
     return faults
+
+
+def _decode_before(type_: type[Object], before: Json, current: Json, new_object: Object) -> Object:
+    """Most writes are of the status of a Workload: its spec is read only once, and then need not be compared."""
+    if isinstance(new_object, kueue.Workload) and "spec" in before and before["spec"] is current.get("spec"):
+        rest = codec.decode_as(type_, {name: part for name, part in before.items() if name != "spec"})
+        return msgspec.structs.replace(rest, spec=new_object.spec)
+    return codec.decode_as(type_, before)
 
 
 def _validate_metadata_shape(object_: Json) -> Iterator[FieldError]:
