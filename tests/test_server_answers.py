@@ -5,49 +5,17 @@ Each row is a request and its answer, as a Kubernetes 1.36 gives it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from kyu.api.meta import Json
-from kyu.server.api import Api
-from kyu.server.exchange import Response
-from tests.servers import ask, serving
-from tests.test_server_verbs import first_events
+from tests.answers import MAPS, MERGE, QUEUES, STEPS, STRATEGIC, make, make_queue, send
+from tests.servers import serving
 
-MAPS = "/api/v1/namespaces/default/configmaps"
 SECRETS = "/api/v1/namespaces/default/secrets"
-QUEUES = "/apis/kueue.x-k8s.io/v1beta2/namespaces/default/localqueues"
-MERGE = "application/merge-patch+json"
-STEPS = "application/json-patch+json"
-STRATEGIC = "application/strategic-merge-patch+json"
 NO_NAME = "the name of the object (a based on URL) was undeterminable: name must be provided"
-
-
-async def send(
-    api: Api, request: str, body: object = None, *, kind: str = "application/json", accept: str = ""
-) -> tuple[Response, Json]:
-    """``request`` is a verb and a path; a body of bytes is sent as it is."""
-    method, path = request.split()
-    sent = body if isinstance(body, bytes) else b"" if body is None else msgspec.json.encode(body)
-    headers: Mapping[str, str] = {"content_type": kind, "user_agent": "tests/1", "accept": accept}
-    response = await ask(api, method, path, sent, **headers)
-    assert isinstance(response.body, bytes)
-    decoded: Json = msgspec.json.decode(response.body) if response.content_type == "application/json" else {}
-    return response, decoded
-
-
-async def make(api: Api, path: str, **fields: object) -> Json:
-    response, made = await send(api, f"POST {path}", {"metadata": {"name": "a"}, **fields})
-    assert response.status == 201, made
-    return made
-
-
-async def make_queue(api: Api) -> Json:
-    api_version = "kueue.x-k8s.io/v1beta2"
-    return await make(api, QUEUES, apiVersion=api_version, kind="LocalQueue", spec={"clusterQueue": "main"})
 
 
 @pytest.mark.parametrize("kind", [MERGE, STRATEGIC])
@@ -313,173 +281,71 @@ async def test_what_the_type_of_a_secret_promises(tmp_path: Path, fields: Json, 
         assert [cause["field"] for cause in causes] == blamed
 
 
-# The path of the status.
-
-PODS = "/api/v1/namespaces/default/pods"
-JOBS = "/apis/batch/v1/namespaces/default/jobs"
-DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
-CONTAINER = {"name": "main", "image": "busybox:1"}
-OWNER = {"apiVersion": "v1", "kind": "Thing", "name": "t", "uid": "u"}
-TEMPLATE = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [CONTAINER]}}
-DEPLOYMENT = {"selector": {"matchLabels": {"app": "a"}}, "template": TEMPLATE}
-SUSPENDED = {"suspend": True, "template": {"spec": {"restartPolicy": "Never", "containers": [CONTAINER]}}}
+# Lists.
 
 
 @pytest.mark.parametrize(
-    ("path", "spec", "kept"),
+    ("query", "names", "goes_on"),
     [
-        (PODS, {"containers": [CONTAINER]}, {"ownerReferences"}),
-        (JOBS, SUSPENDED, set[str]()),
-        (DEPLOYMENTS, DEPLOYMENT, {"labels"}),
+        ("?limit=1&resourceVersion=0", ["a", "b", "c"], False),
+        ("?limit=1&labelSelector=l%3D1", ["a"], True),
+        ("?limit=3&labelSelector=l", ["a"], False),
+        ("?limit=1&fieldSelector=metadata.name%3Da", ["a"], False),
     ],
 )
-async def test_metadata_are_written_by_way_of_the_status(tmp_path: Path, path: str, spec: Json, kept: set[str]) -> None:
-    """All of them but what a kind keeps from it; whoever writes them owns them there."""
-    wanted = {"labels": {"l": "1"}, "annotations": {"a": "1"}, "finalizers": ["x.com/f"], "ownerReferences": [OWNER]}
+async def test_when_a_list_goes_on(tmp_path: Path, query: str, names: list[str], goes_on: bool) -> None:
+    """With a selector nobody looks ahead whether what follows matches; any state is shown whole."""
     async with serving(tmp_path) as (api, _):
-        made = await make(api, path, spec=spec)
-        request = f"PATCH {path}/a/status?fieldManager=states"
-        _, patched = await send(api, request, {"metadata": wanted}, kind=MERGE)
-        changed = {name for name in wanted if patched["metadata"].get(name) != made["metadata"].get(name)}
-        assert changed == {*wanted} - kept
-        mine = next(entry for entry in patched["metadata"]["managedFields"] if entry["manager"] == "states")
-        assert mine["subresource"] == "status"
-        assert {*mine["fieldsV1"]["f:metadata"]} == {f"f:{name}" for name in changed}
-
-
-async def test_addresses_of_a_pod_agree(tmp_path: Path) -> None:
-    async with serving(tmp_path) as (api, _):
-        await make(api, PODS, spec={"containers": [CONTAINER]})
-        _, one = await send(api, f"PATCH {PODS}/a/status", {"status": {"podIP": "10.0.0.1"}}, kind=MERGE)
-        assert one["status"]["podIPs"] == [{"ip": "10.0.0.1"}]
-        many = {"status": {"podIP": None, "podIPs": [{"ip": "10.0.0.2"}, {"ip": "fd00::1"}]}}
-        _, two = await send(api, f"PATCH {PODS}/a/status", many, kind=MERGE)
-        assert two["status"]["podIP"] == "10.0.0.2"
-        same_family = {"status": {"podIPs": [{"ip": "10.0.0.2"}, {"ip": "10.0.0.3"}]}}
-        response, _ = await send(api, f"PATCH {PODS}/a/status", same_family, kind=MERGE)
-        assert response.status == 422
-
-
-async def test_the_class_of_a_pod_stays(tmp_path: Path) -> None:
-    async with serving(tmp_path) as (api, _):
-        await make(api, PODS, spec={"containers": [CONTAINER]})
-        response, _ = await send(api, f"PATCH {PODS}/a/status", {"status": {"qosClass": "Guaranteed"}}, kind=MERGE)
-        assert response.status == 422
-        _, emptied = await send(api, f"PATCH {PODS}/a/status", {"status": None}, kind=MERGE)
-        assert emptied["status"]["qosClass"] == "BestEffort"
-
-
-# Pods and Jobs that are written again.
-
-
-async def test_a_pod_is_put_from_its_manifest(tmp_path: Path) -> None:
-    """Which knows nothing of the priority and the tolerations that it was given."""
-    async with serving(tmp_path) as (api, _):
-        made = await make(api, PODS, spec={"containers": [CONTAINER]})
-        body = {"metadata": {"name": "a", "labels": {"l": "1"}}, "spec": {"containers": [CONTAINER]}}
-        response, put = await send(api, f"PUT {PODS}/a", body)
-        assert response.status == 200
-        assert put["spec"] == made["spec"]
+        for name in "abc":
+            labels = {"l": "1"} if name == "a" else {}
+            await send(api, f"POST {MAPS}", {"metadata": {"name": name, "labels": labels}})
+        _, found = await send(api, f"GET {MAPS}{query}")
+        assert [item["metadata"]["name"] for item in found["items"]] == names
+        assert ("continue" in found["metadata"]) is goes_on
 
 
 @pytest.mark.parametrize(
-    ("change", "blamed"),
+    ("query", "causes"),
     [
-        ({"containers": [CONTAINER, {"name": "more", "image": "x"}]}, "spec.containers"),
-        ({"initContainers": [CONTAINER]}, "spec.initContainers"),
-        ({"schedulingGates": [{"name": "x.com/gate"}]}, "spec.schedulingGates[0].name"),
+        ("?resourceVersionMatch=x", ["FieldValueForbidden", "FieldValueNotSupported"]),
+        ("?resourceVersionMatch=Exact&continue=x", ["FieldValueForbidden", "FieldValueForbidden"]),
+        ("?resourceVersionMatch=Exact&resourceVersion=0", ["FieldValueForbidden"]),
     ],
 )
-async def test_what_a_pod_does_not_get_later(tmp_path: Path, change: Json, blamed: str) -> None:
+async def test_all_that_is_wrong_with_a_version_is_told(tmp_path: Path, query: str, causes: list[str]) -> None:
     async with serving(tmp_path) as (api, _):
-        await make(api, PODS, spec={"containers": [CONTAINER]})
-        response, status = await send(api, f"PATCH {PODS}/a", {"spec": change}, kind=MERGE)
-        assert response.status == 422
-        assert blamed in [cause["field"] for cause in status["details"]["causes"]]
+        _, status = await send(api, f"GET {MAPS}{query}")
+        assert [cause["reason"] for cause in status["details"]["causes"]] == causes
 
 
 @pytest.mark.parametrize(
-    ("labels", "blamed"),
+    ("path", "code", "message"),
     [
-        ({"job-name": "other"}, ["spec.template.metadata.labels[job-name]"]),
-        ({"controller-uid": None}, ["spec.template.metadata.labels[controller-uid]"]),
-        ({"color": "red"}, []),
+        (
+            f"{MAPS}/a?resourceVersion=x",
+            500,
+            'resourceVersion: Invalid value: "x": strconv.ParseUint: parsing "x": invalid syntax',
+        ),
+        (
+            f"{MAPS}?limit=99999999999999999999",
+            400,
+            'strconv.ParseInt: parsing "99999999999999999999": value out of range',
+        ),
+        ("/api/v1/nodes?fieldSelector=metadata.namespace%3Da", 400, "field label not supported: metadata.namespace"),
     ],
 )
-async def test_the_labels_that_a_job_gives_to_its_pods_stay(tmp_path: Path, labels: Json, blamed: list[str]) -> None:
+async def test_numbers_and_fields_that_are_none(tmp_path: Path, path: str, code: int, message: str) -> None:
     async with serving(tmp_path) as (api, _):
-        await make(api, JOBS, spec=SUSPENDED)
-        patch = {"spec": {"template": {"metadata": {"labels": labels}}}}
-        response, status = await send(api, f"PATCH {JOBS}/a", patch, kind=MERGE)
-        causes = status["details"]["causes"] if response.status == 422 else []
-        assert [cause["field"] for cause in causes] == blamed
+        response, status = await send(api, f"GET {path}")
+        assert (response.status, status["message"]) == (code, message)
 
 
-async def test_the_deletion_of_a_job_warns_though_there_is_none(tmp_path: Path) -> None:
+async def test_a_get_waits_for_a_version_of_the_future(tmp_path: Path) -> None:
     async with serving(tmp_path) as (api, _):
-        response, _ = await send(api, f"DELETE {JOBS}/none")
-        assert response.status == 404
-        assert "child pods are preserved by default" in response.warnings[0]
-
-
-# Deleting, and writing what is not there.
-
-
-async def test_a_deleted_object_is_answered_in_the_version_of_its_deletion(tmp_path: Path) -> None:
-    """As a watch shows it."""
-    async with serving(tmp_path) as (api, _):
-        made = await make(api, PODS, spec={"containers": [CONTAINER]})
-        watch = await ask(api, "GET", f"{PODS}?watch=1&resourceVersion={made['metadata']['resourceVersion']}")
-        _, deleted = await send(api, f"DELETE {PODS}/a")
-        marked, gone = await first_events(watch, 2)
-        assert (marked["type"], gone["type"]) == ("MODIFIED", "DELETED")
-        assert deleted["metadata"]["resourceVersion"] == gone["object"]["metadata"]["resourceVersion"]
-
-
-@pytest.mark.parametrize(
-    ("path", "fields", "missing", "present"),
-    [
-        (MAPS, {}, 404, 200),
-        ("/apis/coordination.k8s.io/v1/namespaces/default/leases", {"spec": {}}, 201, 422),
-        ("/apis/node.k8s.io/v1/runtimeclasses", {"handler": "h"}, 404, 422),
-        ("/apis/policy/v1/namespaces/default/poddisruptionbudgets", {"spec": {"minAvailable": 1}}, 404, 422),
-        ("/api/v1/namespaces/default/services", {"spec": {"clusterIP": "None", "ports": [{"port": 80}]}}, 201, 200),
-        ("/api/v1/namespaces/default/limitranges", {"spec": {"limits": [{"type": "Container"}]}}, 201, 200),
-    ],
-)
-async def test_a_put_without_a_version(tmp_path: Path, path: str, fields: Json, missing: int, present: int) -> None:
-    """Some kinds are created by it, and some want to know what they replace."""
-    async with serving(tmp_path) as (api, _):
-        body = {"metadata": {"name": "a"}, **fields}
-        response, _ = await send(api, f"PUT {path}/a", body)
-        assert response.status == missing
-        if missing == 404:
-            await make(api, path, **fields)
-        response, status = await send(api, f"PUT {path}/a", body)
-        assert response.status == present
-        if present == 422:
-            assert status["details"]["causes"][0]["field"] == "metadata.resourceVersion"
-
-
-async def test_a_namespace_whose_name_was_generated_has_it_as_a_label(tmp_path: Path) -> None:
-    async with serving(tmp_path) as (api, _):
-        _, made = await send(api, "POST /api/v1/namespaces", {"metadata": {"generateName": "n-"}})
-        name = made["metadata"]["name"]
-        assert made["metadata"]["labels"] == {"kubernetes.io/metadata.name": name}
-        put = {"metadata": {"name": name}, "status": {}}
-        _, answered = await send(api, f"PUT /api/v1/namespaces/{name}/status", put)
-        assert answered["status"] == {"phase": "Active"}
-
-
-async def test_what_was_there_before_the_first_apply_of_a_status(tmp_path: Path) -> None:
-    async with serving(tmp_path) as (api, _):
-        await make(api, "/api/v1/nodes", status={"phase": "Running"})
-        config = {"apiVersion": "v1", "kind": "Node", "metadata": {"labels": {"z": "1"}}}
-        request = "PATCH /api/v1/nodes/a/status?fieldManager=m"
-        await send(api, "PATCH /api/v1/nodes/a", {"metadata": {"managedFields": [{}]}}, kind=MERGE)
-        _, applied = await send(api, request, config, kind="application/apply-patch+yaml")
-        entries = applied["metadata"]["managedFields"]
-        assert {(entry["manager"], entry["subresource"]) for entry in entries} == {
-            ("m", "status"),
-            ("before-first-apply", "status"),
-        }
+        await make(api, MAPS)
+        waits = asyncio.ensure_future(send(api, f"GET {MAPS}/a?resourceVersion={api.store.version + 1}"))
+        await asyncio.sleep(0)
+        assert not waits.done()
+        await send(api, f"PATCH {MAPS}/a", {"data": {"k": "2"}}, kind=MERGE)
+        _, found = await waits
+        assert found["data"] == {"k": "2"}

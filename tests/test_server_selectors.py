@@ -41,7 +41,8 @@ def test_an_object_without_labels_has_none() -> None:
     [
         ("a=b=c", "found '=', expected: ',' or 'end of string'"),
         ("a in b", "unable to parse requirement: found 'b' expected: '('"),
-        ("a in (b", "unable to parse requirement: found '', expected: ',', ')' or identifier"),
+        ("a in (b", "unable to parse requirement: found '', expected: ',' or ')'"),
+        ("!a=b", "found '=', expected: ',' or 'end of string'"),
         ("a b", "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt"),
         ("a,", "found '', expected: identifier after ','"),
         ("=b", "found '=', expected: !, identifier, or 'end of string'"),
@@ -91,7 +92,9 @@ def test_field_selectors_of_other_kinds() -> None:
     assert parse_fields("status.successful=0", row("batch", "Job").field_labels).matches({"status": {}})
     event = {"involvedObject": {"kind": "Pod"}, "source": {"component": "kyu"}}
     assert parse_fields("involvedObject.kind=Pod,source=kyu", row("", "Event").field_labels).matches(event)
-    assert parse_fields("spec.color=red", custom_labels((".spec.color",))).matches({"spec": {"color": "red"}})
+    assert parse_fields("spec.color=red", custom_labels((".spec.color",), namespaced=True)).matches(
+        {"spec": {"color": "red"}}
+    )
 
 
 def test_the_terms_of_equality_can_be_looked_up() -> None:
@@ -111,11 +114,11 @@ def test_escaped_characters_in_a_value() -> None:
             FieldLabels(),
             '"spec.x" is not a known field selector: only "metadata.name", "metadata.namespace"',
         ),
-        ("spec.x=1", custom_labels(()), "field label not supported: spec.x"),
+        ("spec.x=1", custom_labels((), namespaced=True), "field label not supported: spec.x"),
         ("spec.x=1", FieldLabels({}, builtin.JOB_REFUSAL), 'field label "spec.x" not supported for Job'),
         ("bogus", FieldLabels(), "invalid selector: 'bogus'; can't understand 'bogus'"),
         (r"metadata.name=a\b", FieldLabels(), r"invalid field selector: invalid escape sequence: \b"),
-        ("metadata.name=a=b", FieldLabels(), "invalid field selector: unescaped character in value: ="),
+        ("metadata.name=a=b", FieldLabels(), "invalid field selector: unescaped character in value: 61"),
     ],
 )
 def test_what_is_said_of_a_field_selector_that_is_not_served(text: str, labels: FieldLabels, message: str) -> None:

@@ -260,12 +260,15 @@ CORE: Final = (
         _core("Namespace", "namespaces", namespaced=False), ("ns",),
         verbs=("create", "delete", "get", "list", "patch", "update", "watch"),
         subresources=(Subresource("finalize", ("update",)), STATUS), name_rule=name_is_label,
-        field_labels=_labels("status.phase"), default=builtin_core.default_namespace,
+        field_labels=FieldLabels({"status.phase": at("status.phase")}, PLAIN_REFUSAL, knows_namespace=False),
+        default=builtin_core.default_namespace,
         create=builtin_core.prepare_namespace, prepare_update_from=builtin_core.prepare_namespace_update,
     ),
     BuiltinKind(
         _core("Node", "nodes", namespaced=False), ("no",), subresources=(STATUS,),
-        field_labels=FieldLabels({"spec.unschedulable": at("spec.unschedulable", "false")}, PLAIN_REFUSAL),
+        field_labels=FieldLabels(
+            {"spec.unschedulable": at("spec.unschedulable", "false")}, PLAIN_REFUSAL, knows_namespace=False
+        ),
         default=builtin_core.default_node, create=builtin_core.prepare_node,
     ),
     BuiltinKind(

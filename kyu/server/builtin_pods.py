@@ -149,7 +149,7 @@ def prepare_pod(pod: Json) -> None:
             "type": "PodScheduled",
             "status": "False",
             "lastProbeTime": None,
-            "lastTransitionTime": None,
+            "lastTransitionTime": pod["metadata"].get("creationTimestamp"),
             "reason": GATED,
             "message": "Scheduling is blocked due to non-empty scheduling gates",
         }]  # fmt: skip

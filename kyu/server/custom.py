@@ -44,7 +44,7 @@ def _resource(definition: Json, version: crd.Version, versions: tuple[crd.Versio
         subresources=_subresources(kind, version),
         columns=tuple(map(_column, version.columns)) or (AGE,),
         scale=_scale(version.scale),
-        field_labels=selectors.custom_labels(version.selectable_fields),
+        field_labels=selectors.custom_labels(version.selectable_fields, namespaced=kind.namespaced),
         stored_version=next(each.name for each in versions if each.is_stored),
         convert=_converter(definition, kind, versions),
         is_custom=True,

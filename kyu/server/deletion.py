@@ -63,7 +63,8 @@ class Deletion:
             await deleted.done
         if deleted.is_gone and not resource.rules.answers_deleted_object:
             return json_response(200, _success(resource, deleted.record), warnings=warnings)
-        return Response(200, form.one(deleted.record) + b"\n", warnings=warnings)
+        code = 202 if options.waits_for_dependents and not deleted.is_gone else 200
+        return Response(code, form.one(deleted.record) + b"\n", warnings=warnings)
 
     async def delete_collection(self, request: Request, target: Target) -> Response:
         resource = target.resource
@@ -76,8 +77,10 @@ class Deletion:
             for record in self._objects.store.objects(resource.storage, target.namespace)
             if matches is None or matches(record)
         ]
+        if selection.limit > 0:
+            found = found[: selection.limit]
         waits = []
-        for record in found[: selection.limit] if selection.limit > 0 else found:
+        for record in found:
             try:
                 deleted = self.delete_object(resource, record.namespace, record.name, options, request.user)
             except errors.ApiError as error:

@@ -119,13 +119,17 @@ def _check_type(resource: Resource, body: Json) -> None:
             f" ({kind.api_version})"
         )
     if given_kind not in (None, "", kind.kind):
-        group, _, version = str(given_version or "").rpartition("/")
-        text = f'{given_kind} in version "{version}" cannot be handled as a {kind.kind}'
-        internal = (kind.group.partition(".")[0] or "core", group.partition(".")[0] or "core")
-        detail = f"converting ({version}.{given_kind}) to ({internal[0]}.{kind.kind}): unknown conversion"
-        raise errors.bad_request(f"{text}: {detail}")
+        raise wrong_kind(kind, body)
     if given_version not in (None, "", resource.api_version):
         raise errors.bad_request(f'no kind "{kind.kind}" is registered for version "{given_version}"')
+
+
+def wrong_kind(kind: Kind, body: Json) -> errors.ApiError:
+    """The body is an object of another kind."""
+    given, version = body.get("kind"), str(body.get("apiVersion") or "").rpartition("/")[2]
+    text = f'{given} in version "{version}" cannot be handled as a {kind.kind}'
+    package = kind.group.partition(".")[0] or "core"
+    return errors.bad_request(f"{text}: converting ({version}.{given}) to ({package}.{kind.kind}): unknown conversion")
 
 
 def _check_patched_type(resource: Resource, patched: Json) -> None:

@@ -70,25 +70,22 @@ def is_watch(query: Mapping[str, str]) -> bool:
 def _list_problems(options: ListOptions) -> list[FieldError]:
     if options.initial_events is not None:
         return _initial_events_problems(options)
-    match options.version_match:
-        case "":
-            return []
-        case _ if options.is_watch:
-            return [fields.forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden for watch")]
-        case _ if options.token:
-            return [
-                fields.forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided")
-            ]
-        case "Exact" | "NotOlderThan" if not options.version:
-            text = "resourceVersionMatch is forbidden unless resourceVersion is provided"
-            return [fields.forbidden("resourceVersionMatch", text)]
-        case "Exact" if options.version == "0":
-            text = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
-            return [fields.forbidden("resourceVersionMatch", text)]
-        case "Exact" | "NotOlderThan":
-            return []
-        case other:
-            return [fields.not_supported("resourceVersionMatch", other, ("Exact", "NotOlderThan", ""))]
+    match = options.version_match
+    if not match:
+        return []
+    faults = (
+        (options.is_watch, "resourceVersionMatch is forbidden for watch"),
+        (not options.version, "resourceVersionMatch is forbidden unless resourceVersion is provided"),
+        (bool(options.token), "resourceVersionMatch is forbidden when continue is provided"),
+        (
+            match == "Exact" and options.version == "0",
+            'resourceVersionMatch "exact" is forbidden for resourceVersion "0"',
+        ),
+    )
+    found = [fields.forbidden("resourceVersionMatch", text) for is_so, text in faults if is_so]
+    if match not in ("Exact", "NotOlderThan"):
+        found.append(fields.not_supported("resourceVersionMatch", match, ("Exact", "NotOlderThan", "")))
+    return found
 
 
 def _initial_events_problems(options: ListOptions) -> list[FieldError]:
@@ -150,6 +147,8 @@ class DeleteOptions:
     uid: str | None = None
     version: str | None = None
     dry_run: bool = False
+    # Dependents were asked to go first in the old way, which is answered in an old way.
+    waits_for_dependents: bool = False
 
 
 class _Preconditions(msgspec.Struct, rename="camel"):
@@ -190,7 +189,14 @@ def delete_options(request: Request, body: Json) -> DeleteOptions:
     if given.orphan_dependents is not None:
         propagation = "Orphan" if given.orphan_dependents else "Background"
     before = given.preconditions or _Preconditions()
-    return DeleteOptions(given.grace_period_seconds, propagation, before.uid, before.resource_version, bool(dry_run))
+    return DeleteOptions(
+        given.grace_period_seconds,
+        propagation,
+        before.uid,
+        before.resource_version,
+        bool(dry_run),
+        waits_for_dependents=given.orphan_dependents is False,
+    )
 
 
 def _propagation_problems(given: _DeleteBody) -> list[FieldError]:
@@ -212,9 +218,12 @@ def _dry_run_problems(query: Mapping[str, str]) -> list[FieldError]:
 def _integer(query: Mapping[str, str], name: str) -> int:
     text = query.get(name) or "0"
     try:
-        return int(text)
+        number = int(text)
     except ValueError:
         raise errors.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+    if not -(2**63) <= number < 2**63:
+        raise errors.bad_request(f'strconv.ParseInt: parsing "{text}": value out of range')
+    return number
 
 
 def _is_true(text: str) -> bool:

@@ -14,7 +14,7 @@ import msgspec
 
 from kyu.api import errors as fields
 from kyu.api.meta import Json, Kind
-from kyu.server import bodies, errors, metadata
+from kyu.server import bodies, errors, intake, metadata
 from kyu.server.deletion import Deletion
 from kyu.server.exchange import Request, Response, Stream, json_response
 from kyu.server.objects import Objects
@@ -53,9 +53,9 @@ class Pods:
     async def bind(self, request: Request, target: Target) -> Response:
         options = write_options(request, "CreateOptions")
         body, _ = bodies.decode(request, BINDING)
+        given = _check_name(body, BINDING, target)
         node = _node(bodies.section(body, "target"))
         record, pod = self._objects.latest(target.resource, *target.key)
-        given = bodies.section(body, "metadata")
         if given.get("uid") and given["uid"] != record.uid:
             text = f"Precondition failed: UID in precondition: {given['uid']}, UID in object meta: {record.uid}"
             raise errors.conflict(target.resource.kind, target.name, text)
@@ -88,6 +88,7 @@ class Pods:
 
     async def evict(self, request: Request, target: Target) -> Response:
         body, _ = bodies.decode(request, EVICTION)
+        _check_name(body, EVICTION, target)
         inner = msgspec.structs.replace(request, body=b"", query={})
         options = delete_options(inner, bodies.section(body, "deleteOptions"))
         if "dryRun" in request.query:
@@ -105,6 +106,16 @@ class Pods:
         if self._logs is None:
             raise errors.not_implemented("this server runs no pods, so it has no logs of them")
         return Response(200, await self._logs(pod, options), content_type="text/plain")
+
+
+def _check_name(body: Json, kind: Kind, target: Target) -> Json:
+    """The metadata of a body that must be of this kind and of this Pod."""
+    if body.get("kind") not in (None, "", kind.kind):
+        raise intake.wrong_kind(kind, body)
+    given = bodies.section(body, "metadata")
+    if given.get("name") != target.name:
+        raise errors.bad_request(f"name in URL does not match name in {kind.kind} object")
+    return given
 
 
 def _node(target: Json) -> str:

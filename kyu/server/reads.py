@@ -59,9 +59,7 @@ class Reads:
 
     async def get(self, request: Request, target: Target) -> Response:
         resource = target.resource
-        version = request.query.get("resourceVersion", "")
-        if version and not version.isdigit():
-            raise errors.internal(f'invalid resource version: strconv.ParseUint: parsing "{version}": invalid syntax')
+        await self._wait_for(_version(request.query.get("resourceVersion", "")))
         form = forms.choose(resource, request.accept, request.query.get("includeObject", ""))
         return Response(200, form.one(self._find(resource, *target.key)) + b"\n")
 
@@ -82,8 +80,11 @@ class Reads:
         matches = matcher(resource, options)
         after = (token.namespace, token.name) if token else None
         records = self._store.page(resource.storage, namespace, after, undo)
-        limit = max(0, options.limit)
+        # Whoever takes any state takes the whole of it.
+        limit = 0 if options.version == "0" else max(0, options.limit)
         page, has_more = await _cut(records, matches, limit)
+        if has_more and _names_one(resource, options):
+            has_more = False
         metadata: Json = {"resourceVersion": str(version)}
         if has_more:
             metadata["continue"] = _render_token(_Token(version, *page[-1].key))
@@ -127,7 +128,7 @@ class Reads:
             async with asyncio.timeout(FUTURE_SECONDS):
                 await arrived.wait()
         except TimeoutError:
-            message = f"Too large resource version: {version}, current: {self._store.version}"
+            message = f"Timeout: Too large resource version: {version}, current: {self._store.version}"
             cause = errors.cause("ResourceVersionTooLarge", "Too large resource version")
             raise errors.timeout(message, causes=[cause]) from None
         finally:
@@ -138,7 +139,7 @@ class Reads:
     ) -> Response:
         watcher = Watcher(self._hub, self._store, resource, form, namespace, matcher(resource, options))
         seconds = options.timeout_seconds or random.uniform(SHORTEST_WATCH_SECONDS, 2 * SHORTEST_WATCH_SECONDS)
-        version = _watch_version(options.version)
+        version = _version(options.version)
         wants_present = options.initial_events or (version == 0 and options.initial_events is None)
         now = self._store.version
         floor = now if wants_present else version
@@ -175,6 +176,13 @@ def matcher(resource: Resource, options: ListOptions) -> Matches | None:
     return matches
 
 
+def _names_one(resource: Resource, options: ListOptions) -> bool:
+    """Whether the selector can match one object of a namespace at most."""
+    if not options.field_selector:
+        return False
+    return "metadata.name" in selectors.parse_fields(options.field_selector, resource.field_labels).equal
+
+
 async def joined(parts: Iterator[bytes]) -> bytes:
     """All parts; others get their turn while a long list is made."""
     done: list[bytes] = []
@@ -186,16 +194,16 @@ async def joined(parts: Iterator[bytes]) -> bytes:
 
 
 async def _cut(records: Iterator[Record], matches: Matches | None, limit: int) -> tuple[list[Record], bool]:
-    """The records of one page, and whether more follow."""
+    """The records of one page, and whether others follow: with a selector, perhaps none that match."""
     if matches is None:
         page = list(islice(records, limit + 1) if limit else records)
         return (page[:limit], True) if limit and len(page) > limit else (page, False)
     found: list[Record] = []
     # The records are taken before the first pause: what is deleted meanwhile stays in the page.
     async for record in _in_turns(list(records)):
+        if limit and len(found) == limit:
+            return found, True
         if matches(record):
-            if limit and len(found) == limit:
-                return found, True
             found.append(record)
     return found, False
 
@@ -214,9 +222,11 @@ def _list_version(text: str) -> int:
     return int(text)
 
 
-def _watch_version(text: str) -> int:
+def _version(text: str) -> int:
+    """Of a get or a watch, where one that is no number is worse than in a list."""
     if text and not text.isdigit():
-        raise errors.internal(f'invalid resource version: strconv.ParseUint: parsing "{text}": invalid syntax')
+        fault = f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+        raise errors.internal(f"resourceVersion: {fault}")
     return int(text or 0)
 
 
@@ -228,4 +238,4 @@ def _parse_token(text: str) -> _Token:
     try:
         return msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=_Token)
     except (binascii.Error, ValueError) as error:
-        raise errors.bad_request(f"continue key is not valid: {error}") from error
+        raise errors.bad_request(f"invalid continue token: continue key is not valid: {error}") from error

@@ -23,7 +23,7 @@ Operator: TypeAlias = Literal["in", "notin", "exists", "!", "gt", "lt"]
 Getter: TypeAlias = Callable[[Json], str]
 BINARY: Final = {"=": "in", "==": "in", "in": "in", "!=": "notin", "notin": "notin", ">": "gt", "<": "lt"}
 EXPECTED_OPERATORS: Final = "in, notin, =, ==, !=, gt, lt"
-TOKEN: Final = re.compile(r"\s*(?:([=!<>]+|[(),])|([^=!<>(),\s]+))")
+TOKEN: Final = re.compile(r"\s*(?:(==|!=|[=!<>(),])|([^=!<>(),\s]+))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def _unwrapped_requirement(parser: _Parser) -> Requirement:
     key = parser.take()
     if objections := label_key(key):
         raise _Unreadable(str(fields.invalid("<nil>", key, "; ".join(objections))))
-    if parser.peek() in ("", ","):
+    if is_absent or parser.peek() in ("", ","):
         return Requirement(key, "!" if is_absent else "exists")
     sign = parser.take()
     operator = BINARY.get(sign)
@@ -161,10 +161,10 @@ def _values(parser: _Parser) -> set[str]:
             if is_expected:
                 values.add("")
             is_expected = True
-        elif parser.is_symbol() or not parser.peek():
-            raise _Unreadable(f"found '{parser.peek()}', expected: ',', ')' or identifier")
         elif not is_expected:
             raise _Unreadable(f"found '{parser.peek()}', expected: ',' or ')'")
+        elif parser.is_symbol() or not parser.peek():
+            raise _Unreadable(f"found '{parser.peek()}', expected: ',', ')' or identifier")
         else:
             values.add(parser.peek())
             is_expected = False
@@ -197,9 +197,13 @@ class FieldLabels:
 
     getters: Mapping[str, Getter] = field(default_factory=dict)
     refusal: str = '"{name}" is not a known field selector: only "metadata.name", "metadata.namespace"'
+    # Some kinds without namespaces do not know what one is.
+    knows_namespace: bool = True
 
     def find(self, name: str) -> Getter:
         getter = METADATA.get(name) or self.getters.get(name)
+        if name == "metadata.namespace" and not self.knows_namespace:
+            getter = None
         if getter is None:
             raise errors.bad_request(self.refusal.format(name=name))
         return getter
@@ -208,9 +212,10 @@ class FieldLabels:
 PLAIN_REFUSAL: Final = "field label not supported: {name}"
 
 
-def custom_labels(paths: tuple[str, ...]) -> FieldLabels:
+def custom_labels(paths: tuple[str, ...], *, namespaced: bool) -> FieldLabels:
     """Those of a custom kind: its ``selectableFields``, given as ``.spec.color``."""
-    return FieldLabels({path.lstrip("."): at(path.lstrip(".")) for path in paths}, PLAIN_REFUSAL)
+    getters = {path.lstrip("."): at(path.lstrip(".")) for path in paths}
+    return FieldLabels(getters, PLAIN_REFUSAL, knows_namespace=namespaced)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +233,7 @@ class FieldSelector:
 def parse_fields(text: str, labels: FieldLabels) -> FieldSelector:
     terms: list[tuple[Getter, str, bool]] = []
     equal: dict[str, str] = {}
-    for part in sorted(re.findall(r"(?:\\.|[^,\\])+", text)):
+    for part in sorted(re.findall(r"(?:\\.|[^,])+", text)):
         match = re.fullmatch(r"(.*?)(!=|==|=)(.*)", part, re.DOTALL)
         if match is None:
             raise errors.bad_request(f"invalid selector: '{text}'; can't understand '{part}'")
@@ -246,5 +251,5 @@ def _unescaped(text: str) -> str:
         )
     plain = re.sub(r"\\[\\,=]", "", text)
     if bad := re.search(r"[,=]", plain):
-        raise errors.bad_request(f"invalid field selector: unescaped character in value: {bad[0]}")
+        raise errors.bad_request(f"invalid field selector: unescaped character in value: {ord(bad[0])}")
     return re.sub(r"\\([\\,=])", r"\1", text)
