@@ -2,10 +2,12 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+# The compiled build: a virtualenv of its own, so that nothing compiled can shadow what is edited here.
+FAST   ?= .venv-fast
 # Two workers: the tests start real processes, more only makes them wait for each other.
 JOBS   ?= 2
 
-.PHONY: help demo test check lint types update verify control-plane test-cluster clean
+.PHONY: help demo test fast test-fast check lint types update verify control-plane test-cluster clean
 
 help:            ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort | expand -t 18
@@ -15,6 +17,12 @@ demo: $(VENV)/.installed           ## two teams share this machine for a minute:
 
 test: $(VENV)/.installed-dev       ## every test that needs only Python
 	$(BIN)/pytest -n $(JOBS) --dist loadfile
+
+fast: $(FAST)/.installed           ## kyu with its engine compiled, as .venv-fast/bin/kyu (needs a C compiler)
+	@$(FAST)/bin/kyu version
+
+test-fast: $(FAST)/.installed-dev  ## every test, on the compiled build
+	cd $(FAST)/tree && ../bin/pytest -n $(JOBS) --dist loadfile
 
 check: lint types verify           ## what CI asks besides the tests
 
@@ -37,14 +45,14 @@ test-cluster: $(VENV)/.installed-dev  ## the tests on a real control plane (need
 	$(BIN)/python -m tests.cluster test
 
 clean:           ## remove the virtualenv and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(FAST) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-$(VENV)/.made:
+%/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "kyu needs Python 3.11 or newer; this is $$($(PYTHON) --version). Try: make PYTHON=python3.12" >&2; exit 2; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
 	  { echo "Python's venv module is missing. On Debian or Ubuntu: apt install python3-venv" >&2; exit 2; }
-	@$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $*
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.made pyproject.toml
@@ -56,3 +64,19 @@ $(VENV)/.installed-dev: $(VENV)/.made pyproject.toml
 	@echo "installing kyu and its test tools into $(VENV) …"
 	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@ $(VENV)/.installed
+
+$(FAST)/.installed: $(FAST)/.made pyproject.toml hatch_build.py $(shell find kyu -name '*.py')
+	@$(FAST)/bin/python -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' && \
+	  command -v $${CC:-cc} >/dev/null || \
+	  { echo "make fast needs a C compiler and Python's headers. On Debian or Ubuntu: apt install gcc python3-dev" >&2; exit 2; }
+	@echo "compiling kyu into $(FAST); this takes some minutes …"
+	@HATCH_BUILD_HOOKS_ENABLE=1 $(FAST)/bin/pip install --quiet --disable-pip-version-check .
+	@touch $@
+
+# The tests run in a folder where everything is that of the checkout, but kyu is what is installed.
+$(FAST)/.installed-dev: $(FAST)/.installed
+	@$(FAST)/bin/pip install --quiet --disable-pip-version-check 'kyu[dev]'
+	@rm -rf $(FAST)/tree && mkdir $(FAST)/tree
+	@ln -s $(addprefix $(CURDIR)/,$(filter-out kyu,$(wildcard *))) $(FAST)/tree/
+	@ln -s "$$($(FAST)/bin/python -P -c 'import kyu; print(*kyu.__path__)')" $(FAST)/tree/kyu
+	@touch $@

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import fields
 from typing import Any
 
 from hypothesis import settings
@@ -55,7 +56,8 @@ def forest(
 
 def request(count: int, name: str = "main", flavor: str = "f", cpu: int = 1, **changes: Any) -> PodSetRequest:
     """``required=``, ``slice_level=`` and so on go to the topology request, other words to the pod set."""
-    topology_words = {key: changes.pop(key) for key in list(changes) if key in TopologyRequest.__slots__}
+    words = {field.name for field in fields(TopologyRequest)}
+    topology_words = {key: changes.pop(key) for key in list(changes) if key in words}
     if "layers" in topology_words:
         topology_words["layers"] = tuple(SliceLayer(level, size) for level, size in topology_words["layers"])
     values = {"requests": (("cpu", cpu),), "topology": TopologyRequest(**topology_words)} | changes

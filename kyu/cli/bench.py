@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from kyu.cli.main import BadInput
+from kyu.cli.main import BadInput, release
 
 # What can be measured: a module with run(*, quick) that yields rows; that of the server also takes a rival.
 SUBJECTS = {name: f"kyu.bench.{name}" for name in ("embedded", "engine", "plugins", "pools", "server")}
@@ -48,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
         if args.subject != "embedded" or args.soak <= 0:
             raise BadInput("--soak is for `kyu bench embedded`, and takes a number of minutes")
         options["soak_minutes"] = args.soak
+    print(release())
     rows = []
     for row in measure(**options):
         rows.append(row)

@@ -7,7 +7,7 @@ Exit codes everywhere: 0 done, 1 failed, 2 bad input or usage.
 from __future__ import annotations
 
 import argparse
-import importlib
+import importlib.util
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -30,13 +30,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(overview())
         return 0
     if words[0] in ("-V", "--version", "version"):
-        print(f"kyu {kyu.__version__}")
+        print(release())
         return 0
     command = next((c for c in COMMANDS if c.name == words[0]), None)
     if command is None:
         print(f"kyu: there is no command {words[0]!r}; `kyu --help` lists them", file=sys.stderr)
         return 2
     return run(command, words[1:])
+
+
+def release() -> str:
+    """Which Kyu this is: its version, and whether its engine is compiled."""
+    engine = importlib.util.find_spec("kyu.engine.cycle")
+    is_plain = engine is not None and engine.origin is not None and engine.origin.endswith(".py")
+    return f"kyu {kyu.__version__}" if is_plain else f"kyu {kyu.__version__} (compiled)"
 
 
 def run(command: Command, words: Sequence[str]) -> int:
