@@ -326,3 +326,41 @@ async def test_a_scale_of_the_wrong_form_is_refused(tmp_path: Path, body: Json) 
             api, "PATCH", f"{path}/d/scale", requests.encode(body), content_type="application/merge-patch+json"
         )
         assert answer.status == 422
+
+
+async def test_writes_of_a_status_build_on_what_was_written_last(tmp_path: Path) -> None:
+    """The server keeps the objects that it wrote; they stay what a reader of the stored bytes would see."""
+    key = Key("default", "w")
+    condition = {"type": "Finished", "status": "True", "reason": "R", "message": "m"}
+    condition["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+    async with serving(tmp_path) as (api, client):
+        resource = api.registry.find(WORKLOAD.group, WORKLOAD.version, WORKLOAD.plural)
+        assert resource is not None
+        await client.create(WORKLOAD, workload("w"))
+        for number in range(3):
+            named = {"metadata": {"name": "w", "namespace": "default"}}
+            await client.patch(WORKLOAD, key, {"metadata": {"labels": {"n": str(number)}}})
+            status = {"conditions": [{**condition, "message": str(number)}]}
+            await client.apply(WORKLOAD, {**named, "status": status}, subresource="status")
+            seconds = {"status": {"accumulatedPastExecutionTimeSeconds": number}}
+            await client.patch(WORKLOAD, key, seconds, subresource="status")
+            record = api.objects.latest_record(resource, *msgspec.structs.astuple(key))
+            assert api.objects.lent(resource, record) == msgspec.json.decode(record.value)
+        found = await client.get(WORKLOAD, key)
+        assert found["metadata"]["labels"] == {"n": "2"}
+        assert found["status"]["conditions"][0]["message"] == "2"
+        assert found["status"]["accumulatedPastExecutionTimeSeconds"] == 2
+
+
+async def test_an_object_is_read_anew_after_a_change_of_its_definition(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, client):
+        await client.create(WORKLOAD, workload("w"))
+        before = api.registry.find(WORKLOAD.group, WORKLOAD.version, WORKLOAD.plural)
+        assert before is not None
+        record = api.objects.latest_record(before, "default", "w")
+        assert api.objects.lent(before, record) is api.objects.lent(before, record)
+        name = Key("", f"{WORKLOAD.plural}.{WORKLOAD.group}")
+        await client.patch(DEFINITION, name, {"spec": {"names": {"shortNames": ["other"]}}})
+        after = api.registry.find(WORKLOAD.group, WORKLOAD.version, WORKLOAD.plural)
+        assert after is not None
+        assert api.objects.lent(after, record) is not api.objects.lent(after, record)

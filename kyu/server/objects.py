@@ -16,24 +16,46 @@ from kyu.server.exchange import encode
 from kyu.server.registry import Resource
 from kyu.server.store import Record, Store
 
+# Of how many objects that were just written the JSON is kept: the next write of their status mostly comes soon.
+KEPT_OBJECTS = 512
+_NOTHING_KEPT: tuple[None, None, Json] = (None, None, {})
+
 
 class Objects:
     def __init__(self, store: Store) -> None:
         self.store = store
+        self._kept: dict[int, tuple[Resource, Record, Json]] = {}
 
     def latest(self, resource: Resource, namespace: str, name: str) -> tuple[Record, Json]:
         """The object as a write finds it; 404 if there is none."""
+        record = self.latest_record(resource, namespace, name)
+        return record, forms.served_object(resource, record)
+
+    def latest_record(self, resource: Resource, namespace: str, name: str) -> Record:
         record = self.store.latest(resource.storage, namespace, name)
         if record is None:
             raise errors.not_found(resource.kind, name)
-        return record, forms.served_object(resource, record)
+        return record
+
+    def lent(self, resource: Resource, record: Record) -> Json:
+        """The object of a record, which the caller must not change: it may be lent to others, too."""
+        resource_kept, record_kept, obj = self._kept.get(record.version, _NOTHING_KEPT)
+        # After a change of its definition an object may look different.
+        return obj if record_kept is record and resource_kept is resource else forms.served_object(resource, record)
 
     def put(self, resource: Resource, obj: Json) -> tuple[Record, asyncio.Future[None]]:
         """The object gets the next version and is on its way to the disk; wait for the future before answering."""
         tidied = metadata.tidy(obj)
         record = self._record(resource, tidied, self.store.next_version)
+        self._keep(resource, record, tidied)
         shared: dict[object, bytes | Json] = {forms.object_key(resource): intake.typed(resource, tidied)}
         return record, self.store.append(record, forms=shared)
+
+    def _keep(self, resource: Resource, record: Record, obj: Json) -> None:
+        if resource.is_custom and not resource.needs_conversion:
+            self._kept[record.version] = resource, record, obj
+            if len(self._kept) > KEPT_OBJECTS:
+                del self._kept[next(iter(self._kept))]
 
     def remove(self, record: Record) -> asyncio.Future[None]:
         """The object is deleted."""

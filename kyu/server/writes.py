@@ -144,7 +144,8 @@ class Writes:
         self, target: Target, body: Any, duplicates: list[str], type_: str, options: WriteOptions, user: User
     ) -> Written:
         resource = target.resource
-        record, old = self._objects.latest(resource, *target.key)
+        record = self._objects.latest_record(resource, *target.key)
+        old = self._old(target, record)
         shown = intake.typed(resource, old)
         if type_ == JSON:
             patched = patch.json_patch(shown, body)
@@ -172,7 +173,7 @@ class Writes:
         record = self._objects.store.latest(resource.storage, *target.key)
         if record is None and subresource:
             raise errors.not_found(resource.kind, target.name)
-        old = None if record is None else forms.served_object(resource, record)
+        old = None if record is None else self._old(target, record)
         version = given.pop("resourceVersion", "")
         applied = managed.apply(
             resource.schema,
@@ -202,6 +203,11 @@ class Writes:
         return self._finish(target.resource, record, old, new, options, user, "", is_apply=True)
 
     # What all of them share.
+
+    def _old(self, target: Target, record: Record) -> Json:
+        """The object before a patch. Nobody changes a new status in place, and with it what it shares with the old."""
+        lend = self._objects.lent if target.subresource == "status" else forms.served_object
+        return lend(target.resource, record)
 
     def _finish(
         self,
