@@ -20,12 +20,17 @@ AUTHENTICATED = "system:authenticated"
 MASTERS = "system:masters"
 
 
+# How many headers are remembered with their user.
+KEPT_HEADERS = 1024
+
+
 class Tokens:
     """The users by the hash of their token, as the Secrets say at this moment."""
 
     def __init__(self, store: Store) -> None:
         self._users: dict[str, User] = {}
         self._hash_by_secret: dict[str, str] = {}
+        self._user_by_header: dict[str, User] = {}
         for record in store.objects("secrets", NAMESPACE):
             self._add(record)
         store.listen(self._heard)
@@ -34,10 +39,16 @@ class Tokens:
         """No token is the anonymous user; a wrong one is refused."""
         if not authorization:
             return ANONYMOUS
+        known = self._user_by_header.get(authorization)
+        if known is not None:
+            return known
         scheme, _, token = authorization.partition(" ")
         user = self._users.get(token_hash(token.strip())) if scheme.lower() == "bearer" else None
         if user is None:
             raise errors.unauthorized()
+        if len(self._user_by_header) >= KEPT_HEADERS:
+            self._user_by_header.clear()
+        self._user_by_header[authorization] = user
         return user
 
     def knows(self, token: str) -> bool:
@@ -47,6 +58,7 @@ class Tokens:
         record = change.record
         if record.resource != "secrets" or record.namespace != NAMESPACE:
             return
+        self._user_by_header.clear()
         if (known := self._hash_by_secret.pop(record.name, None)) is not None:
             self._users.pop(known, None)
         if change.type != "DELETED":

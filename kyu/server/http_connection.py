@@ -174,13 +174,17 @@ class Connection(asyncio.Protocol):
 
     def on_url(self, url: bytes) -> None:
         self._url += url
-        self._count_head(len(url))
+        self._head_bytes += len(url)
+        if self._head_bytes > MAXIMAL_HEAD_BYTES:
+            self._refuse_head()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
         # The values of a header that is sent several times are joined by commas.
         self._headers[key] = f"{self._headers[key]},{text}" if key in self._headers else text
-        self._count_head(len(name) + len(value))
+        self._head_bytes += len(name) + len(value)
+        if self._head_bytes > MAXIMAL_HEAD_BYTES:
+            self._refuse_head()
 
     def on_headers_complete(self) -> None:
         if self._headers.get("expect", "").lower() == "100-continue" and self._transport is not None:
@@ -206,11 +210,9 @@ class Connection(asyncio.Protocol):
             fault = error
         self._put(Asked(self._request(user), keeps_alive, knows_chunks, fault))
 
-    def _count_head(self, size: int) -> None:
-        self._head_bytes += size
-        if self._head_bytes > MAXIMAL_HEAD_BYTES:
-            text = f"the head of the request is larger than {MAXIMAL_HEAD_BYTES} bytes"
-            self._refuse(errors.ApiError(431, "RequestHeaderFieldsTooLarge", text))
+    def _refuse_head(self) -> None:
+        text = f"the head of the request is larger than {MAXIMAL_HEAD_BYTES} bytes"
+        self._refuse(errors.ApiError(431, "RequestHeaderFieldsTooLarge", text))
 
     def _request(self, user: User) -> Request:
         """What was collected. A client that takes us for a proxy sends a whole URL: its path counts."""

@@ -7,8 +7,13 @@ Called by: server/api.py for each request, server/pages.py to show it.
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
+from collections.abc import Iterator
+from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.registry import Collector
 
 from kyu.server import options
 from kyu.server.exchange import Handler, Request, Response
@@ -19,18 +24,34 @@ VERBS = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH"
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
+class Durations(Collector):
+    """How long requests took, by verb. Plain numbers, which become a histogram only when somebody looks."""
+
+    def __init__(self) -> None:
+        verbs = (*dict.fromkeys(VERBS.values()), "watch", "other")
+        self._counts = {verb: [0] * (len(BUCKETS) + 1) for verb in verbs}
+        self._seconds = dict.fromkeys(verbs, 0.0)
+
+    def note(self, verb: str, seconds: float) -> None:
+        self._counts[verb][bisect_left(BUCKETS, seconds)] += 1
+        self._seconds[verb] += seconds
+
+    def collect(self) -> Iterator[HistogramMetricFamily]:
+        text = "Time from a request to its answer; of a watch, to its first byte."
+        family = HistogramMetricFamily("apiserver_request_duration_seconds", text, labels=["verb"])
+        for verb, counts in self._counts.items():
+            limits = (*map(str, BUCKETS), "+Inf")
+            buckets = list(zip(limits, map(float, accumulate(counts)), strict=True))
+            family.add_metric([verb], buckets=buckets, sum_value=self._seconds[verb])
+        yield family
+
+
 class Metrics:
     def __init__(self, store: Store, hub: Hub) -> None:
         self._store = store
         self.registry = CollectorRegistry()
-        seconds = Histogram(
-            "apiserver_request_duration_seconds",
-            "Time from a request to its answer; of a watch, to its first byte.",
-            ["verb"],
-            buckets=BUCKETS,
-            registry=self.registry,
-        )
-        self._seconds = {verb: seconds.labels(verb) for verb in (*set(VERBS.values()), "watch", "other")}
+        self._durations = Durations()
+        self.registry.register(self._durations)
         self._in_flight = 0
         waiting = Gauge(
             "apiserver_current_inflight_requests", "Requests that wait for their answer.", registry=self.registry
@@ -51,7 +72,7 @@ class Metrics:
             return await handler(request)
         finally:
             self._in_flight -= 1
-            self._seconds[verb].observe(time.perf_counter() - start)
+            self._durations.note(verb, time.perf_counter() - start)
 
     def render(self) -> bytes:
         self._objects.clear()
