@@ -244,3 +244,11 @@ async def test_who_waits_for_a_silent_server_is_told() -> None:
         connection.fail(TimeoutError("no answer"))
         with pytest.raises(TimeoutError, match="no answer"):
             await waiting
+
+
+def test_paths_and_queries_are_written_as_urls() -> None:
+    plain = Call("GET", "/api/v1/namespaces/a-b/pods/c.d~e_f")
+    assert plain.target == plain.path
+    assert Call("GET", "/api/v1/pods/ä b?c").target == "/api/v1/pods/%C3%A4%20b%3Fc"
+    asked = Call("GET", "/api", {"labelSelector": "a in (b, c)", "limit": "5"})
+    assert asked.target == "/api?labelSelector=a+in+%28b%2C+c%29&limit=5"

@@ -37,13 +37,13 @@ class Connection(asyncio.Protocol):
         self._writable.set()
         self.heard_at = self._loop.time()
         self.patience_seconds = 0.0
+        # One parser reads all answers of the connection, one after the other.
+        self._parser = httptools.HttpResponseParser(self)
+        self._more = asyncio.Event()
         self._start_answer()
 
     def _start_answer(self) -> None:
-        self._parser = httptools.HttpResponseParser(self)
         self._answer: asyncio.Future[Answer] = self._loop.create_future()
-        # One that fails when nobody waits any more is no fault.
-        self._answer.add_done_callback(lambda answer: answer.cancelled() or answer.exception())
         self._is_stream = False
         self._status = 0
         self._headers: dict[str, str] = {}
@@ -52,7 +52,7 @@ class Connection(asyncio.Protocol):
         self._is_complete = False
         self._keeps_alive = False
         self._fault: Exception | None = None
-        self._more = asyncio.Event()
+        self._more.clear()
 
     # Calling.
 
@@ -103,6 +103,8 @@ class Connection(asyncio.Protocol):
         self._fault = self._fault or fault
         if not self._answer.done():
             self._answer.set_exception(fault)
+            # One that fails when nobody waits any more is no fault.
+            self._answer.exception()
         self._more.set()
         self.abort()
 

@@ -6,7 +6,9 @@ Called by: kube/client.py. Kubernetes: the URL scheme of the API, the patch type
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Mapping
+from functools import lru_cache
 from typing import Any, Final, Literal, Protocol
 from urllib.parse import quote, urlencode
 
@@ -31,6 +33,16 @@ encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
+# Nothing in it has to be written differently in a URL.
+_is_plain = re.compile(r"[A-Za-z0-9/_.~-]*").fullmatch
+
+
+@lru_cache(maxsize=256)
+def _encoded(query: tuple[tuple[str, str], ...]) -> str:
+    """The same few questions are asked again and again."""
+    return urlencode(query)
+
+
 class Call(msgspec.Struct, frozen=True):
     """One request, before any transport has touched it."""
 
@@ -42,7 +54,8 @@ class Call(msgspec.Struct, frozen=True):
 
     @property
     def target(self) -> str:
-        return f"{quote(self.path)}?{urlencode(self.query)}" if self.query else quote(self.path)
+        path = self.path if _is_plain(self.path) else quote(self.path)
+        return f"{path}?{_encoded(tuple(self.query.items()))}" if self.query else path
 
 
 class Answer(msgspec.Struct, frozen=True):
