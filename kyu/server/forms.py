@@ -41,8 +41,13 @@ class Form(Protocol):
 
     def in_event(self, record: Record, *, is_first: bool) -> bytes: ...
 
+    def bookmark(self, metadata: Json, *, is_first: bool) -> Json:
+        """An object without content, that says how far a watch has come."""
 
-def choose(resource: Resource, accept: str, include: str = "", *, is_list: bool = False) -> Form:
+
+def choose(
+    resource: Resource, accept: str, include: str = "", *, is_list: bool = False, is_watch: bool = False
+) -> Form:
     """The first form of the Accept header that is served; 406 if there is none."""
     if accept in (JSON, "", "*/*"):
         return Whole(resource)
@@ -62,7 +67,7 @@ def choose(resource: Resource, accept: str, include: str = "", *, is_list: bool 
         if wanted == "Table":
             return Table(resource, api_version, include or "Metadata")
         if wanted in ("PartialObjectMetadata", "PartialObjectMetadataList"):
-            _check_number(resource, wanted, is_list=is_list)
+            _check_number(resource, wanted, is_list=is_list and not is_watch)
             return Metadata(resource, api_version)
     raise errors.not_acceptable(MEDIA_TYPES) if is_known else errors.unknown_form(MEDIA_TYPES, is_list=is_list)
 
@@ -120,6 +125,10 @@ class Whole:
     def in_event(self, record: Record, *, is_first: bool) -> bytes:
         return self.one(record)
 
+    def bookmark(self, metadata: Json, *, is_first: bool) -> Json:
+        kind = self._resource.kind
+        return {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
+
 
 class Metadata:
     def __init__(self, resource: Resource, api_version: str) -> None:
@@ -136,6 +145,9 @@ class Metadata:
 
     def in_event(self, record: Record, *, is_first: bool) -> bytes:
         return self.one(record)
+
+    def bookmark(self, metadata: Json, *, is_first: bool) -> Json:
+        return partial({"metadata": metadata}, self._api_version)
 
 
 class Table:
@@ -164,6 +176,12 @@ class Table:
     def in_event(self, record: Record, *, is_first: bool) -> bytes:
         return encode(self._table([record], {"resourceVersion": str(record.version)}, with_columns=is_first))
 
+    def bookmark(self, metadata: Json, *, is_first: bool) -> Json:
+        empty = {"metadata": {"name": "", **metadata}}
+        row = {**self._row_of(empty, table.now()), "object": partial({"metadata": metadata}, self._api_version)}
+        head = {"resourceVersion": metadata["resourceVersion"]}
+        return {**self._table([], head, with_columns=is_first), "rows": [row]}
+
     def _table(self, records: Sequence[Record], metadata: Json, *, with_columns: bool) -> Json:
         now = table.now()
         return {
@@ -175,7 +193,9 @@ class Table:
         }
 
     def _row(self, record: Record, now: Any) -> Json:
-        obj = served_object(self._resource, record)
+        return self._row_of(served_object(self._resource, record), now)
+
+    def _row_of(self, obj: Json, now: Any) -> Json:
         row: Json = {"cells": table.cells(self._resource, obj, now)}
         if conditions := table.conditions(self._resource, obj):
             row["conditions"] = conditions

@@ -68,13 +68,14 @@ def is_watch(query: Mapping[str, str]) -> bool:
 
 
 def _list_problems(options: ListOptions) -> list[FieldError]:
-    if options.initial_events is not None:
-        return _initial_events_problems(options)
+    if options.is_watch:
+        return _watch_problems(options)
+    events = "sendInitialEvents is forbidden for list"
+    found = [fields.forbidden("sendInitialEvents", events)] if options.initial_events is not None else []
     match = options.version_match
     if not match:
-        return []
+        return found
     faults = (
-        (options.is_watch, "resourceVersionMatch is forbidden for watch"),
         (not options.version, "resourceVersionMatch is forbidden unless resourceVersion is provided"),
         (bool(options.token), "resourceVersionMatch is forbidden when continue is provided"),
         (
@@ -82,19 +83,28 @@ def _list_problems(options: ListOptions) -> list[FieldError]:
             'resourceVersionMatch "exact" is forbidden for resourceVersion "0"',
         ),
     )
-    found = [fields.forbidden("resourceVersionMatch", text) for is_so, text in faults if is_so]
+    found += [fields.forbidden("resourceVersionMatch", text) for is_so, text in faults if is_so]
     if match not in ("Exact", "NotOlderThan"):
         found.append(fields.not_supported("resourceVersionMatch", match, ("Exact", "NotOlderThan", "")))
     return found
 
 
-def _initial_events_problems(options: ListOptions) -> list[FieldError]:
-    if not options.is_watch:
-        return [fields.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list")]
-    if options.initial_events and options.version_match != "NotOlderThan":
+def _watch_problems(options: ListOptions) -> list[FieldError]:
+    match, asks = options.version_match, options.initial_events is not None
+    found: list[FieldError] = []
+    if asks and match != "NotOlderThan":
         text = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-        return [fields.forbidden("resourceVersionMatch", text)]
-    return []
+        found.append(fields.forbidden("resourceVersionMatch", text))
+    if match and not asks:
+        text = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+        found.append(fields.forbidden("resourceVersionMatch", text))
+    if match not in ("", "NotOlderThan"):
+        found.append(fields.not_supported("resourceVersionMatch", match, ("NotOlderThan",)))
+    if options.token and not asks and options.version in ("", "0"):
+        # Such a watch starts with what is there, as if it had asked for that.
+        text = "resourceVersionMatch is forbidden when continue is provided"
+        found.append(fields.forbidden("resourceVersionMatch", text))
+    return found
 
 
 class WriteOptions(msgspec.Struct, frozen=True):

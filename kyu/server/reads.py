@@ -73,7 +73,7 @@ class Reads:
         resource, namespace = target.resource, target.namespace
         options = list_options(request.query)
         include = request.query.get("includeObject", "")
-        form = forms.choose(resource, request.accept, include, is_list=not options.is_watch)
+        form = forms.choose(resource, request.accept, include, is_list=True, is_watch=options.is_watch)
         if options.is_watch:
             return await self._watch(resource, options, form, namespace)
         version, token, undo = await self._state(resource, options)
@@ -142,11 +142,13 @@ class Reads:
         version = _version(options.version)
         wants_present = options.initial_events or (version == 0 and options.initial_events is None)
         now = self._store.version
+        if not wants_present and version == 0:
+            version = now
         floor = now if wants_present else version
         watcher.start(after=floor, timeout_seconds=seconds, bookmarks=options.bookmarks)
         if wants_present:
             watcher.put_first(self._store.objects(resource.storage, namespace))
-            if options.bookmarks and (options.initial_events or options.version == "0"):
+            if options.bookmarks:
                 watcher.put_bookmark(ends_initial_events=True)
         elif version < now:
             await self._put_history(watcher, resource, version, now)

@@ -32,7 +32,7 @@ SLICE = 200
 BOOKMARK_SECONDS = 60.0
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED"]
-# A change, or what the server itself has to say: a BOOKMARK, an ERROR.
+# A change, or what the server itself has to say: the metadata of a BOOKMARK, the Status of an ERROR.
 Event = tuple[EventType, Record, Change | None] | tuple[Literal["BOOKMARK", "ERROR"], Json]
 Matches = Callable[[Record], bool]
 
@@ -81,6 +81,9 @@ class Watcher:
         self._ready = asyncio.Event()
         self._is_closed = False
         self._wants_bookmarks = False
+        self._is_short = False
+        # The version of the last change of the resource, also of one that is not shown.
+        self._heard = 0
         self._timers: list[asyncio.TimerHandle] = []
         self._sent_any = False
 
@@ -90,6 +93,7 @@ class Watcher:
         """Hear of changes after a version from now on."""
         self._floor = after
         self._wants_bookmarks = bookmarks
+        self._is_short = timeout_seconds <= BOOKMARK_SECONDS
         self._hub.add(self)
         loop = asyncio.get_running_loop()
         self._timers.append(loop.call_later(timeout_seconds, self.close))
@@ -118,15 +122,14 @@ class Watcher:
         metadata: Json = {"resourceVersion": str(max(self._store.version, self._floor))}
         if ends_initial_events:
             metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
-        kind = self.resource.kind
-        body = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
-        self._events.append(("BOOKMARK", body))
+        self._events.append(("BOOKMARK", metadata))
         self._ready.set()
 
     # Hearing.
 
     def offer(self, change: Change) -> None:
         record, previous = change.record, change.previous
+        self._heard = record.version
         if record.version <= self._floor or (self._namespace is not None and record.namespace != self._namespace):
             return
         if self._matches is None:
@@ -150,7 +153,8 @@ class Watcher:
         """The events that are waiting still go out, then the stream ends."""
         if self._is_closed:
             return
-        if self._wants_bookmarks:
+        # The last word is how far the watch has come; of a short one in which nothing happened everybody knows.
+        if self._wants_bookmarks and not (self._is_short and self._heard <= self._floor):
             self.put_bookmark()
         self._is_closed = True
         self._hub.remove(self)
@@ -184,7 +188,7 @@ class Watcher:
 
     def _line(self, event: Event) -> bytes:
         if len(event) == 2:
-            return encode({"type": event[0], "object": event[1]}) + b"\n"
+            return encode({"type": event[0], "object": self._own_object(event)}) + b"\n"
         type_, record, change = event
         key = None if change is None or self._form.key is None else (self._form.key, type_)
         if change is not None and key is not None and isinstance(known := change.forms.get(key), bytes):
@@ -196,9 +200,15 @@ class Watcher:
             change.forms[key] = line
         return line
 
+    def _own_object(self, event: tuple[Literal["BOOKMARK", "ERROR"], Json]) -> Json:
+        if event[0] == "ERROR":
+            return event[1]
+        is_first, self._sent_any = not self._sent_any, True
+        return self._form.bookmark(event[1], is_first=is_first)
+
     def _shared(self, event: Event) -> tuple[str, Json]:
         if len(event) == 2:
-            return event
+            return event[0], self._own_object(event)
         type_, record, change = event
         key = forms.object_key(self.resource)
         if change is not None and isinstance(known := change.forms.get(key), dict):
