@@ -83,7 +83,7 @@ def apply(
     if live is not None and not entries:
         entries = [_first_entry(schema, old, api_version, subresource, resets, now)]
     mine = Entry(manager, "Apply", api_version, subresource, "", applied)
-    last = next((entry for entry in entries if entry.identity == mine.identity), None)
+    last = _entry_of(mine, entries)
     mine.time = last.time if last else ""
     others = [entry for entry in entries if entry is not last]
     new: Json = managed_objects.merge(schema, old, config)
@@ -91,12 +91,13 @@ def apply(
         # With the name, which nobody owns: an applier that gives up all its labels still holds the metadata.
         new = managed_objects.remove(schema, new, last.fields, [named, *(other.fields for other in others)])
     # What nobody else owns can neither be in conflict nor be taken from anyone.
-    contested = {element for other in others for element in other.fields}
-    changes = compare(schema, old, new, {*resets, *(name for name in {*old, *new} if f"f:{name}" not in contested)})
+    contested = {element[2:] for other in others for element in other.fields} - resets
+    changes = compare(schema, old, new, {*old, *new} - contested) if contested else Changes()
     is_kubectl = manager == managed_kubectl.MANAGER and not subresource
     if changes.touched and not force:
         _refuse_conflicts(others, changes.touched, managed_kubectl.own_fields(schema, old) if is_kubectl else {})
-    _take(others, changes)
+    if changes:
+        _take(others, changes)
     if new != old:
         mine.time = timestamp(now)
     if is_kubectl:
@@ -127,7 +128,7 @@ def track_update(
     _take(entries, changes)
     if owned := _owned(changes.touched):
         mine = Entry(manager, "Update", api_version, subresource, timestamp(now), owned)
-        previous = next((entry for entry in entries if entry.identity == mine.identity), None)
+        previous = _entry_of(mine, entries)
         if previous is not None:
             entries.remove(previous)
             mine.fields = sets.union(owned, previous.fields)
@@ -212,6 +213,15 @@ def _first_entry(
     return Entry(BEFORE_FIRST_APPLY, "Update", api_version, subresource, timestamp(now), touched)
 
 
+def _entry_of(writer: Entry, entries: list[Entry]) -> Entry | None:
+    """What the same writer owns already."""
+    identity = writer.identity
+    for entry in entries:
+        if entry.manager == writer.manager and entry.identity == identity:
+            return entry
+    return None
+
+
 def _refuse_conflicts(others: list[Entry], touched: FieldSet, own: FieldSet) -> None:
     """409 if the apply would take a value from another owner. ``own`` are fields that only seem to be another's."""
     lost = ((entry, sets.difference(sets.intersection(entry.fields, touched), own)) for entry in others)
@@ -243,6 +253,8 @@ def _conflict(conflicts: Sequence[tuple[Entry, FieldSet]]) -> errors.ApiError:
 
 def capped(entries: list[Entry]) -> list[Entry]:
     """At most ten entries of plain writers: the oldest are folded into one per version."""
+    if len(entries) <= MAX_UPDATE_ENTRIES:
+        return entries
     updates = sorted((entry for entry in entries if entry.operation == "Update"), key=lambda entry: entry.order)
     excess = len(updates) - MAX_UPDATE_ENTRIES
     buckets: dict[str, Entry] = {}
