@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kyu.api.meta import Json
-from tests.answers import MAPS, MERGE, QUEUES, STEPS, STRATEGIC, make, make_queue, send
+from tests.answers import APPLY, MAPS, MERGE, QUEUES, STEPS, STRATEGIC, make, make_queue, send
 from tests.servers import serving
 
 SECRETS = "/api/v1/namespaces/default/secrets"
@@ -349,3 +349,61 @@ async def test_a_get_waits_for_a_version_of_the_future(tmp_path: Path) -> None:
         await send(api, f"PATCH {MAPS}/a", {"data": {"k": "2"}}, kind=MERGE)
         _, found = await waits
         assert found["data"] == {"k": "2"}
+
+
+# Metadata of updates.
+
+
+@pytest.mark.parametrize(
+    ("path", "change", "count"),
+    [
+        (MAPS, {"labels": {"a b": "c"}}, 4),
+        (MAPS, {"finalizers": ["a b"]}, 4),
+        (MAPS, {"finalizers": ["plain"]}, 2),
+        (MAPS, {"uid": "other"}, 2),
+        (QUEUES, {"labels": {"a b": "c"}}, 3),
+        (QUEUES, {"finalizers": ["a b"]}, 1),
+        (QUEUES, {"finalizers": ["plain"]}, 0),
+    ],
+)
+async def test_every_look_at_the_metadata_of_an_update_is_a_cause(
+    tmp_path: Path, path: str, change: Json, count: int
+) -> None:
+    async with serving(tmp_path) as (api, _):
+        await (make_queue(api) if path == QUEUES else make(api, path))
+        response, status = await send(api, f"PATCH {path}/a", {"metadata": change}, kind=MERGE)
+        assert len(status["details"]["causes"] if response.status == 422 else []) == count
+
+
+async def test_no_entries_of_managers_are_forgotten_or_kept(tmp_path: Path) -> None:
+    """By a built-in kind they are taken as a wish, by a custom kind as nothing."""
+    empty = {"metadata": {"managedFields": []}}
+    async with serving(tmp_path) as (api, _):
+        await make(api, MAPS, data={"k": "1"})
+        _, patched = await send(api, f"PATCH {MAPS}/a", empty, kind=MERGE)
+        assert "managedFields" not in patched["metadata"]
+        made = await make_queue(api)
+        _, patched = await send(api, f"PATCH {QUEUES}/a", empty, kind=MERGE)
+        assert patched["metadata"]["managedFields"] == made["metadata"]["managedFields"]
+
+
+@pytest.mark.parametrize(
+    ("config", "code", "message"),
+    [
+        (b"", 400, "invalid object type: /, Kind="),
+        (
+            b'{"apiVersion":"v1","kind":"ConfigMap","data":["x"]}',
+            500,
+            "failed to create typed patch object (/; /v1, Kind=ConfigMap): .data: expected map, got &{[x]}",
+        ),
+        (
+            b'{"apiVersion":"v1","kind":"ConfigMap","immutable":"x"}',
+            500,
+            "failed to create typed patch object (/; /v1, Kind=ConfigMap): .immutable: expected boolean, got &{x}",
+        ),
+    ],
+)
+async def test_what_cannot_be_applied(tmp_path: Path, config: bytes, code: int, message: str) -> None:
+    async with serving(tmp_path) as (api, _):
+        response, status = await send(api, f"PATCH {MAPS}/a?fieldManager=m", config, kind=APPLY)
+        assert (response.status, status["message"]) == (code, message)

@@ -1,4 +1,4 @@
-"""What a watch says of itself: bookmarks, in the form that was asked for, and which questions about them are refused."""
+"""What a watch says of itself: bookmarks in the form that was asked for, and which questions about them are refused."""
 
 from __future__ import annotations
 

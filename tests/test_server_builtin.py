@@ -455,6 +455,6 @@ def test_a_finalizer_of_a_built_in_kind_says_whose_it_is() -> None:
 def test_what_of_metadata_never_changes() -> None:
     old = {"metadata": {"name": "a", "uid": "1", "deletionTimestamp": "t", "finalizers": ["x/a"]}}
     new = {"metadata": {**old["metadata"], "uid": "2", "finalizers": ["x/a", "x/b"]}}
-    errors = builtin_metadata.validate_metadata_update(new, old)
+    errors = builtin_metadata.validate_metadata_update(new, old, builtin_metadata.USUAL)
     assert {error.field for error in errors} == {"metadata.uid", "metadata.finalizers"}
-    assert builtin_metadata.validate_metadata_update(old, old) == []
+    assert builtin_metadata.validate_metadata_update(old, old, builtin_metadata.USUAL) == []

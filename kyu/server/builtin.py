@@ -30,7 +30,7 @@ from kyu.server import (
     managed,
 )
 from kyu.server.builtin_data import load
-from kyu.server.builtin_metadata import validate_plain_finalizers
+from kyu.server.builtin_metadata import PLAIN, SHORT, THOROUGH, USUAL, Looks, validate_plain_finalizers
 from kyu.server.builtin_names import (
     NameRule,
     name_is_label,
@@ -130,6 +130,19 @@ STATUS: Final = Subresource("status", READ_WRITE)
 SCALE: Final = Subresource("scale", READ_WRITE, ("autoscaling", "v1", "Scale"))
 # Parts of the metadata that are not written by way of the status.
 STATUS_KEEPS: Final = {"Pod": ("ownerReferences",), "Deployment": ("labels",)}
+# Where Kubernetes looks less often at the metadata of an update than at those of other kinds.
+LOOKS: Final = {
+    **dict.fromkeys(
+        ("CronJob", "Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Service", "PriorityClass",
+         "ResourceQuota", "NetworkPolicy"), USUAL,
+    ),
+    "Lease": PLAIN,
+    "Event": SHORT,
+    "PodDisruptionBudget": SHORT,
+    "LimitRange": Looks(1, 2, 1),
+    "RuntimeClass": Looks(2, 2, 0),
+}  # fmt: skip
+STATUS_LOOKS: Final = {"CronJob": SHORT, "PodDisruptionBudget": SHORT}
 POD_SUBRESOURCES: Final = (
     Subresource("binding", ("create",), ("", "v1", "Binding")),
     Subresource("ephemeralcontainers", READ_WRITE),
@@ -205,6 +218,14 @@ def validate_create(row: BuiltinKind, obj: Json) -> list[FieldError]:
 
 def validate_update(row: BuiltinKind, new: Json, old: Json) -> list[FieldError]:
     return row.check_update(new, old) if row.check_update is not None else row.check(new)
+
+
+def looks(row: BuiltinKind, subresource: str) -> Looks:
+    """At the metadata of an update."""
+    kind = row.kind.kind
+    if subresource == "status":
+        return STATUS_LOOKS.get(kind, USUAL)
+    return LOOKS.get(kind, THOROUGH)
 
 
 def validate_status(row: BuiltinKind, new: Json, old: Json) -> list[FieldError]:

@@ -7,6 +7,7 @@ Called by: server/catalog.py, server/custom.py. Kubernetes: apimachinery/pkg/api
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from kyu.api import errors as fields
@@ -46,8 +47,26 @@ def validate_metadata(obj: Json, *, namespaced: bool, name_rule: NameRule = name
     return found + _validate_finalizers(metadata) if metadata.get("finalizers") else found
 
 
-def validate_metadata_update(new: Json, old: Json) -> list[FieldError]:
-    """What an update must obey. Kubernetes looks twice, once for all kinds and once for each: every fault is two."""
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """How often Kubernetes looks at the metadata of an update: every look that finds a fault is a cause of its own."""
+
+    # At what may not change,
+    changes: int
+    # at all of it, as if the object were new,
+    whole: int
+    # and at whether the finalizers say whose they are.
+    finalizers: int
+
+
+THOROUGH: Final = Looks(2, 2, 2)
+USUAL: Final = Looks(2, 1, 1)
+PLAIN: Final = Looks(2, 1, 0)
+SHORT: Final = Looks(1, 1, 0)
+
+
+def validate_metadata_update(new: Json, old: Json, looks: Looks) -> list[FieldError]:
+    """What an update must obey."""
     after, before = new.get("metadata") or {}, old.get("metadata") or {}
     found: list[FieldError] = []
     if before.get("deletionTimestamp"):
@@ -61,7 +80,10 @@ def validate_metadata_update(new: Json, old: Json) -> list[FieldError]:
         for name in IMMUTABLE_FIELDS
         if after.get(name) is not before.get(name) and (after.get(name) or "") != (before.get(name) or "")
     ]
-    return (found + _validate_parts(after)) * 2
+    found = found * looks.changes + _validate_parts(after) * (looks.changes + looks.whole)
+    if after.get("finalizers"):
+        found += _validate_finalizers(after) * looks.whole + validate_plain_finalizers(new) * looks.finalizers
+    return found
 
 
 def _validate_parts(metadata: Json) -> list[FieldError]:

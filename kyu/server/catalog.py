@@ -77,7 +77,11 @@ class BuiltInRules:
         self._is_namespace = row.kind.plural == "namespaces" and not row.kind.group
 
     def read(self, body: Json, stored: Json | None = None) -> tuple[Json, list[str]]:
-        return schema_typed.decode(self._row.schema, body, self._row.kind.kind)
+        obj, unknown = schema_typed.decode(self._row.schema, body, self._row.kind.kind)
+        if (body.get("metadata") or {}).get("managedFields") == []:
+            # No entries are a wish to forget them; other empty lists are as good as none.
+            obj["metadata"]["managedFields"] = []
+        return obj, unknown
 
     def default(self, obj: Json, stored: Json | None = None) -> None:
         builtin.default(self._row, obj)
@@ -104,7 +108,7 @@ class BuiltInRules:
         return found + builtin.validate_create(self._row, obj)
 
     def validate_update(self, new: Json, old: Json, subresource: str) -> list[FieldError]:
-        found = builtin_metadata.validate_metadata_update(new, old)
+        found = builtin_metadata.validate_metadata_update(new, old, builtin.looks(self._row, subresource))
         if subresource == "status":
             return found + builtin.validate_status(self._row, new, old)
         return found + builtin.validate_update(self._row, new, old)

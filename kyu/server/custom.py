@@ -161,7 +161,7 @@ class CustomRules:
         return found + schema.validate(self._schema, obj)
 
     def validate_update(self, new: Json, old: Json, subresource: str) -> list[FieldError]:
-        found = builtin_metadata.validate_metadata_update(new, old)
+        found = builtin_metadata.validate_metadata_update(new, old, builtin_metadata.PLAIN)
         return found + schema.validate(self._schema, new, old)
 
     def warnings(self, new: Json, old: Json | None) -> list[str]:

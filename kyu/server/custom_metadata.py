@@ -28,7 +28,8 @@ def read(given: Any, stored: Json) -> tuple[Json, list[str]]:
         return dict(given), []
     plain = {name: value for name, value in given.items() if name != "managedFields"}
     metadata, unknown = schema_typed.decode(object_meta(), plain, "ObjectMeta")
-    if "managedFields" in given:
+    # No entries are none that anybody gave; of a built-in kind they would be a wish to forget them.
+    if given.get("managedFields") not in (None, []):
         metadata["managedFields"] = given["managedFields"]
     return metadata, unknown
 
@@ -71,5 +72,5 @@ CANONICAL: Final[Mapping[str, Callable[[Any], bool]]] = {
     **dict.fromkeys(("labels", "annotations"), _are_texts),
     "creationTimestamp": _is_time,
     "generation": _is_count,
-    "managedFields": lambda value: True,
+    "managedFields": lambda value: value != [],
 }

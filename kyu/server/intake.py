@@ -82,6 +82,7 @@ def _read(resource: Resource, body: Json, stored: Json | None = None) -> tuple[J
 
 def from_apply(resource: Resource, config: Any) -> Json:
     """The checks on the body of an apply that come before all others."""
+    config = {} if config is None else config
     if not isinstance(config, dict):
         raise errors.bad_request("error decoding YAML: the body is not an object")
     kind = resource.kind

@@ -13,6 +13,7 @@ from typing import Any
 
 from kyu.server import managed_sets as sets
 from kyu.server import schema_fast
+from kyu.server.go_words import shown
 from kyu.server.managed_objects import ShapeError, element_of
 from kyu.server.schema_node import Schema
 
@@ -37,7 +38,7 @@ def is_surely_fit(schema: Schema, value: dict[str, Any]) -> bool:
 
 
 def render(found: list[str]) -> str:
-    lines = sorted(set(found))
+    lines = sorted(found)
     return lines[0] if len(lines) == 1 else "errors:\n" + "\n".join(f"  {line}" for line in lines)
 
 
@@ -47,18 +48,18 @@ def _check(schema: Schema, value: Any, path: str, found: list[str]) -> None:
     if (scalar := SCALARS.get(schema.type)) is not None:
         types, name = scalar
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-            found.append(f"{path}: expected {name}, got {shown(value)}")
+            found.append(f"{path}: expected {name}, got {_got(name, value)}")
     elif isinstance(value, dict):
         _check_fields(schema, value, path, found)
     elif isinstance(value, list):
         _check_items(schema, value, path, found)
     elif schema.type in ("object", "array"):
-        found.append(f"{path}: expected {'map' if schema.type == 'object' else 'list'}, got {shown(value)}")
+        found.append(f"{path}: expected {'map' if schema.type == 'object' else 'list'}, got {_plain(value)}")
 
 
 def _check_fields(schema: Schema, value: dict[str, Any], path: str, found: list[str]) -> None:
     if schema.type == "array":
-        found.append(f"{path}: expected list, got {shown(value)}")
+        found.append(f"{path}: expected list, got {_plain(value)}")
         return
     # A struct is closed; a map, and what the schema says nothing about, is open.
     is_closed = bool(schema.properties) and schema.additional is None and not schema.preserves_unknown
@@ -75,7 +76,7 @@ def _check_fields(schema: Schema, value: dict[str, Any], path: str, found: list[
 
 def _check_items(schema: Schema, value: list[Any], path: str, found: list[str]) -> None:
     if schema.type == "object":
-        found.append(f"{path}: expected map, got {shown(value)}")
+        found.append(f"{path}: expected map, got {_plain(value)}")
         return
     is_shared = schema.is_shared_list
     seen: set[str] = set()
@@ -95,5 +96,15 @@ def _check_items(schema: Schema, value: list[Any], path: str, found: list[str]) 
             _check(schema.items, item, path + here, found)
 
 
-def shown(value: Any) -> str:
-    return f"&value.valueUnstructured{{Value:{sets.encoded(value)}}}"
+def _got(wanted: str, value: Any) -> str:
+    """A value where a scalar was wanted, as it is written there."""
+    if wanted == "string":
+        return f"&value.valueUnstructured{{Value:{sets.encoded(value)}}}"
+    if wanted == "boolean":
+        return _plain(value)
+    names = {str: "string", bool: "boolean", list: "list", dict: "map"}
+    return names.get(type(value), "null")
+
+
+def _plain(value: Any) -> str:
+    return f"&{{{shown(value)}}}"

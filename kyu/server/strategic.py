@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from kyu.api.meta import Json
 from kyu.server import errors
+from kyu.server.go_words import shown
 from kyu.server.patch import clone
 from kyu.server.schema_node import Schema
 
@@ -41,7 +42,7 @@ def _merge_map(schema: Schema, original: Json, patch: Json) -> Json:
     if directive == "replace":
         return _without_directives(patch)
     if directive not in (None, "merge") and original and schema.additional is None:
-        raise errors.internal(f"unknown patch type: {directive} in map: {_shown(patch)}")
+        raise errors.internal(f"unknown patch type: {directive} in map: {shown(patch)}")
     result = _retained(original, patch)
     for key, change in patch.items():
         if key.startswith((DELETE_PRIMITIVE, ORDER)) and not isinstance(change, list):
@@ -92,7 +93,7 @@ def _merge_list(schema: Schema, original: list[Any], patch: list[Any], order: li
     merge_key = schema.patch_merge_key
     types = {type(item) for item in original + patch}
     if len(types) > 1:
-        raise errors.internal(f"list element types are not identical: [{_shown(original)} {_shown(patch)}]")
+        raise errors.internal(f"list element types are not identical: [{shown(original)} {shown(patch)}]")
     if not merge_key or types != {dict}:
         added = [item for index, item in enumerate(patch) if item not in original and item not in patch[:index]]
         merged = original + added
@@ -103,7 +104,7 @@ def _merge_list(schema: Schema, original: list[Any], patch: list[Any], order: li
         return [_cleaned(item) for item in plain]
     for item in plain + special:
         if merge_key not in item:
-            raise errors.internal(f"map: {_shown(item)} does not contain declared merge key: {merge_key}")
+            raise errors.internal(f"map: {shown(item)} does not contain declared merge key: {merge_key}")
     deleted = [item[merge_key] for item in special if item[DIRECTIVE] == "delete"]
     kept = [item for item in original if item.get(merge_key) not in deleted]
     merged = _merge_items(schema.items or ANY, merge_key, kept, plain)
@@ -158,14 +159,3 @@ def _cleaned(value: Any) -> Any:
     if isinstance(value, list):
         return [_cleaned(item) for item in value]
     return value
-
-
-def _shown(value: Any) -> str:
-    """A value as Go prints it, in the messages that name one."""
-    if isinstance(value, dict):
-        return f"map[{' '.join(f'{key}:{_shown(value[key])}' for key in sorted(value))}]"
-    if isinstance(value, list):
-        return f"[{' '.join(map(_shown, value))}]"
-    if value is None:
-        return "<nil>"
-    return str(value).lower() if isinstance(value, bool) else str(value)

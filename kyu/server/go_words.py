@@ -1,0 +1,20 @@
+"""
+Values as Go prints them, in the messages that Kubernetes makes of them.
+
+Called by: server/strategic.py, server/managed_shape.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def shown(value: Any) -> str:
+    """``map[a:1 b:[x y]]``."""
+    if isinstance(value, dict):
+        return f"map[{' '.join(f'{key}:{shown(value[key])}' for key in sorted(value))}]"
+    if isinstance(value, list):
+        return f"[{' '.join(map(shown, value))}]"
+    if value is None:
+        return "<nil>"
+    return str(value).lower() if isinstance(value, bool) else str(value)
