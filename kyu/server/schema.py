@@ -37,6 +37,8 @@ def prune(schema: Schema, obj: Json, stored: Json | None = None) -> list[str]:
                 found.append((name, obj, name))
         elif not is_certain(child, schema_fast.known, value):
             _collect(child, value, name, found)
+    if not found:
+        return []
     for _, parent, name in found:
         parent.pop(name, None)
     return sorted(path for path, _, _ in found)

@@ -40,11 +40,10 @@ class TooDeep(Exception):
 
 def is_certain(schema: Schema, question: Compiler, obj: Any) -> bool:
     """Whether the answer to a question about an object is surely yes. Validators are kept with the schema."""
-    key = f"fast:{question.__name__}"
-    known = schema.__dict__
-    if key not in known:
-        known[key] = _validator(schema, question)
-    validator = known[key]
+    known = schema.validators
+    if question not in known:
+        known[question] = _validator(schema, question)
+    validator = known[question]
     try:
         return validator is not None and bool(validator.is_valid(obj))
     except ValueError:

@@ -73,6 +73,8 @@ class Schema:
         self.patch_merge_key: str = source.get("x-kubernetes-patch-merge-key", "")
         self.required: tuple[str, ...] = tuple(source.get("required", ()))
         self.rules: tuple[Json, ...] = tuple(source.get("x-kubernetes-validations", ()))
+        # What schema_fast.py has compiled, by the question that it answers.
+        self.validators: dict[object, Any] = {}
 
     @cached_property
     def properties(self) -> Mapping[str, Schema]:
