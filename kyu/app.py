@@ -18,6 +18,7 @@ import os
 import secrets
 import signal
 import socket
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -39,7 +40,9 @@ from kyu.lock import Lock
 from kyu.server import auth, bootstrap, job_definitions, tls, tokens
 from kyu.server.api import Api
 from kyu.server.database import DatabaseError
+from kyu.server.exchange import Handler, Request, Response
 from kyu.server.http import Server
+from kyu.turns import Turns
 
 if TYPE_CHECKING:
     from kyu.controllers.plane import Plane
@@ -47,6 +50,9 @@ if TYPE_CHECKING:
     from kyu.embedded import ControlPlane, NodeSettings
 
 ADMINISTRATOR = "admin"
+# A thread that has waited this long for the interpreter gets it. The thread that stores writes needs it a few times in
+# each transaction; with Python's own five milliseconds a busy event loop keeps it waiting longer than the disk does.
+SWITCH_SECONDS = 0.0005
 
 
 class CannotStart(Exception):
@@ -102,10 +108,11 @@ class Embedded:
     settings: Settings
     api: Api
     address: str
+    turns: Turns
 
     def client(self, manager: str = "kyu") -> Client:
         """A client without a socket in between, with all rights."""
-        return Client(Direct(self.api), manager)
+        return Client(Direct(self.api, partial(self.turns.other, manager)), manager)
 
     @property
     def kubeconfig(self) -> Path:
@@ -154,6 +161,7 @@ async def _control(credentials: Credentials, configuration: Configuration, plane
 @contextlib.asynccontextmanager
 async def embedded(settings: Settings) -> AsyncIterator[Embedded]:
     """The whole control plane while the context is open."""
+    sys.setswitchinterval(SWITCH_SECONDS)
     data = settings.data
     prepare_folder(data)
     lock = Lock(data / "lock")
@@ -177,10 +185,13 @@ async def embedded(settings: Settings) -> AsyncIterator[Embedded]:
             if is_fresh and not settings.bare:
                 await bootstrap.create_all(api, bootstrap.local_queues(*machine_size(settings.cores)))
             await ensure_administrator(api, data, address, certificate.authority.read_bytes())
+            turns = Turns()
+            # Alone, the server has nobody to take turns with.
+            handle = api.handle if plane is None else taking_turns(api.handle, turns)
             server = Server(
-                api.handle, api.tokens.authenticate, listener, certificate=certificate.certificate, key=certificate.key
+                handle, api.tokens.authenticate, listener, certificate=certificate.certificate, key=certificate.key
             )
-            running = Embedded(settings, api, address)
+            running = Embedded(settings, api, address, turns)
             async with together(*background(running, plane)):
                 if plane is not None:
                     # A job that comes before the controllers would run without being queued.
@@ -201,8 +212,18 @@ def background(running: Embedded, plane: ControlPlane | None) -> list[Callable[[
     api = running.api
     tasks: list[Callable[[], Awaitable[None]]] = [api.definitions.run, api.expiry.run]
     if plane is not None:
-        tasks += [api.collector.run, api.cleaner.run, partial(plane.run, api)]
+        tasks += [api.collector.run, api.cleaner.run, partial(plane.run, api, running.turns)]
     return tasks
+
+
+def taking_turns(handler: Handler, turns: Turns) -> Handler:
+    """The handler, for users of a server whose controllers run in the same process."""
+
+    async def handle(request: Request) -> Response:
+        await turns.other(request.user.name)
+        return await handler(request)
+
+    return handle
 
 
 @contextlib.asynccontextmanager

@@ -43,6 +43,7 @@ from kyu.server.api import INTERNAL, Api
 from kyu.server.exchange import Stream
 from kyu.server.pods import LogOptions
 from kyu.server.writes import Attempt
+from kyu.turns import Turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +90,9 @@ class ControlPlane:
         """How far pods of different namespaces are kept apart."""
         return isolation.isolation_level(self._options)
 
-    async def run(self, api: Api) -> None:
+    async def run(self, api: Api, turns: Turns) -> None:
         client = Client(Direct(api), "kyu")
-        plane = Plane(client, self._configuration, self._clock, stand_ins.controllers(), api.metrics.registry)
+        plane = Plane(client, self._configuration, self._clock, stand_ins.controllers(), api.metrics.registry, turns)
         write = Writer(client, plane.cache, self._clock, component="kyu-node")
         mode = self._settings.virtual_node
         is_virtual = partial(is_virtual_node, plane)

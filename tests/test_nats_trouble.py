@@ -167,6 +167,7 @@ class Stalling:
 
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
+        self.parallel = inner.parallel
         self.may_write = asyncio.Event()
         self.may_write.set()
         self.waiting = asyncio.Event()

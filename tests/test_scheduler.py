@@ -20,6 +20,7 @@ from kyu.controllers.live import LiveView
 from kyu.controllers.scheduler import Scheduler
 from kyu.kube.cache import Cache
 from kyu.kube.errors import Conflict
+from kyu.turns import Turns
 from tests import builders
 from tests.memory_view import merged
 
@@ -35,7 +36,7 @@ class World:
         self.cache = Cache()
         view = LiveView(self.cache, Configuration(), lambda: None)
         self._scheduler = Scheduler(
-            view, self.write, lambda: datetime.now(UTC), lambda *queue: None, CollectorRegistry()
+            view, self.write, lambda: datetime.now(UTC), lambda *queue: None, CollectorRegistry(), 64, Turns()
         )
         self.cache.subscribe(self._scheduler.changed)
         self.before: Callable[[Patch], asyncio.Event | None] = lambda patch: None

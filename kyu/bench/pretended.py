@@ -164,13 +164,13 @@ class PretendedPods:
             timer.cancel()
 
     def _finish_soon(self, one: Submission) -> None:
-        task = asyncio.create_task(self._finish(one))
+        task = asyncio.create_task(self._finish(one, self._running[one.key]))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _finish(self, one: Submission) -> None:
+    async def _finish(self, one: Submission, run: asyncio.TimerHandle) -> None:
         raw = self.cache.find_json(Workload.KIND, one.key)
-        if raw is None or one.key not in self._running:
+        if raw is None or self._running.get(one.key) is not run:
             # Evicted a moment ago.
             return
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -182,8 +182,8 @@ class PretendedPods:
         try:
             answer = await self._client.patch(Workload.KIND, one.key, patch, subresource="status")
         except errors.Conflict:
-            # It was evicted, or another condition came in between: look again.
-            if one.key in self._running:
+            # It was evicted, or another condition came in between: look again, unless it runs anew by now.
+            if self._running.get(one.key) is run:
                 self._running[one.key] = asyncio.get_running_loop().call_later(0.02, self._finish_soon, one)
             return
         self.cache.observe(Workload.KIND, answer)

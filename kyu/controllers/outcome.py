@@ -1,8 +1,9 @@
 """
 What a pass has decided, written to the objects: admissions and evictions at once, reasons to wait a moment later.
 
-Decisions of one pass are written together, so that they share a transaction of the server; those about one workload one
-after the other, so that none is refused because of another. The engine has taken them as done; what could not be
+Decisions of one pass are written together, so that they share a transaction of the server, but only a few begin in each
+round of the event loop (turns.py); those about one workload are written one after the other, so that none is refused
+because of another. The engine has taken them as done; what could not be
 written it is told, and decides again. A reason is written only if it still holds then, so that a burst of jobs costs
 one write each and not two.
 
@@ -28,16 +29,19 @@ from kyu.engine.shapes import Shape
 from kyu.engine.state import State
 from kyu.kube.errors import ApiError
 from kyu.plans import admission
+from kyu.turns import Turns
 
 # Reasons to wait are written after this time, if they still hold then.
 SETTLE_SECONDS = 0.3
-WRITERS = 64
 # Before what could not be written is decided again: what was in its way is seen by then.
 AGAIN_SECONDS = 0.02
 
 
 class Outcome:
-    """``state`` gives the engine's state as it is; ``decide_again`` asks for another pass."""
+    """``state`` gives the engine's state as it is; ``decide_again`` asks for another pass.
+
+    ``parallel`` writes may wait for their answers at the same time; those of different namespaces begin in turns.
+    """
 
     def __init__(
         self,
@@ -46,13 +50,16 @@ class Outcome:
         clock: Callable[[], datetime],
         state: Callable[[], State],
         decide_again: Callable[[], None],
+        parallel: int,
+        turns: Turns,
     ) -> None:
         self._view = view
         self._write = write
         self._clock = clock
         self._state = state
         self._decide_again = decide_again
-        self._slots = asyncio.Semaphore(WRITERS)
+        self._slots = asyncio.Semaphore(parallel)
+        self._turns = turns
         # The last write of each workload that is on its way.
         self._writing: dict[Key, asyncio.Task[None]] = {}
         # Why they wait; None if nobody has asked the engine yet.
@@ -106,6 +113,7 @@ class Outcome:
             if before is not None:
                 await asyncio.wait({before})
             async with self._slots:
+                await self._turns.first(key.namespace)
                 await work()
         finally:
             if self._writing.get(key) is asyncio.current_task():

@@ -28,6 +28,7 @@ from kyu.kube.apply import Writer
 from kyu.kube.cache import Cache, Reflector
 from kyu.kube.client import Client
 from kyu.plans import queue_status
+from kyu.turns import Turns
 
 DEFINITION = Kind(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
@@ -51,12 +52,21 @@ class Plane:
         clock: Callable[[], datetime],
         extra: Iterable[Controller] = (),
         registry: CollectorRegistry | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self.cache = Cache()
         self._client = client
         self.view = LiveView(self.cache, configuration, self._settings_changed)
         write = Writer(client, self.cache, clock, component="kueue-admission")
-        self.scheduler = Scheduler(self.view, write, clock, self._queue_changed, registry or CollectorRegistry())
+        self.scheduler = Scheduler(
+            self.view,
+            write,
+            clock,
+            self._queue_changed,
+            registry or CollectorRegistry(),
+            client.parallel,
+            turns or Turns(),
+        )
         rows = (*table.controllers(), *pool_rows.controllers(), *self._queue_rows(), *extra)
         self._loop = Loop(self.view, write, rows, clock)
         self.pools = PoolListener(self.cache, client, clock)

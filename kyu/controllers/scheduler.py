@@ -38,6 +38,7 @@ from kyu.controllers.queue_numbers import QueueNumbers, key_of
 from kyu.engine import cycle
 from kyu.engine.options import from_configuration
 from kyu.engine.state import State
+from kyu.turns import Turns
 
 ENGINE_TYPES: tuple[type[Object], ...] = (
     Namespace,
@@ -69,12 +70,14 @@ class Scheduler:
         clock: Callable[[], datetime],
         queue_changed: Callable[[type[Object], Key], None],
         registry: CollectorRegistry,
+        parallel: int,
+        turns: Turns,
     ) -> None:
         self._view = view
         self._clock = clock
         self._state = State(from_configuration(view.configuration))
         self._wakeup = asyncio.Event()
-        self._outcome = Outcome(view, write, clock, lambda: self._state, self._wakeup.set)
+        self._outcome = Outcome(view, write, clock, lambda: self._state, self._wakeup.set, parallel, turns)
         self.numbers = QueueNumbers(view, lambda: self._state, queue_changed)
         self._metrics = Metrics(registry, lambda: self._state)
         self._is_running = False

@@ -23,6 +23,11 @@ class Client:
         self._transport = transport
         self.manager = manager
 
+    @property
+    def parallel(self) -> int:
+        """How many calls may reasonably wait for their answers at the same time."""
+        return self._transport.parallel
+
     async def get(self, kind: Kind, key: Key, *, subresource: str = "") -> Json:
         return await self._ask(requests.get(kind, key, subresource))
 

@@ -10,7 +10,7 @@ Called by: kube/client.py through the Transport protocol; made by app.py, which 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from typing import Protocol
 
 from kyu.api.meta import Json
@@ -32,10 +32,17 @@ class Server(Protocol):
 
 
 class Direct:
-    def __init__(self, server: Server) -> None:
+    # A call that waits is a future; what counts is that many share a transaction.
+    parallel = 4096
+
+    def __init__(self, server: Server, turn: Callable[[], Awaitable[None]] | None = None) -> None:
+        """``turn`` is waited for before each call, by those who take turns."""
         self._server = server
+        self._turn = turn
 
     async def send(self, call: Call) -> Answer:
+        if self._turn is not None:
+            await self._turn()
         status, headers, body = await self._server.serve(call.method, call.path, call.query, call.headers, call.body)
         if not isinstance(body, bytes):
             body = b"".join([part async for part in body])

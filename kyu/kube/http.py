@@ -35,6 +35,9 @@ async def connect(credentials: Credentials, user_agent: str = "kyu") -> Http:
 
 
 class Http:
+    # Each needs a connection.
+    parallel = 64
+
     def __init__(self, credentials: Credentials, user_agent: str) -> None:
         self._credentials = credentials
         self._tls = credentials.ssl_context()

@@ -65,7 +65,13 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Transport(Protocol):
-    """How calls reach a server: over a socket, or by a plain call in the same process."""
+    """How calls reach a server: over a socket, or by a plain call in the same process.
+
+    ``parallel``: how many calls may reasonably wait for their answers at the same time.
+    """
+
+    @property
+    def parallel(self) -> int: ...
 
     async def send(self, call: Call) -> Answer: ...
 
