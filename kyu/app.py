@@ -112,7 +112,7 @@ class Embedded:
 
     def client(self, manager: str = "kyu") -> Client:
         """A client without a socket in between, with all rights."""
-        return Client(Direct(self.api, partial(self.turns.other, manager)), manager)
+        return Client(Direct(self.api, partial(self.turns.request, manager)), manager)
 
     @property
     def kubeconfig(self) -> Path:
@@ -220,7 +220,7 @@ def taking_turns(handler: Handler, turns: Turns) -> Handler:
     """The handler, for users of a server whose controllers run in the same process."""
 
     async def handle(request: Request) -> Response:
-        await turns.other(request.user.name)
+        await turns.request(request.user.name)
         return await handler(request)
 
     return handle

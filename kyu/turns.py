@@ -1,11 +1,12 @@
 """
-Much work on one event loop: a little of it in each round, what matters most first, and nobody behind all of another.
+Much work on one event loop: a little of it in each round, and nobody behind all of another.
 
 The loop goes round and round, and in each round does all that is ready. A hundred writes that become ready together
 would be one long round, in which nothing else happens: no answer is given, no change is heard, nothing that the first
-of them have caused begins. So only a few begin in each round: those of decisions before those that users ask for,
-because what was decided frees users, and what users ask for makes more to decide. In both lines those of different
-origin (namespaces, users) take turns, so that the storm of one does not keep the others waiting.
+of them have caused begins. So only a few begin in each round. Half of them are decisions of the scheduler, which must
+not stand behind a hundred submissions; half of them are requests of users, many of which say that something has ended.
+What one half leaves the other takes. In both lines those of different origin (namespaces, users) take turns, so that
+the storm of one does not keep the others waiting.
 
 Called by: controllers/outcome.py for what was decided, app.py for what users ask.
 Kubernetes: API priority and fairness, with its levels, seats and flows.
@@ -20,18 +21,18 @@ PER_ROUND = 8
 
 
 class Turns:
-    """``first`` and ``other`` return when the caller may begin; ``flow`` says where the work comes from."""
+    """``decision`` and ``request`` return when the caller may begin; ``flow`` says where the work comes from."""
 
     def __init__(self) -> None:
         self._begun = 0
-        self._first = _Line()
-        self._others = _Line()
+        self._decisions = _Line()
+        self._requests = _Line()
 
-    async def first(self, flow: str) -> None:
-        await self._take(self._first, flow)
+    async def decision(self, flow: str) -> None:
+        await self._take(self._decisions, flow)
 
-    async def other(self, flow: str) -> None:
-        await self._take(self._others, flow)
+    async def request(self, flow: str) -> None:
+        await self._take(self._requests, flow)
 
     async def _take(self, line: _Line, flow: str) -> None:
         loop = asyncio.get_running_loop()
@@ -45,10 +46,9 @@ class Turns:
         self._begun += 1
 
     def _next_round(self, loop: asyncio.AbstractEventLoop) -> None:
-        # One of the others in any case: nobody waits for ever.
-        begun = self._others.begin(1)
-        begun += self._first.begin(PER_ROUND - begun)
-        begun += self._others.begin(PER_ROUND - begun)
+        begun = self._requests.begin(PER_ROUND // 2)
+        begun += self._decisions.begin(PER_ROUND - begun)
+        begun += self._requests.begin(PER_ROUND - begun)
         self._begun = begun
         if begun:
             loop.call_soon(self._next_round, loop)

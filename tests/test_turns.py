@@ -18,10 +18,10 @@ class Rounds:
         self._tasks: list[asyncio.Task[None]] = []
 
     def decide(self, flow: str, count: int) -> list[asyncio.Task[None]]:
-        return self._start([self._first(flow) for _ in range(count)])
+        return self._start([self._decision(flow) for _ in range(count)])
 
     def ask(self, flow: str, count: int) -> list[asyncio.Task[None]]:
-        return self._start([self._other(flow) for _ in range(count)])
+        return self._start([self._request(flow) for _ in range(count)])
 
     async def until_all_begun(self) -> list[list[str]]:
         """What began in each round, until nothing is left."""
@@ -38,12 +38,12 @@ class Rounds:
         self._tasks += tasks
         return tasks
 
-    async def _first(self, flow: str) -> None:
-        await self.turns.first(flow)
+    async def _decision(self, flow: str) -> None:
+        await self.turns.decision(flow)
         self.begun.append(flow)
 
-    async def _other(self, flow: str) -> None:
-        await self.turns.other(flow)
+    async def _request(self, flow: str) -> None:
+        await self.turns.request(flow)
         self.begun.append(flow)
 
 
@@ -55,15 +55,15 @@ async def test_a_few_begin_in_each_round() -> None:
     assert len(work.begun) == 3 * PER_ROUND
 
 
-async def test_decisions_come_before_what_users_ask_for_but_users_are_not_forgotten() -> None:
+async def test_decisions_do_not_stand_behind_what_users_ask_for() -> None:
     work = Rounds()
     work.ask("user", 3 * PER_ROUND)
     work.decide("queue", 3 * PER_ROUND)
     rounds = await work.until_all_begun()
-    # The first round began before anybody knew of the decisions; in the fifth they are all under way.
-    assert rounds[0] == ["user"] * PER_ROUND
-    assert [begun.count("user") for begun in rounds[1:4]] == [1, 1, 1]
-    assert [len(begun) for begun in rounds[1:4]] == [PER_ROUND] * 3
+    # The first round began before anybody knew of the decisions; after the fifth only decisions are left.
+    half = PER_ROUND // 2
+    assert [begun.count("user") for begun in rounds] == [PER_ROUND, half, half, half, half, 0]
+    assert [begun.count("queue") for begun in rounds] == [0, half, half, half, half, PER_ROUND]
 
 
 async def test_the_storm_of_one_namespace_does_not_delay_the_others() -> None:

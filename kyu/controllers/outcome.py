@@ -113,7 +113,7 @@ class Outcome:
             if before is not None:
                 await asyncio.wait({before})
             async with self._slots:
-                await self._turns.first(key.namespace)
+                await self._turns.decision(key.namespace)
                 await work()
         finally:
             if self._writing.get(key) is asyncio.current_task():
