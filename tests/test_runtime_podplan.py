@@ -236,6 +236,7 @@ def test_wishes_without_effect_are_named() -> None:
     ("resources", "quality"),
     [
         ({}, "BestEffort"),
+        ({"limits": {"example.com/gpu": "1"}}, "BestEffort"),
         ({"requests": {"cpu": "1"}}, "Burstable"),
         ({"limits": {"cpu": "1", "memory": "1Gi"}}, "Guaranteed"),
         ({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}}, "Burstable"),

@@ -98,12 +98,18 @@ def condition(type_: str, status: str, reason: str, message: str, present: Mappi
     return result
 
 
+QUALITY_FIELDS = tuple((part, name) for part in ("requests", "limits") for name in ("cpu", "memory"))
+
+
 def quality_of_service(spec: Json) -> str:
-    """Guaranteed if each container has equal cpu and memory limits and requests, BestEffort if none has any."""
+    """Guaranteed if each container has equal cpu and memory limits and requests, BestEffort if none has any.
+
+    Other resources do not count. The server has said the same when the pod was created, and refuses another answer.
+    """
     every = [
         container.get("resources") or {} for container in (*spec["containers"], *(spec.get("initContainers") or ()))
     ]
-    if not any(resources.get("requests") or resources.get("limits") for resources in every):
+    if not any(name in (resources.get(part) or {}) for resources in every for part, name in QUALITY_FIELDS):
         return "BestEffort"
     for resources in every:
         limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
