@@ -273,7 +273,7 @@ CORE: Final = (
         _core("Pod", "pods"), ("po",), ("all",), subresources=POD_SUBRESOURCES, has_generation=True,
         field_labels=POD_LABELS, default=builtin_pods.default_pod, create=builtin_pods.prepare_pod,
         prepare_update_from=builtin_pods.prepare_pod_update, prepare_status_from=builtin_pods.prepare_pod_status,
-        check=builtin_pod_rules.validate_pod, check_update=builtin_pod_rules.validate_pod_update,
+        check=builtin_pod_rules.validate_new_pod, check_update=builtin_pod_rules.validate_pod_update,
         check_status=builtin_pod_rules.validate_pod_status,
         answers_deleted_object=True,
     ),

@@ -16,6 +16,7 @@ from typing import Any, Final
 from kyu.api import errors as fields
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
+from kyu.server import builtin_job_policies
 from kyu.server.builtin_names import label, subdomain
 from kyu.server.builtin_pod_rules import AT_LEAST_ZERO, validate_template
 from kyu.server.builtin_pods import default_template
@@ -149,6 +150,9 @@ def validate_job_spec(spec: Json, path: str) -> list[FieldError]:
     ]
     if spec.get("maxFailedIndexes") is not None and spec.get("backoffLimitPerIndex") is None:
         found.append(fields.required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified"))
+    if is_indexed:
+        found += builtin_job_policies.index_faults(spec, path)
+    found += builtin_job_policies.failure_faults(spec, path)
     found += validate_template(spec["template"], f"{path}.template")
     return found + _validate_restart_policy(spec, f"{path}.template.spec.restartPolicy")
 

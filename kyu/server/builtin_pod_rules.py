@@ -14,6 +14,7 @@ from kyu.api import errors as fields
 from kyu.api import quantity
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
+from kyu.server import builtin_pod_details
 from kyu.server.builtin_metadata import IMMUTABLE, validate_labels
 from kyu.server.builtin_names import label, label_key, subdomain
 from kyu.server.patch import clone
@@ -38,6 +39,13 @@ def validate_pod(pod: Json) -> list[FieldError]:
     found = validate_pod_spec(spec, "spec")
     if spec.get("schedulingGates") and spec.get("nodeName"):
         found.append(fields.forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared"))
+    return found
+
+
+def validate_new_pod(pod: Json) -> list[FieldError]:
+    found = validate_pod(pod)
+    if (pod.get("spec") or {}).get("ephemeralContainers"):
+        found.append(fields.forbidden("spec.ephemeralContainers", "cannot be set on create"))
     return found
 
 
@@ -69,6 +77,7 @@ def validate_pod_spec(spec: Json, path: str) -> list[FieldError]:
     _validate_tolerations(spec.get("tolerations") or (), f"{path}.tolerations", found)
     _validate_node_affinity(spec, f"{path}.affinity.nodeAffinity", found)
     _validate_gates(spec.get("schedulingGates") or (), f"{path}.schedulingGates", found)
+    found += builtin_pod_details.spec_faults(spec, path)
     return found
 
 
@@ -125,6 +134,7 @@ def _validate_container(
             found.append(fields.invalid(f"{path}.env[{index}].valueFrom", "", detail))
     _validate_mounts(container.get("volumeMounts") or (), f"{path}.volumeMounts", volumes, found)
     _validate_resources(container.get("resources") or {}, f"{path}.resources", found)
+    found += builtin_pod_details.container_faults(container, path)
 
 
 def _validate_port(port: Json, path: str, found: list[FieldError]) -> None:
@@ -219,6 +229,8 @@ def _validate_node_affinity(spec: Json, path: str, found: list[FieldError]) -> N
     if affinity.get(required) is not None and not affinity[required].get("nodeSelectorTerms"):
         where = f"{path}.{required}.nodeSelectorTerms"
         found.append(fields.required(where, "must have at least one node selector term"))
+    for index, term in enumerate((affinity.get(required) or {}).get("nodeSelectorTerms") or ()):
+        found += builtin_pod_details.term_faults(term, f"{path}.{required}.nodeSelectorTerms[{index}]")
 
 
 def _validate_gates(gates: Sequence[Json], path: str, found: list[FieldError]) -> None:

@@ -7,18 +7,22 @@ Kubernetes: apiextensions-apiserver/pkg/registry/customresource/strategy.go.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
+from typing import Any
 
 from kyu.api import convert, rules
+from kyu.api import errors as fields
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json, Kind
-from kyu.server import builtin_metadata, crd, custom_metadata, errors, managed, patch, schema, selectors
+from kyu.server import builtin_metadata, crd, custom_metadata, errors, go_words, managed, patch, schema, selectors
 from kyu.server.options import Propagation
 from kyu.server.registry import Column, Converter, Resource, ScalePaths, Subresource
 
 # The order in which Kubernetes lists them for custom kinds.
 VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
 READ_WRITE = ("get", "patch", "update")
+MAX_REPLICAS = 2**31 - 1
 SCALE = Kind("autoscaling", "v1", "Scale", "")
 AGE = Column("Age", "date", ".metadata.creationTimestamp", "The time since the object was created.")
 
@@ -119,6 +123,8 @@ class CustomRules:
         self._api_version = kind.api_version
         self._schema = version.schema
         self._has_status = version.has_status
+        scale = version.scale or {}
+        self._replicas = tuple(scale[name] for name in ("specReplicasPath", "statusReplicasPath") if name in scale)
 
     def read(self, body: Json, stored: Json | None = None) -> tuple[Json, list[str]]:
         given = body.get("metadata")
@@ -158,11 +164,14 @@ class CustomRules:
 
     def validate_create(self, obj: Json) -> list[FieldError]:
         found = builtin_metadata.validate_metadata(obj, namespaced=self._kind.namespaced)
-        return found + schema.validate(self._schema, obj)
+        return found + self._validate_replicas(obj) + schema.validate(self._schema, obj)
 
     def validate_update(self, new: Json, old: Json, subresource: str) -> list[FieldError]:
         found = builtin_metadata.validate_metadata_update(new, old, builtin_metadata.PLAIN)
-        return found + schema.validate(self._schema, new, old)
+        return found + self._validate_replicas(new) + schema.validate(self._schema, new, old)
+
+    def _validate_replicas(self, obj: Json) -> list[FieldError]:
+        return [fault for path in self._replicas for fault in replica_faults(obj, path)]
 
     def warnings(self, new: Json, old: Json | None) -> list[str]:
         return builtin_metadata.finalizer_warnings(new, old)
@@ -179,6 +188,29 @@ class CustomRules:
 
     def prepare_delete(self, obj: Json, now: datetime) -> None:
         """Nothing but the mark."""
+
+
+def replica_faults(obj: Json, path: str) -> Iterator[FieldError]:
+    """What is wrong with the number that a scale shows, besides what the schema says of it."""
+    value: Any = obj
+    for name in path.lstrip(".").split("."):
+        if not isinstance(value, dict):
+            yield _misplaced(path, value, "map[string]interface{}")
+            return
+        if name not in value:
+            return
+        value = value[name]
+    if type(value) is not int:
+        yield _misplaced(path, value, "int64")
+    elif value < 0:
+        yield fields.invalid(path, value, "should be a non-negative integer")
+    elif value > MAX_REPLICAS:
+        yield fields.invalid(path, value, f"should be less than or equal to {MAX_REPLICAS}")
+
+
+def _misplaced(path: str, value: Any, wanted: str) -> FieldError:
+    detail = f"{path} accessor error: {go_words.shown(value)} is of the type {go_words.type_of(value)}"
+    return fields.invalid(path, 0, f"{detail}, expected {wanted}")
 
 
 class KueueRules(CustomRules):

@@ -118,6 +118,12 @@ def method_not_allowed() -> ApiError:
     return ApiError(405, "MethodNotAllowed", message, {})
 
 
+def unsupported_verb(kind: Kind, verb: str) -> ApiError:
+    """405 for a subresource of a custom kind."""
+    message = f'{verb} is not supported on resources of kind "{qualified(kind)}"'
+    return ApiError(405, "MethodNotAllowed", message, details_of(kind, ""))
+
+
 def not_acceptable(media_types: Sequence[str]) -> ApiError:
     message = f"only the following media types are accepted: {', '.join(media_types)}"
     return ApiError(406, "NotAcceptable", message)

@@ -18,3 +18,9 @@ def shown(value: Any) -> str:
     if value is None:
         return "<nil>"
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def type_of(value: Any) -> str:
+    """The name of the type that JSON has in Go."""
+    names = {str: "string", bool: "bool", int: "int64", float: "float64", list: "[]interface {}"}
+    return names.get(type(value), "map[string]interface {}" if isinstance(value, dict) else "<nil>")

@@ -120,7 +120,7 @@ def _check_type(resource: Resource, body: Json) -> None:
             f" ({kind.api_version})"
         )
     if given_kind not in (None, "", kind.kind):
-        raise wrong_kind(kind, body)
+        raise _untrue_type(resource, body) if resource.is_custom else wrong_kind(kind, body)
     if given_version not in (None, "", resource.api_version):
         raise errors.bad_request(f'no kind "{kind.kind}" is registered for version "{given_version}"')
 
@@ -150,9 +150,15 @@ def _check_patched_type(resource: Resource, patched: Json) -> None:
         detail = "Object 'apiVersion' is missing in 'object has no apiVersion field'"
         causes = {"causes": [{"message": detail}]}
         raise errors.ApiError(500, "InternalError", f"Internal error occurred: {detail}", causes)
-    group = str(given_version).rpartition("/")[0]
-    named = Kind(group, "", str(given_kind), "")
-    name = (patched.get("metadata") or {}).get("name", "")
+    raise _untrue_type(resource, patched)
+
+
+def _untrue_type(resource: Resource, obj: Json) -> errors.ApiError:
+    """A custom object that says it is something else; the refusal calls it what it calls itself."""
+    kind = resource.kind
+    given_kind, given_version = str(obj.get("kind")), str(obj.get("apiVersion"))
+    named = Kind(given_version.rpartition("/")[0], "", given_kind, "")
+    name = (obj.get("metadata") or {}).get("name", "")
     wrong = [
         fields.invalid(field, given, f"must be {wanted}")
         for field, given, wanted in (
@@ -161,7 +167,7 @@ def _check_patched_type(resource: Resource, patched: Json) -> None:
         )
         if given != wanted
     ]
-    raise errors.invalid(named, name, wrong)
+    return errors.invalid(named, name, wrong)
 
 
 def _told(resource: Resource, duplicates: list[str], unknown: list[str]) -> list[str]:

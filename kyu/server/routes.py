@@ -145,7 +145,11 @@ class Routes:
             # A subresource without a handler of its own is another way to write the same object.
             handler = self._subresources.get(target.subresource, self._subresources[""]).get(method)
             if handler is None or verb not in target.resource.subresources[target.subresource].verbs:
-                raise errors.method_not_allowed()
+                raise (
+                    errors.unsupported_verb(target.resource.kind, verb)
+                    if target.resource.is_custom
+                    else (errors.method_not_allowed())
+                )
             return handler
         wanted = "list" if verb == "watch" else verb
         # Objects are not posted to, collections neither put nor patched, and nothing is created across namespaces.

@@ -114,8 +114,10 @@ class Scale:
         for name in parents:
             inner = inner.setdefault(name, {})
         inner[last] = replicas
-        if replicas < 0:
-            raise _negative(resource, obj, new, replicas)
+        if replicas < 0 and not resource.is_custom:
+            # Custom kinds have a rule of their own for this.
+            found = [fields.invalid("spec.replicas", replicas, "must be greater than or equal to 0")]
+            raise errors.invalid(SCALE, obj["metadata"]["name"], found)
         field = tuple(f"f:{name}" for name in (*parents, last))
         owners = scale_owners.seen_in_parent(obj, scale, field, resource.kind.api_version)
         new = managed.with_managed(managed.without_managed(new), owners)
@@ -138,17 +140,6 @@ class _ScaleKind(BuiltinKind):
 def _scale_resource() -> Resource:
     row = _ScaleKind(SCALE)
     return Resource(SCALE, "scale", "", row.schema, BuiltInRules(row))
-
-
-def _negative(resource: Resource, old: Json, new: Json, replicas: int) -> errors.ApiError:
-    """Custom kinds are blamed themselves, in other words, and with all else that is wrong with them then."""
-    name = old["metadata"]["name"]
-    if resource.is_custom:
-        path = _paths(resource).spec_replicas
-        found = [fields.invalid(path, replicas, "should be a non-negative integer")]
-        return errors.invalid(resource.kind, name, found + resource.rules.validate_update(new, old, ""))
-    found = [fields.invalid("spec.replicas", replicas, "must be greater than or equal to 0")]
-    return errors.invalid(SCALE, name, found)
 
 
 def _paths(resource: Resource) -> ScalePaths:

@@ -33,10 +33,13 @@ FORMATS: Final = frozenset({"date-time", "date", "email", "hostname", "ipv4", "i
 def check(schema: Schema, value: Any, old: Any, path: str, found: list[FieldError]) -> None:
     if old is not MISSING and value == old:
         return
-    if not _check_type(schema, value, path, found) or value is None:
+    fits = _check_type(schema, value, path, found)
+    if value is None:
         return
     if "enum" in schema.raw and not any(same(value, choice) for choice in schema.raw["enum"]):
         found.append(fields.not_supported(path, value, map(str, schema.raw["enum"])))
+    if not fits:
+        return
     _check_combinations(schema, value, path, found)
     if isinstance(value, dict):
         _check_object(schema, value, old, path, found)
