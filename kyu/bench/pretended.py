@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from kyu.api.core import Namespace
 from kyu.api.kueue import ClusterQueue, LocalQueue, ResourceFlavor, Workload
-from kyu.api.meta import Json, Key, is_true
+from kyu.api.meta import Json, Key
 from kyu.bench import loads
 from kyu.bench.loads import Load
 from kyu.kube import errors
@@ -138,13 +138,13 @@ class PretendedPods:
         if new is None:
             return
         key = Key(new["metadata"]["namespace"], new["metadata"]["name"])
-        one, workload = self._submissions.get(key), self.cache.get(Workload, key)
-        assert workload is not None
+        one = self._submissions.get(key)
         if one is None:
             return
-        conditions = workload.status.conditions
-        runs = is_true(conditions, "Admitted") and not is_true(conditions, "Evicted")
-        if runs and key not in self._running and not is_true(conditions, "Finished"):
+        conditions = (new.get("status") or {}).get("conditions") or ()
+        holds = {condition["type"] for condition in conditions if condition["status"] == "True"}
+        runs = "Admitted" in holds and "Evicted" not in holds
+        if runs and key not in self._running and "Finished" not in holds:
             self._start(one)
         elif not runs and key in self._running:
             self._running.pop(key).cancel()

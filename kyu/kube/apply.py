@@ -31,9 +31,11 @@ SAME_EVENT = timedelta(minutes=10)
 REMEMBERED_EVENTS = 4096
 # Events that may wait to be written; the conditions of the objects tell the same.
 WAITING_EVENTS = 1000
-# A burst of events takes its time, so that it takes little from what it tells about.
-EVENTS_AT_ONCE = 20
-EVENTS_PAUSE_SECONDS = 0.1
+# A burst of events takes its time, so that it takes little from what it tells about: after some were written there is a
+# pause, and where the server is slow, because it has more important things to do, one that is several times as long.
+EVENTS_AT_ONCE = 10
+EVENTS_PAUSE_SECONDS = 0.05
+PAUSES_PER_WRITE = 5
 
 
 class Writer:
@@ -124,11 +126,13 @@ class Writer:
             await self._telling
 
     async def _tell_all(self) -> None:
+        clock = asyncio.get_running_loop().time
         while self._waiting:
+            started = clock()
             some = Counter(self._waiting.popleft() for _ in range(min(EVENTS_AT_ONCE, len(self._waiting))))
             await asyncio.gather(*(self._tell_one(event, times) for event, times in some.items()))
             if self._waiting:
-                await asyncio.sleep(EVENTS_PAUSE_SECONDS)
+                await asyncio.sleep(max(EVENTS_PAUSE_SECONDS, PAUSES_PER_WRITE * (clock() - started)))
 
     async def _tell_one(self, event: Event, times: int) -> None:
         """Never fails: an event that cannot be written must not undo what it tells about."""
