@@ -195,6 +195,8 @@ class Connection:
         try:
             for listening in self._listening:
                 await self._subscribe(listening, client)
+            # Who hears that we are connected may speak at once: the server must know by then what we listen to.
+            await asyncio.shield(client.flush(CONNECT_SECONDS))
             self._connected.set()
             self._tell(State(connected=True))
             await closed.wait()
