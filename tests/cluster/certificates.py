@@ -23,6 +23,17 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 VALIDITY = datetime.timedelta(days=365)
+SIGNS_CERTIFICATES = x509.KeyUsage(
+    digital_signature=True,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +54,10 @@ def authority(common_name: str) -> KeyPair:
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     subject = name(common_name)
     builder = (
-        unsigned(subject, subject, key)
+        unsigned(subject, subject, key, signer=key)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(SIGNS_CERTIFICATES, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(common_name)]), critical=False)
     )
     return KeyPair(builder.sign(key, hashes.SHA256()), key)
@@ -54,7 +67,7 @@ def server(issuer: KeyPair, hosts: Sequence[str]) -> KeyPair:
     """A certificate for some host names and addresses."""
     key = ec.generate_private_key(ec.SECP256R1())
     builder = (
-        unsigned(name(hosts[0]), issuer.certificate.subject, key)
+        unsigned(name(hosts[0]), issuer.certificate.subject, key, signer=issuer.key)
         .add_extension(x509.SubjectAlternativeName([general_name(host) for host in hosts]), critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
     )
@@ -63,13 +76,14 @@ def server(issuer: KeyPair, hosts: Sequence[str]) -> KeyPair:
 
 def user(issuer: KeyPair, user_name: str, groups: Sequence[str]) -> KeyPair:
     key = ec.generate_private_key(ec.SECP256R1())
-    builder = unsigned(name(user_name, groups), issuer.certificate.subject, key).add_extension(
+    builder = unsigned(name(user_name, groups), issuer.certificate.subject, key, signer=issuer.key).add_extension(
         x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False
     )
     return KeyPair(builder.sign(issuer.key, hashes.SHA256()), key)
 
 
-def unsigned(subject: x509.Name, issuer: x509.Name, key: PrivateKey) -> x509.CertificateBuilder:
+def unsigned(subject: x509.Name, issuer: x509.Name, key: PrivateKey, *, signer: PrivateKey) -> x509.CertificateBuilder:
+    """What all have in common; Python 3.13 takes no certificate that does not name the key of its signer."""
     now = datetime.datetime.now(datetime.UTC)
     return (
         x509.CertificateBuilder()
@@ -79,6 +93,7 @@ def unsigned(subject: x509.Name, issuer: x509.Name, key: PrivateKey) -> x509.Cer
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(hours=1))
         .not_valid_after(now + VALIDITY)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
     )
 
 
