@@ -146,6 +146,20 @@ def test_a_namespace_that_comes_to_match_wakes_its_workloads() -> None:
     assert admitted(state, 1) == ["a"]
 
 
+def test_a_workload_that_goes_before_its_turn_wakes_its_tree_for_nothing() -> None:
+    """Whoever waits gets another turn, and the same answer; an update is no departure."""
+    running = holding(workload("a", cpu=4), "main", {"cpu": "default"})
+    state = state_of(*MAIN, running, workload("b", cpu=3), workload("c", cpu=2))
+    assert admitted(state) == []
+    state.put(workload("c", cpu=2, status={"conditions": [condition("QuotaReserved", 0, "False")]}))
+    assert not state.has_wakes
+    state.delete(Workload.KIND, key("b"))
+    assert state.has_wakes
+    assert admitted(state, 1) == []
+    state.delete(Workload.KIND, key("a"))
+    assert admitted(state, 2) == ["c"]
+
+
 def test_explanation_names_what_each_flavor_lacks() -> None:
     state = state_of(*MAIN, holding(workload("a", cpu=3), "main", {"cpu": "default"}), workload("b", cpu=2))
     found = explain.why(state, key("b"), at(0))

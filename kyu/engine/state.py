@@ -120,7 +120,12 @@ class State:
         """An object is gone. Deleting what is not there changes nothing."""
         match kind.kind:
             case "Workload":
+                ask = self.waiting.asks.get(key)
+                queue = None if ask is None else self.waiting.find_queue(ask)
                 self._remove_workload(key)
+                if queue is not None:
+                    # It held nothing, so nobody who waits for quota is asked; whoever waits for a turn gets one.
+                    self._wake_tree(queue, ())
             case "ClusterQueue":
                 self._delete_cluster_queue(key.name)
             case "LocalQueue":
