@@ -5,7 +5,8 @@ Every writer has an entry in ``metadata.managedFields`` with the set of fields i
 with these values, are mine": what it no longer names goes, unless another owner is left; what another owner has with a
 different value is a conflict. Any other write simply takes what it changed from everybody else.
 
-Called by: server/writes.py on every write. Calls managed_objects.py (merge, compare) and managed_sets.py (sets).
+Called by: server/writes.py on every write. Calls managed_entries.py (who), managed_objects.py
+(merge, compare) and managed_sets.py (sets).
 Kubernetes: apimachinery/pkg/util/managedfields, structured-merge-diff/merge.
 """
 
@@ -13,21 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any, Final, Literal
-
-import msgspec
+from typing import Final
 
 from kyu.api.meta import Json
 from kyu.server import errors, managed_kubectl, managed_objects, managed_shape, schema_typed
 from kyu.server import managed_sets as sets
+from kyu.server.managed_entries import Entry, capped, decode, entry_of, is_valid, with_managed, without_managed
 from kyu.server.managed_objects import Changes, ShapeError
 from kyu.server.managed_sets import FieldSet
 from kyu.server.metadata import timestamp
 from kyu.server.schema_node import Schema
 
-MAX_UPDATE_ENTRIES: Final = 10
 BEFORE_FIRST_APPLY: Final = "before-first-apply"
-ANCIENT_CHANGES: Final = "ancient-changes"
 # Nobody owns what says which object it is, or what the server alone writes.
 UNOWNED: Final = frozenset({"apiVersion", "kind"})
 UNOWNED_METADATA: Final = frozenset({
@@ -35,32 +33,6 @@ UNOWNED_METADATA: Final = frozenset({
     "resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds",
 })  # fmt: skip
 MAIN_RESETS: Final = frozenset({"status"})
-
-
-class Entry(msgspec.Struct):
-    """One writer. For an applier the version is no part of who it is: its entry moves with the version it uses."""
-
-    manager: str
-    operation: Literal["Apply", "Update"]
-    api_version: str
-    subresource: str
-    time: str
-    fields: FieldSet
-
-    @property
-    def identity(self) -> tuple[str, str, str, str]:
-        version = "" if self.operation == "Apply" else self.api_version
-        return self.operation, self.manager, version, self.subresource
-
-    @property
-    def order(self) -> tuple[str, str, str, str, str]:
-        return self.operation, self.time, self.manager, self.api_version, self.subresource
-
-    def __str__(self) -> str:
-        text = f'"{self.manager}"'
-        if self.subresource:
-            text += f' with subresource "{self.subresource}"'
-        return f"{text} using {self.api_version}" if self.operation == "Update" else text
 
 
 def apply(
@@ -83,7 +55,7 @@ def apply(
     if live is not None and not entries:
         entries = [_first_entry(schema, old, api_version, subresource, resets, now)]
     mine = Entry(manager, "Apply", api_version, subresource, "", applied)
-    last = _entry_of(mine, entries)
+    last = entry_of(mine, entries)
     mine.time = last.time if last else ""
     others = [entry for entry in entries if entry is not last]
     new: Json = managed_objects.merge(schema, old, config)
@@ -128,7 +100,7 @@ def track_update(
     _take(entries, changes)
     if owned := _owned(changes.touched):
         mine = Entry(manager, "Update", api_version, subresource, timestamp(now), owned)
-        previous = _entry_of(mine, entries)
+        previous = entry_of(mine, entries)
         if previous is not None:
             entries.remove(previous)
             mine.fields = sets.union(owned, previous.fields)
@@ -213,15 +185,6 @@ def _first_entry(
     return Entry(BEFORE_FIRST_APPLY, "Update", api_version, subresource, timestamp(now), touched)
 
 
-def _entry_of(writer: Entry, entries: list[Entry]) -> Entry | None:
-    """What the same writer owns already."""
-    identity = writer.identity
-    for entry in entries:
-        if entry.manager == writer.manager and entry.identity == identity:
-            return entry
-    return None
-
-
 def _refuse_conflicts(others: list[Entry], touched: FieldSet, own: FieldSet) -> None:
     """409 if the apply would take a value from another owner. ``own`` are fields that only seem to be another's."""
     lost = ((entry, sets.difference(sets.intersection(entry.fields, touched), own)) for entry in others)
@@ -251,27 +214,6 @@ def _conflict(conflicts: Sequence[tuple[Entry, FieldSet]]) -> errors.ApiError:
     return errors.apply_conflict(f"Apply failed with {len(listed)} conflicts: " + "\n".join(lines), causes)
 
 
-def capped(entries: list[Entry]) -> list[Entry]:
-    """At most ten entries of plain writers: the oldest are folded into one per version."""
-    if len(entries) <= MAX_UPDATE_ENTRIES:
-        return entries
-    updates = sorted((entry for entry in entries if entry.operation == "Update"), key=lambda entry: entry.order)
-    excess = len(updates) - MAX_UPDATE_ENTRIES
-    buckets: dict[str, Entry] = {}
-    for entry in updates:
-        if excess <= 0:
-            break
-        bucket = buckets.get(entry.api_version)
-        if bucket is None:
-            buckets[entry.api_version] = entry
-            continue
-        bucket.manager, bucket.subresource, bucket.time = ANCIENT_CHANGES, "", entry.time
-        bucket.fields = sets.union(bucket.fields, entry.fields)
-        entries.remove(entry)
-        excess -= 1
-    return entries
-
-
 def _given_entries(old: Json | None, new: Json) -> list[Entry]:
     """The entries that a write starts from: its own if it brings valid ones, else the stored ones."""
     given = new.get("metadata", {}).get("managedFields")
@@ -279,52 +221,4 @@ def _given_entries(old: Json | None, new: Json) -> list[Entry]:
         return decode(old)
     if given in ([], [{}]):
         return []
-    return decode(new) if isinstance(given, list) and all(map(_is_valid, given)) else decode(old)
-
-
-def decode(obj: Json | None) -> list[Entry]:
-    """The entries of a stored object."""
-    stored = obj["metadata"].get("managedFields") if obj and obj.get("metadata") else None
-    return [
-        Entry(
-            raw.get("manager", ""), raw["operation"], raw["apiVersion"], raw.get("subresource", ""),
-            raw.get("time") or "", raw.get("fieldsV1") or {},
-        )
-        for raw in stored or ()
-    ]  # fmt: skip
-
-
-def _is_valid(raw: Any) -> bool:
-    """Whether a client's entry can be stored."""
-    return (
-        isinstance(raw, dict)
-        and raw.get("fieldsType") == "FieldsV1"
-        and bool(raw.get("apiVersion"))
-        and raw.get("operation") in ("Apply", "Update")
-        and sets.is_valid(raw.get("fieldsV1") or {})
-    )
-
-
-def without_managed(obj: Json) -> Json:
-    """A copy of the top level and the metadata, without managedFields."""
-    metadata = {name: value for name, value in (obj.get("metadata") or {}).items() if name != "managedFields"}
-    return {**obj, "metadata": metadata} if obj else {}
-
-
-def with_managed(obj: Json, entries: Iterable[Entry]) -> Json:
-    encoded = [_encoded(entry) for entry in sorted(entries, key=lambda entry: entry.order) if entry.fields]
-    metadata = {**(obj.get("metadata") or {})}
-    if encoded:
-        metadata["managedFields"] = encoded
-    return {**obj, "metadata": metadata}
-
-
-def _encoded(entry: Entry) -> Json:
-    raw: Json = {"manager": entry.manager, "operation": entry.operation, "apiVersion": entry.api_version}
-    if entry.time:
-        raw["time"] = entry.time
-    raw["fieldsType"] = "FieldsV1"
-    raw["fieldsV1"] = entry.fields
-    if entry.subresource:
-        raw["subresource"] = entry.subresource
-    return raw
+    return decode(new) if isinstance(given, list) and all(map(is_valid, given)) else decode(old)

@@ -14,7 +14,19 @@ from functools import cache, cached_property
 
 from kyu.api import errors as fields
 from kyu.api.meta import Json, Kind
-from kyu.server import bodies, errors, forms, intake, jsonpath, managed, metadata, patch, scale_owners, writes
+from kyu.server import (
+    bodies,
+    errors,
+    forms,
+    intake,
+    jsonpath,
+    managed,
+    managed_entries,
+    metadata,
+    patch,
+    scale_owners,
+    writes,
+)
 from kyu.server.builtin import BuiltinKind
 from kyu.server.builtin_data import load
 from kyu.server.catalog import BuiltInRules
@@ -120,7 +132,7 @@ class Scale:
             raise errors.invalid(SCALE, obj["metadata"]["name"], found)
         field = tuple(f"f:{name}" for name in (*parents, last))
         owners = scale_owners.seen_in_parent(obj, scale, field, resource.kind.api_version)
-        new = managed.with_managed(managed.without_managed(new), owners)
+        new = managed_entries.with_managed(managed_entries.without_managed(new), owners)
         new["metadata"]["resourceVersion"] = scale["metadata"].get("resourceVersion", "")
         written = self._writes.store_object(target, record, obj, new, options, request.user)
         if written.done is not None:
@@ -148,7 +160,7 @@ def _paths(resource: Resource) -> ScalePaths:
 
 def _with_owners(resource: Resource, obj: Json) -> Json:
     field = tuple(f"f:{name}" for name in _paths(resource).spec_replicas.strip(".").split("."))
-    return managed.with_managed(_shown(resource, obj), scale_owners.seen_in_scale(obj, field))
+    return managed_entries.with_managed(_shown(resource, obj), scale_owners.seen_in_scale(obj, field))
 
 
 def _shown(resource: Resource, obj: Json) -> Json:

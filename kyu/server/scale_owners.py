@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import Final
 
 from kyu.api.meta import Json
-from kyu.server import managed
+from kyu.server import managed_entries
 from kyu.server import managed_sets as sets
-from kyu.server.managed import Entry
+from kyu.server.managed_entries import Entry
 from kyu.server.managed_sets import LEAF, FieldSet
 
 SCALE_VERSION: Final = "autoscaling/v1"
@@ -26,16 +26,16 @@ def seen_in_scale(parent: Json, field: tuple[str, ...]) -> list[Entry]:
     """The entries of the scale: one for each owner of the field."""
     return [
         Entry(entry.manager, entry.operation, SCALE_VERSION, entry.subresource, entry.time, _only(REPLICAS))
-        for entry in managed.decode(parent)
+        for entry in managed_entries.decode(parent)
         if _has(entry.fields, field)
     ]
 
 
 def seen_in_parent(parent: Json, scale: Json, field: tuple[str, ...], api_version: str) -> list[Entry]:
     """The entries of the parent after its scale was written."""
-    owners = {_identity(entry) for entry in managed.decode(scale) if _has(entry.fields, REPLICAS)}
+    owners = {_identity(entry) for entry in managed_entries.decode(scale) if _has(entry.fields, REPLICAS)}
     result: list[Entry] = []
-    for entry in managed.decode(parent):
+    for entry in managed_entries.decode(parent):
         if not _has(entry.fields, field):
             result.append(entry)
         elif _identity(entry) in owners:
@@ -44,7 +44,7 @@ def seen_in_parent(parent: Json, scale: Json, field: tuple[str, ...], api_versio
         elif rest := sets.difference(entry.fields, _only(field)):
             entry.fields = rest
             result.append(entry)
-    added = (entry for entry in managed.decode(scale) if _identity(entry) in owners)
+    added = (entry for entry in managed_entries.decode(scale) if _identity(entry) in owners)
     return result + [
         Entry(entry.manager, entry.operation, api_version, entry.subresource, "", _only(field)) for entry in added
     ]

@@ -1,0 +1,124 @@
+"""
+The entries of ``metadata.managedFields``: one for each writer, with the set of fields it owns.
+
+Called by: managed.py, scale.py, scale_owners.py.
+Kubernetes: apimachinery/pkg/util/managedfields/internal/{managedmanager,capmanagers}.go
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, Literal
+
+import msgspec
+
+from kyu.api.meta import Json
+from kyu.server import managed_sets as sets
+from kyu.server.managed_sets import FieldSet
+
+MAX_UPDATE_ENTRIES: Final = 10
+ANCIENT_CHANGES: Final = "ancient-changes"
+
+
+class Entry(msgspec.Struct):
+    """One writer. For an applier the version is no part of who it is: its entry moves with the version it uses."""
+
+    manager: str
+    operation: Literal["Apply", "Update"]
+    api_version: str
+    subresource: str
+    time: str
+    fields: FieldSet
+
+    @property
+    def identity(self) -> tuple[str, str, str, str]:
+        version = "" if self.operation == "Apply" else self.api_version
+        return self.operation, self.manager, version, self.subresource
+
+    @property
+    def order(self) -> tuple[str, str, str, str, str]:
+        return self.operation, self.time, self.manager, self.api_version, self.subresource
+
+    def __str__(self) -> str:
+        text = f'"{self.manager}"'
+        if self.subresource:
+            text += f' with subresource "{self.subresource}"'
+        return f"{text} using {self.api_version}" if self.operation == "Update" else text
+
+
+def decode(obj: Json | None) -> list[Entry]:
+    """The entries of a stored object."""
+    stored = obj["metadata"].get("managedFields") if obj and obj.get("metadata") else None
+    return [
+        Entry(
+            raw.get("manager", ""), raw["operation"], raw["apiVersion"], raw.get("subresource", ""),
+            raw.get("time") or "", raw.get("fieldsV1") or {},
+        )
+        for raw in stored or ()
+    ]  # fmt: skip
+
+
+def is_valid(raw: Any) -> bool:
+    """Whether a client's entry can be stored."""
+    return (
+        isinstance(raw, dict)
+        and raw.get("fieldsType") == "FieldsV1"
+        and bool(raw.get("apiVersion"))
+        and raw.get("operation") in ("Apply", "Update")
+        and sets.is_valid(raw.get("fieldsV1") or {})
+    )
+
+
+def without_managed(obj: Json) -> Json:
+    """A copy of the top level and the metadata, without managedFields."""
+    metadata = {name: value for name, value in (obj.get("metadata") or {}).items() if name != "managedFields"}
+    return {**obj, "metadata": metadata} if obj else {}
+
+
+def with_managed(obj: Json, entries: Iterable[Entry]) -> Json:
+    encoded = [_encoded(entry) for entry in sorted(entries, key=lambda entry: entry.order) if entry.fields]
+    metadata = {**(obj.get("metadata") or {})}
+    if encoded:
+        metadata["managedFields"] = encoded
+    return {**obj, "metadata": metadata}
+
+
+def _encoded(entry: Entry) -> Json:
+    raw: Json = {"manager": entry.manager, "operation": entry.operation, "apiVersion": entry.api_version}
+    if entry.time:
+        raw["time"] = entry.time
+    raw["fieldsType"] = "FieldsV1"
+    raw["fieldsV1"] = entry.fields
+    if entry.subresource:
+        raw["subresource"] = entry.subresource
+    return raw
+
+
+def entry_of(writer: Entry, entries: list[Entry]) -> Entry | None:
+    """What the same writer owns already."""
+    identity = writer.identity
+    for entry in entries:
+        if entry.manager == writer.manager and entry.identity == identity:
+            return entry
+    return None
+
+
+def capped(entries: list[Entry]) -> list[Entry]:
+    """At most ten entries of plain writers: the oldest are folded into one per version."""
+    if len(entries) <= MAX_UPDATE_ENTRIES:
+        return entries
+    updates = sorted((entry for entry in entries if entry.operation == "Update"), key=lambda entry: entry.order)
+    excess = len(updates) - MAX_UPDATE_ENTRIES
+    buckets: dict[str, Entry] = {}
+    for entry in updates:
+        if excess <= 0:
+            break
+        bucket = buckets.get(entry.api_version)
+        if bucket is None:
+            buckets[entry.api_version] = entry
+            continue
+        bucket.manager, bucket.subresource, bucket.time = ANCIENT_CHANGES, "", entry.time
+        bucket.fields = sets.union(bucket.fields, entry.fields)
+        entries.remove(entry)
+        excess -= 1
+    return entries
