@@ -22,12 +22,13 @@ from kyu.server.writes import Attempt
 
 ROLES = (rbac.ROLES, rbac.CLUSTER_ROLES)
 BINDINGS = (rbac.BINDINGS, rbac.CLUSTER_BINDINGS)
+GUARDED = ROLES + BINDINGS
 
 
 def check(attempt: Attempt, store: Store, authorizer: rbac.Authorizer) -> None:
     """403 if the write of a role or binding gives more than its user has."""
     storage = attempt.resource.storage
-    if storage not in (*ROLES, *BINDINGS) or auth.MASTERS in attempt.user.groups:
+    if storage not in GUARDED or auth.MASTERS in attempt.user.groups:
         return
     kind, metadata = attempt.resource.kind, attempt.new["metadata"]
     namespace = metadata.get("namespace", "")
