@@ -24,6 +24,8 @@ STORIES = range(int(os.environ.get("KYU_FUZZ", "100")))
 class Story:
     """Queues with random quotas and policies, and random arrivals, endings and evictions."""
 
+    most_arrivals = 7
+
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.resources = self.random.choice([["cpu"], ["cpu"], ["cpu", "gpu"]])
@@ -92,6 +94,33 @@ class Story:
         )
 
 
+class WideStory(Story):
+    """Many queues of one cohort that want the same, mostly with policies under which they need not be asked."""
+
+    most_arrivals = 25
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.resources, self.flavors = ["cpu"], ["f0"]
+        self.queues = [f"q{i}" for i in range(self.random.randint(5, 10))]
+
+    def options(self) -> Options:
+        return Options(prioritize_preemptor_workloads=self.random.random() < 0.1)
+
+    def policies(self) -> dict[str, Any]:
+        if self.random.random() < 0.1:
+            return super().policies()
+        within = self.random.choice(["Never", "LowerPriority", "LowerPriority", "LowerOrNewerEqualPriority"])
+        return {"preemption": {"withinClusterQueue": within, "reclaimWithinCohort": "Any"}}
+
+    def submission(self, step: int) -> Workload:
+        pick = self.random.choice
+        self.submitted += 1
+        created = step * 10 + self.random.randint(0, 3)
+        name, queue = f"w{self.submitted:03d}", pick(self.queues)
+        return workload(name, queue=queue, priority=pick([0, 1, 2]), created=created, cpu=pick([1, 1, 2, 3, 6]))
+
+
 def decided(found: Cycle) -> list[object]:
     facts: list[object] = []
     for decision in found.decisions:
@@ -114,13 +143,14 @@ def lines(state: State) -> dict[str, Any]:
     }
 
 
+@pytest.mark.parametrize("kind", [Story, WideStory])
 @pytest.mark.parametrize("seed", STORIES)
-def test_passes_decide_what_cycles_would(seed: int) -> None:
-    story = Story(seed)
+def test_passes_decide_what_cycles_would(kind: type[Story], seed: int) -> None:
+    story = kind(seed)
     options, objects = story.options(), story.objects()
     fast, slow = state_of(*objects, options=options), state_of(*objects, options=options)
     for step in range(7):
-        for submission in [story.submission(step) for _ in range(story.random.randint(0, 7))]:
+        for submission in [story.submission(step) for _ in range(story.random.randint(0, story.most_arrivals))]:
             fast.put(submission)
             slow.put(submission)
         leaving = [key for key in sorted(fast.holdings) if story.random.random() < 0.3]

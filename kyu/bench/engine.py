@@ -65,8 +65,9 @@ QUEUES_PER_COHORT = 6
 # sizes can take the same quota from each other for ever, and that would be measured.
 RECLAIM = "LowerPriority"
 MOST_ROUNDS = 5
-# When the baseline is in full contention: after so many points in time.
+# When the loads are in contention: after so many points in time.
 CONTENTION = 10_000
+WIDE_CONTENTION = 700
 # Decisions that are timed together, and how many such blocks are compared.
 BLOCK, BLOCKS = 50, 7
 # Arrivals between two settlings while a state is built.
@@ -80,6 +81,7 @@ def run(*, quick: bool) -> Iterator[Row]:
     yield from against_rival(loads.BASELINE, 0, legs)
     yield from against_rival(loads.BASELINE, CONTENTION, legs)
     yield from against_rival(loads.LARGE_SCALE, 0, legs)
+    yield from against_rival(loads.LARGE_SCALE, WIDE_CONTENTION, legs)
     yield from whole_baseline()
 
 
@@ -241,7 +243,7 @@ def against_rival(load: Load, start: int, legs: int) -> Iterator[Row]:
 
 
 def longest_leg(load: Load, start: int, seconds: float) -> int:
-    events = 50
+    events = 25
     while True:
         spent = play(load, rival.schedule, start, events).cpu_seconds
         if spent > seconds / 2 or events > 20_000:

@@ -14,10 +14,12 @@ from __future__ import annotations
 from bisect import insort
 from dataclasses import dataclass, field
 
-from kyu.engine import plan
+from kyu.engine import fronts, plan
 from kyu.engine.asks import Ask, Peers, Place
+from kyu.engine.fronts import Sleeper, Sleepers
+from kyu.engine.plan import Sketch
 from kyu.engine.tree import Queue
-from kyu.engine.turn import Head, Turn
+from kyu.engine.turn import Entry, Head, Turn
 from kyu.engine.workload import Holding
 
 NEVER = 1 << 62
@@ -142,6 +144,8 @@ class Pass:
     turn: Turn
     queues: list[Queue]
     lanes: list[_Lane] = field(default_factory=list)
+    sleepers: Sleepers = field(default_factory=Sleepers)
+    """Queues that have no lane so far."""
     number: int = 0
     """Of the turn, skipped ones counted."""
     decisions: int = 0
@@ -154,16 +158,22 @@ class Pass:
         second = self._second_passes()
         while self._go_on(at_once=bool(second)) and self._take_turn(second):
             second = self._second_passes()
+        for sleeper in self.sleepers.all():
+            self._lane(sleeper)
         for lane in self.lanes:
             lane.close(self.number)
 
     def _line_up(self) -> None:
-        options = self.turn.state.options
+        state, options = self.turn.state, self.turn.state.options
+        may_sleep = self.turn.short_ways and not state.second_passes
         for queue in self.queues:
             line = queue.line
             if not line.size:
                 continue
             by_turns = queue.strict or queue.by_usage or not options.scheduling_equivalence_hashing
+            if may_sleep and not by_turns and (front := fronts.find(queue, self.turn.classical_rank)) is not None:
+                self.sleepers.add(queue, front)
+                continue
             lane = _Lane(queue, by_turns=by_turns, todo=[] if by_turns else line.worth_asking())
             lane.look_ahead(0)
             if lane.due < NEVER or lane.holds_back:
@@ -181,12 +191,15 @@ class Pass:
     def _go_on(self, *, at_once: bool) -> bool:
         """To the next turn in which somebody is worth asking; False if there is none."""
         while True:
+            asleep = self.sleepers.nearest(self.number) if self.sleepers.by_root else NEVER
             nearest = min([lane.due for lane in self.lanes], default=NEVER)
+            if asleep < nearest:
+                nearest = asleep
             if at_once or nearest < self.number:
                 nearest = self.number
             if nearest == NEVER:
                 return False
-            found = at_once
+            found = at_once or asleep <= nearest
             for lane in self.lanes:
                 if lane.due <= nearest:
                     if lane.checked != self.decisions and not lane.keeps_head:
@@ -203,12 +216,51 @@ class Pass:
         chosen = [lane for lane in self.lanes if lane.due <= self.number or lane.holds_back]
         for lane in chosen:
             lane.begin(self.number, short_ways=self.turn.short_ways)
+        if self.sleepers.by_root:
+            chosen += self._wake(chosen, second)
         self.turn.take(chosen, second)
         self.number += 1
         self.decisions += self.turn.decided
         for lane in chosen:
             lane.end(self.decisions)
         return not self.turn.result.blocked and self._changes_something(chosen)
+
+    def _wake(self, chosen: list[_Lane], second: list[Holding]) -> list[_Lane]:
+        """Lanes for those sleepers who matter in this turn: who wins it, or all who are due, if that cannot be told."""
+        due = self.sleepers.due(self.number)
+        if not due:
+            return []
+        awake = [sketch for lane in chosen if isinstance(sketch := self._foretell(lane), Sketch)]
+        found = None
+        if len(awake) == len(chosen) and not second:
+            found = fronts.winners(due, self.number, awake, self.turn.classical_rank)
+        lanes = self._lanes(due if found is None else found)
+        if found is not None and any(not isinstance(self._foretell(lane), Sketch) for lane in lanes):
+            # What was remembered of somebody does not hold any more: let it show in a turn with all of them.
+            lanes += self._lanes([sleeper for sleeper in due if sleeper not in found])
+        return lanes
+
+    def _lanes(self, sleepers: list[Sleeper]) -> list[_Lane]:
+        lanes = [self._lane(sleeper) for sleeper in sleepers]
+        for lane in lanes:
+            lane.begin(self.number, short_ways=self.turn.short_ways)
+        return lanes
+
+    def _foretell(self, lane: _Lane) -> Entry | None:
+        if lane.entry is None and lane.ask is not None:
+            lane.entry = self.turn.sketch(lane.queue, lane.ask)
+        return lane.entry
+
+    def _lane(self, sleeper: Sleeper) -> _Lane:
+        """The sleeper is awake, at the place in its line that it has come to."""
+        self.sleepers.remove(sleeper)
+        queue = sleeper.queue
+        queue.line.skip(sleeper.index_in(self.number))
+        lane = _Lane(queue, todo=queue.line.worth_asking(), at=self.number)
+        lane.look_ahead(0)
+        lane.checked = self.decisions
+        self.lanes.append(lane)
+        return lane
 
     def _changes_something(self, chosen: list[_Lane]) -> bool:
         if self.turn.decided:
@@ -225,7 +277,7 @@ class Pass:
         for lane in chosen:
             if lane.keeps_head and lane.repeats(self.turn):
                 lane.due = NEVER
-        signature = tuple(lane.looks(self.number) for lane in self.lanes)
+        signature = (*(lane.looks(self.number) for lane in self.lanes), *self.sleepers.looks(self.number))
         if signature in self.seen:
             return False
         self.seen.add(signature)

@@ -93,6 +93,11 @@ def _group(queue: Queue, ask: Ask) -> tuple[Group, str, int] | None:
     return group, resource, amount
 
 
+def is_simple(queue: Queue, ask: Ask) -> bool:
+    """Whether one amount, of one flavor or another, is all that there is to say about the workload."""
+    return not ask.shape.can_shrink and _group(queue, ask) is not None
+
+
 def nominate(state: State, queue: Queue, ask: Ask) -> Sketch | Nomination | None:
     """What the workload would get; None if it has to be looked at closely."""
     simple = _group(queue, ask)
@@ -116,7 +121,7 @@ def nominate(state: State, queue: Queue, ask: Ask) -> Sketch | Nomination | None
 
 def reserve(queue: Queue, ask: Ask) -> Reservation | None:
     """What a workload holds back of which its watches say that there is no room; None if that has to be looked at."""
-    if ask.peers is None or not ask.peers.watches or ask.shape.can_shrink or _group(queue, ask) is None:
+    if ask.peers is None or not ask.peers.watches or not is_simple(queue, ask):
         return None
     best: Reservation | None = None
     for amount, _, cell in ask.peers.watches:

@@ -52,6 +52,7 @@ class Line:
 
     __slots__ = (
         "again",
+        "changes",
         "grown",
         "held",
         "parked_ahead",
@@ -89,6 +90,8 @@ class Line:
         self.sticky_parked_at = 0
         self.preemptor: Ask | None = None
         """Who preempted others last, sticky or not."""
+        self.changes = 0
+        """How often the order of the line, or what somebody in it waits for, has changed."""
         self.wakes = 1
         self.passed: Place | None = None
         self.again: list[Place] = []
@@ -170,6 +173,7 @@ class Line:
 
     def _stand(self, peers: Peers, first: Ask) -> None:
         """Peers have a new first. Whether they had their turn stays as it was."""
+        self.changes += 1
         parked = peers.place is not None and self.is_parked(peers)
         if peers.place is not None:
             self._leave(peers)
@@ -183,6 +187,7 @@ class Line:
             insort(self.again, where)
 
     def _leave(self, peers: Peers) -> None:
+        self.changes += 1
         where = peers.place
         assert where is not None
         peers.place = None
@@ -291,6 +296,7 @@ class Line:
         if peers.watches is not None and amounts == [(cell, amount) for amount, _, cell in peers.watches]:
             return
         watches = tuple(Watch(amount, peers, cell) for cell, amount in amounts)
+        self.changes += 1
         peers.watches = watches
         self.unknown.discard(peers)
         self.watched.add(watches)
@@ -300,6 +306,7 @@ class Line:
 
     def forget_watches(self) -> None:
         """Quotas or flavors have changed: nothing that was known about anybody holds."""
+        self.changes += 1
         self.watched = WatchIndex()
         self.unknown = set(self.peers_by_identity.values())
         for peers in self.unknown:
@@ -367,8 +374,14 @@ class Line:
         if self.places:
             self.passed = self.places[-1]
 
+    def sleep_on(self) -> None:
+        """Everybody had their turn without being asked, and for nobody is enough within reach."""
+        self.grown.clear()
+        self.skip_all()
+
     def ask_again(self, peers: Peers) -> None:
         """Whatever was known about them, they are to be asked."""
+        self.changes += 1
         peers.watches = None
         self.unknown.add(peers)
 

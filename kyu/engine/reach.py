@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from kyu.engine import quota
 from kyu.engine.quota import BOUNDLESS, Cell
-from kyu.engine.tree import Queue
+from kyu.engine.tree import Policies, Queue
 from kyu.engine.watches import Reach
 
 
 def reach_of(queue: Queue, *, fair_sharing: bool) -> Reach:
     """The most of a cell that a workload of the queue could get, by its priority, whatever happens to others."""
     policies = queue.policies
-    own = {"LowerPriority": used_below, "LowerOrNewerEqualPriority": used_up_to}.get(policies.within, used_by_nobody)
+    own = own_usage(policies)
     if not policies.reclaims or queue.parent is None:
         return lambda cell, priority: quota.available(cell) + own(cell, priority)
     claimed_only = policies.borrow_forbidden and not fair_sharing
@@ -36,6 +36,11 @@ def reach_of(queue: Queue, *, fair_sharing: bool) -> Reach:
         return min(most, claimable(cell, priority)) if claimed_only else most
 
     return claimable if policies.reclaim == "Any" else claimable_from_lower
+
+
+def own_usage(policies: Policies) -> Reach:
+    """How much of what its own queue uses a workload could preempt."""
+    return {"LowerPriority": used_below, "LowerOrNewerEqualPriority": used_up_to}.get(policies.within, used_by_nobody)
 
 
 def used_by_nobody(cell: Cell, priority: int) -> int:

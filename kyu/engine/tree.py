@@ -21,6 +21,7 @@ from kyu.api import quantity
 from kyu.api.meta import LabelSelector
 from kyu.api.queues import ClusterQueue, ClusterQueuePreemption, Cohort, FairSharing, ResourceGroup
 from kyu.engine import quota
+from kyu.engine.bids import Front
 from kyu.engine.queues import Line
 from kyu.engine.quota import Cell, FlavorResource
 from kyu.engine.topology_types import PODS
@@ -195,7 +196,9 @@ class Queue(TreeNode):
     __slots__ = (
         "active",
         "by_usage",
+        "changes",
         "counts_pods",
+        "front",
         "generation",
         "group_by_resource",
         "groups",
@@ -233,6 +236,10 @@ class Queue(TreeNode):
         self.generation = 0
         """Grows when quota may have become free; a remembered scan of flavors is then out of date."""
         self.line = Line()
+        self.changes = 0
+        """How often somebody in it was given quota, or has returned it."""
+        self.front: Front | None = None
+        """What is known about those who wait, as long as nothing happens in the queue."""
         self.holdings: list[tuple[CandidateOrder, Holding]] = []
         """Who has quota, in the order in which they would be preempted."""
 
@@ -270,6 +277,7 @@ class Queue(TreeNode):
         return tuple(total.items())
 
     def add(self, holding: Holding) -> None:
+        self.changes += 1
         insort(self.holdings, (holding.order, holding))
         quota.charge_all(holding.charges)
         self.count_priority(holding, +1)
@@ -282,6 +290,7 @@ class Queue(TreeNode):
         del self.holdings[bisect_left(self.holdings, (holding.order,))]
         quota.refund_all(holding.charges)
         self.count_priority(holding, -1)
+        self.changes += 1
         self.generation += 1
         if holding.admitted:
             self.count_admitted(holding, -1)

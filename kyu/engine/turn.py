@@ -117,6 +117,10 @@ class Turn:
 
     # Nomination
 
+    def sketch(self, queue: Queue, ask: Ask) -> Nomination | Sketch | None:
+        """What the head will be nominated for, if that can be told without asking closely."""
+        return plan.nominate(self.state, queue, ask) if why_not_nominated(self.state, queue, ask) is None else None
+
     def _nominate(self, queue: Queue, ask: Ask) -> Nomination | Sketch | None:
         problem = why_not_nominated(self.state, queue, ask)
         if problem is None:
@@ -138,9 +142,9 @@ class Turn:
         if self.state.options.fair_sharing:
             # Sketches and reservations are for classical cycles only.
             return self._fair_order([entry for entry in entries if isinstance(entry, Nomination)])
-        return sorted(entries, key=self._classical_rank) if len(entries) > 1 else entries
+        return sorted(entries, key=self.classical_rank) if len(entries) > 1 else entries
 
-    def _classical_rank(self, entry: Entry) -> tuple[object, ...]:
+    def classical_rank(self, entry: Entry) -> tuple[object, ...]:
         options, ask = self.state.options, entry.ask
         return (
             not isinstance(entry, Nomination) or entry.moving is None,
