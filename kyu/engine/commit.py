@@ -21,7 +21,7 @@ from kyu.engine.decisions import Admit, Decision, Evict, Preempt
 from kyu.engine.flavors import Mode
 from kyu.engine.nomination import Nomination
 from kyu.engine.plan import Sketch
-from kyu.engine.quota import Cell
+from kyu.engine.quota import Cell, FlavorResource
 from kyu.engine.reasons import (
     BetterVariant,
     Deferred,
@@ -74,6 +74,8 @@ class Commit:
     admitted: list[tuple[Nomination | Sketch, tuple[AssignedPodSet, ...]]] = field(default_factory=list)
     """Who gets quota, and what."""
     victims: dict[Key, Holding] = field(default_factory=dict)
+    _returned: dict[FlavorResource, int] = field(default_factory=dict)
+    """How much the victims use."""
     decided: bool = False
     """Somebody was admitted, preempted or evicted."""
     blocked: bool = False
@@ -84,6 +86,7 @@ class Commit:
     def begin(self) -> None:
         self.admitted.clear()
         self.victims.clear()
+        self._returned.clear()
         self.decided = self.blocked = False
 
     def process(self, entry: Nomination) -> Outcome | None:
@@ -121,7 +124,7 @@ class Commit:
             return Outcome(Skipped("overlap"), Requeue.AT_ONCE, keeps_memory=keeps)
         if not fits:
             return Outcome(Skipped("taken"), Requeue.AT_ONCE, keeps_memory=keeps)
-        self.victims.update((holding.key, holding) for holding in entry.leaving())
+        self._note_victims(entry.leaving())
         self._hold(entry)
         if entry.assignment.mode == Mode.PREEMPT:
             self._preempt(entry)
@@ -140,7 +143,18 @@ class Commit:
             isinstance(entry, Sketch) or entry.moving is None for entry, _ in self.admitted
         )
 
+    def _note_victims(self, leaving: list[Holding]) -> None:
+        for holding in leaving:
+            if holding.key not in self.victims:
+                self.victims[holding.key] = holding
+                for cell, amount in holding.charges:
+                    self._returned[cell.key] = self._returned.get(cell.key, 0) + amount
+
     # Room
+
+    def could_fit(self, cell: Cell, amount: int) -> bool:
+        """Whether there may be room once all victims so far have gone. They return no more than they use."""
+        return amount <= 0 or amount <= quota.available(cell) + self._returned.get(cell.key, 0)
 
     def _overlaps(self, entry: Nomination) -> bool:
         return bool(self.victims) and any(holding.key in self.victims for holding in entry.leaving())

@@ -176,14 +176,13 @@ class Turn:
 
     def _process(self, entry: Entry) -> None:
         if isinstance(entry, Sketch):
-            if not self.commit.victims:
-                if entry.fits():
-                    self.commit.admit_sketch(entry)
-                    return
-                if entry.last_tried == -1:
-                    # It stays at the head of its line, as if nothing had been.
-                    self.lost.add(entry.ask.key)
-                    return
+            if not self.commit.victims and entry.fits():
+                self.commit.admit_sketch(entry)
+                return
+            if entry.last_tried == -1 and not self.commit.could_fit(entry.cell, entry.amount):
+                # It stays at the head of its line, as if nothing had been.
+                self.lost.add(entry.ask.key)
+                return
             entry = entry.nomination()
         elif isinstance(entry, Reservation):
             self.commit.reserve(entry.usage, borrows=entry.level > 0)
