@@ -83,7 +83,7 @@ def conditions(pod: Json, phase: str, init: Sequence[Json], main: Sequence[Json]
         "Ready": ready,
     }
     present = {c["type"]: c for c in (pod.get("status") or {}).get("conditions") or ()}
-    others = [condition for type_, condition in present.items() if type_ not in wanted]
+    others = [found for type_, found in present.items() if type_ not in wanted]
     return others + [condition(type_, *words, present.get(type_), now) for type_, words in wanted.items()]
 
 
