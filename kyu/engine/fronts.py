@@ -194,12 +194,11 @@ def winners(
             # Somebody would have to preempt others.
             return None
         while fitting:
-            best = min(fitting, key=_rank)
-            bid, winner = best
+            bid, winner = min(fitting, key=_rank)
             free -= bid.takes
             if winner is not None:
                 found.append(winner)
-            fitting = [other for other in fitting if other[0].fits_from <= free and other is not best]
+            fitting = [other for other in fitting if other[0].fits_from <= free and other[0] is not bid]
     return found
 
 
