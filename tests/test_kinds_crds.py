@@ -10,7 +10,7 @@ import yaml
 
 from kyu.api.meta import Json
 from kyu.kinds import crds, table
-from kyu.server import crd, schema
+from kyu.server import crd, crd_rules, schema
 
 CASES = sorted((Path(__file__).parent / "cases" / "kinds").glob("*.yaml"))
 BUILT_IN = {"Job", "Pod", "CronJob", "Deployment", "StatefulSet"}
@@ -26,7 +26,8 @@ def test_every_kind_that_kubernetes_does_not_bring_has_a_definition() -> None:
 def test_it_is_legal(kind: str) -> None:
     definition = deepcopy(DEFINITION_BY_KIND[kind])
     crd.default_definition(definition)
-    assert crd.validate_definition(definition) == []
+    crd.prepare_definition(definition)
+    assert crd_rules.validate_definition(definition) == []
     assert [v["name"] for v in definition["spec"]["versions"] if v["storage"]] == [crds_version(kind)]
 
 

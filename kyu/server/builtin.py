@@ -27,6 +27,7 @@ from kyu.server import (
     builtin_pod_rules,
     builtin_pods,
     crd,
+    crd_rules,
     managed,
 )
 from kyu.server.builtin_data import load
@@ -448,8 +449,8 @@ OTHERS: Final = (
     _hooks("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
     BuiltinKind(
         crd.KIND, ("crd", "crds"), ("api-extensions",), subresources=(STATUS,), has_generation=True,
-        default=crd.default_definition, create=crd.prepare_definition, check=crd.validate_definition,
-        prepare_update_from=crd.prepare_definition_update, check_update=crd.validate_definition_update,
+        default=crd.default_definition, create=crd.prepare_definition, check=crd_rules.validate_definition,
+        prepare_update_from=crd.prepare_definition_update, check_update=crd_rules.validate_definition_update,
     ),
 )  # fmt: skip
 

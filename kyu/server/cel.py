@@ -6,7 +6,7 @@ A rule stands at a place of the schema and sees the value there as ``self`` and,
 the first object arrives, and not asked again about a value that is the same as before. Most pass at a glance, without
 the library: see cel_quick.py.
 
-Called by: schema.py; crd.py compiles all rules of a new definition to refuse what cannot be run.
+Called by: schema.py; crd_schema_rules.py compiles all rules of a new definition to refuse what cannot be run.
 The only file that imports the CEL library. Kubernetes: apiextensions-apiserver/pkg/apiserver/schema/cel
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -124,11 +124,8 @@ def compile_rule(raw: Json, special: frozenset[str] = frozenset()) -> Rule:
     """``special`` are the fields below the rule that are not shown to it as they are."""
     source, expression = raw.get("rule", ""), raw.get("messageExpression", "")
     is_old_optional = bool(raw.get("optionalOldSelf"))
-    try:
-        program = environment().compile(OPTIONAL_OLD.format(rule=source) if is_old_optional else source)
-        message_program = environment().compile(expression) if expression else None
-    except RuntimeError as error:
-        raise RuleError(str(error).partition("\n")[0]) from None
+    program = _compile(OPTIONAL_OLD.format(rule=source) if is_old_optional else source)
+    message_program = _compile(expression) if expression else None
     needs_old = bool(re.search(r"\boldSelf\b", source)) and not is_old_optional
     needs_types = not special.isdisjoint(re.findall(r"\w+", f"{source} {expression}"))
     quick = None if needs_types or is_old_optional else cel_quick.compile_rule(source)
@@ -136,6 +133,29 @@ def compile_rule(raw: Json, special: frozenset[str] = frozenset()) -> Rule:
         source, program, quick, raw.get("message", ""), message_program, raw.get("reason", ""),
         raw.get("fieldPath", ""), needs_old, needs_types, reads_of(source),
     )  # fmt: skip
+
+
+def _compile(source: str) -> Any:
+    try:
+        return environment().compile(source)
+    except RuntimeError as error:
+        raise RuleError(str(error).removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")) from None
+
+
+def compile_errors(raw: Json) -> Iterator[tuple[str, str]]:
+    """The field of a rule that cannot be used, and why."""
+    source, expression = raw["rule"], raw.get("messageExpression", "")
+    try:
+        program = _compile(OPTIONAL_OLD.format(rule=source) if raw.get("optionalOldSelf") else source)
+        if program.return_type() not in (cel.Type.BOOL, cel.Type.DYN):
+            yield "rule", "cel expression must evaluate to a bool"
+    except RuleError as error:
+        yield "rule", f"compilation failed: {error}"
+    try:
+        if expression and _compile(expression).return_type() not in (cel.Type.STRING, cel.Type.DYN):
+            yield "messageExpression", "messageExpression must evaluate to a string"
+    except RuleError as error:
+        yield "messageExpression", f"messageExpression compilation failed: {error}"
 
 
 def reads_of(source: str) -> tuple[tuple[str, ...], ...]:

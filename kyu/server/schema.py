@@ -60,8 +60,13 @@ def new_parts(obj: Json, stored: Json | None) -> list[tuple[str, Any]]:
 
 def unknown_fields(schema: Schema, obj: Json) -> list[str]:
     """The paths that ``prune`` would remove."""
+    return unknown_parts(schema, obj, is_resource=True)
+
+
+def unknown_parts(schema: Schema, value: Any, *, is_resource: bool) -> list[str]:
+    """The paths of what is unknown in a value of any type."""
     found: list[tuple[str, dict[str, Any], str]] = []
-    _collect(schema, obj, "", found, is_resource=True)
+    _collect(schema, value, "", found, is_resource=is_resource)
     return sorted(path for path, _, _ in found)
 
 

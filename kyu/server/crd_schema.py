@@ -1,0 +1,280 @@
+"""
+Which schemas a CustomResourceDefinition may have: structural ones, where every value has one type and one place.
+
+Four questions are asked, and a schema that fails an early one is not asked the later: does it use only words that are
+known (``_words``), is it structural (``_structure``), do its defaults fit (``_defaults``), can its rules be compiled
+(crd_schema_rules.py). The first two stand side by side, as in Kubernetes.
+
+Called by: crd_rules.py. Calls: schema_checks.py, cel.py (defaults). Kubernetes:
+apiextensions-apiserver/pkg/apis/apiextensions/validation, apiserver/schema, apiserver/schema/defaulting
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Literal, TypeAlias
+
+from kyu.api import errors as fields
+from kyu.api.errors import FieldError
+from kyu.api.meta import Json
+from kyu.server import cel, crd_schema_rules, schema, schema_checks, schema_fast
+from kyu.server.crd_schema_lists import validate_list, validate_map
+from kyu.server.schema_node import MISSING, Schema
+
+Level: TypeAlias = Literal["root", "item", "field"]
+
+PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
+EMBEDDED: Final = "x-kubernetes-embedded-resource"
+INT_OR_STRING: Final = "x-kubernetes-int-or-string"
+TYPES: Final = ("array", "boolean", "integer", "number", "object", "string")
+UNSUPPORTED: Final = ("id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref")
+# The parts that say more about a value without giving it a place.
+JUNCTORS: Final = ("allOf", "anyOf", "oneOf")
+EITHER: Final = [{"type": "integer"}, {"type": "string"}]
+# What these parts must not say, and how that is told.
+NOT_NESTED: Final = {
+    "type": "empty", "additionalProperties": "undefined", "default": "undefined", "title": "empty",
+    "description": "empty", "nullable": "false", "externalDocs": "undefined", PRESERVE: "false", EMBEDDED: "false",
+    INT_OR_STRING: "false", "x-kubernetes-list-map-keys": "empty", "x-kubernetes-list-type": "undefined",
+    "x-kubernetes-map-type": "undefined", "x-kubernetes-validations": "empty",
+}  # fmt: skip
+# What may stand at the root if the status is written on its own: nothing here would be lost with the other half.
+ROOT_FIELDS: Final = (
+    "description", "type", "format", "title", "maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum",
+    "maxLength", "minLength", "pattern", "maxItems", "minItems", "uniqueItems", "multipleOf", "required", "items",
+    "properties", "externalDocs", "example", PRESERVE, "x-kubernetes-validations",
+)  # fmt: skip
+TYPE_FIELDS: Final = ("apiVersion", "kind")
+
+
+def validate_root(raw: Json, path: str, *, has_status: bool = False) -> list[FieldError]:
+    """Everything that is wrong with the schema of a version."""
+    found: list[FieldError] = []
+    if has_status and any(name not in ROOT_FIELDS for name, value in raw.items() if value):
+        shown = " ".join(_title(name) for name in ROOT_FIELDS)
+        detail = f"only [{shown}] fields are allowed at the root of the schema if the status subresource is enabled"
+        found.append(fields.invalid(path, raw, detail))
+    if raw.get("nullable"):
+        found.append(fields.forbidden(f"{path}.nullable", "nullable cannot be true at the root"))
+    words = _words(raw, path, is_root=True)
+    if not _has_unsupported(raw):
+        found += sorted([*_structure(raw, path, "root"), *_completeness(raw, raw, path, path)], key=str)
+        found += [] if found else _defaults(raw, path, is_resource=True)
+    elif not words:
+        found.append(fields.invalid(path, "", "OpenAPIV3Schema 'schema' is not supported"))
+    found += words
+    return found or crd_schema_rules.compiled(raw, path)
+
+
+def _title(name: str) -> str:
+    """``x-kubernetes-validations`` is shown as ``XValidations``."""
+    words = name.replace("x-kubernetes", "x").split("-")
+    return "".join(word[0].upper() + word[1:] for word in words)
+
+
+def _parts(raw: Json) -> Iterator[tuple[str, Json]]:
+    """All schemas inside of a schema."""
+    for group in ("properties", "patternProperties", "definitions"):
+        for name, child in (raw.get(group) or {}).items():
+            yield f".{group}[{name}]", child
+    for name in ("items", "additionalProperties", "not"):
+        if isinstance(child := raw.get(name), dict):
+            yield f".{name}", child
+    for name in JUNCTORS:
+        for index, child in enumerate(raw.get(name) or ()):
+            yield f".{name}[{index}]", child
+
+
+def _has_unsupported(raw: Json) -> bool:
+    return any(raw.get(name) for name in (*UNSUPPORTED, "$schema")) or any(
+        _has_unsupported(child) for _, child in _parts(raw)
+    )
+
+
+def _words(
+    raw: Json, path: str, *, is_root: bool = False, where: str = "", in_metadata: bool = False
+) -> list[FieldError]:
+    """``where`` is the place at the root whose fields cannot have a default."""
+    found: list[FieldError] = []
+    kind: str = raw.get("type") or ""
+    if kind and kind not in TYPES:
+        found.append(fields.not_supported(f"{path}.type", kind, TYPES))
+    if kind == "null":
+        detail = "type cannot be set to null, use nullable as an alternative"
+        found.append(fields.forbidden(f"{path}.type", detail))
+    if where and raw.get("default") is not None:
+        found.append(fields.forbidden(f"{path}.default", f"must not be set in top-level {where}"))
+    found += [fields.forbidden(f"{path}.{name}", f"{name} is not supported") for name in UNSUPPORTED if raw.get(name)]
+    if isinstance(raw.get("items"), list):
+        found.append(fields.forbidden(f"{path}.items", "items must be a schema object and not an array"))
+    if in_metadata and raw.get(EMBEDDED):
+        found.append(fields.forbidden(f"{path}.{EMBEDDED}", "must not be used inside of resource meta"))
+    if raw.get("uniqueItems"):
+        detail = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
+        found.append(fields.forbidden(f"{path}.uniqueItems", detail))
+    if raw.get("properties") and raw.get("additionalProperties") not in (None, True):
+        detail = "additionalProperties and properties are mutual exclusive"
+        found.append(fields.forbidden(f"{path}.additionalProperties", detail))
+    if raw.get(PRESERVE) is False:
+        found.append(fields.invalid(f"{path}.{PRESERVE}", False, "must be true or undefined"))
+    found += validate_map(raw, path) + validate_list(raw, path) + crd_schema_rules.validate_words(raw, path)
+    for step, child in _parts(raw):
+        name = step.removeprefix(".properties[").removesuffix("]")
+        is_meta = name in (*TYPE_FIELDS, "metadata") and (is_root or bool(raw.get(EMBEDDED)))
+        below = name if is_root and is_meta else where
+        found += _words(child, f"{path}{step}", where=below, in_metadata=in_metadata or is_meta)
+    return found
+
+
+def _structure(raw: Json, path: str, level: Level) -> list[FieldError]:
+    found = _validate_type(raw, path, level)
+    items, additional = raw.get("items"), raw.get("additionalProperties")
+    if raw.get("type") == "array" and items is None:
+        found.append(fields.required(f"{path}.items", "must be specified"))
+    if additional is not None and level == "root":
+        found.append(fields.forbidden(f"{path}.additionalProperties", "must not be used at the root"))
+    if raw.get(INT_OR_STRING):
+        detail = f"must be false if {INT_OR_STRING} is true"
+        found += [fields.invalid(f"{path}.{name}", True, detail) for name in (PRESERVE, EMBEDDED) if raw.get(name)]
+    if raw.get(EMBEDDED):
+        found += _validate_embedded(raw, path)
+    if level == "root" or raw.get(EMBEDDED):
+        found += _validate_type_fields(raw, path, level)
+    found += _nested_parts(raw, path)
+    for name, child in (raw.get("properties") or {}).items():
+        found += _structure(child, f"{path}.properties[{name}]", "field")
+    if isinstance(items, dict):
+        found += _structure(items, f"{path}.items", "item")
+    if isinstance(additional, dict):
+        found += _structure(additional, f"{path}.additionalProperties", "field")
+    return found
+
+
+def _validate_type(raw: Json, path: str, level: Level) -> list[FieldError]:
+    kind = raw.get("type") or ""
+    where = f"{path}.type"
+    if raw.get(EMBEDDED) and kind != "object":
+        detail = f"must be object if {EMBEDDED} is true"
+        return [fields.invalid(where, kind, detail) if kind else fields.required(where, detail)]
+    if not kind and not raw.get(INT_OR_STRING) and not raw.get(PRESERVE):
+        place = {"root": "at the root", "item": "for specified array items", "field": "for specified object fields"}
+        return [fields.required(where, f"must not be empty {place[level]}")]
+    if level == "root" and kind and kind != "object":
+        return [fields.invalid(where, kind, "must be object at the root")]
+    return []
+
+
+def _validate_embedded(raw: Json, path: str) -> list[FieldError]:
+    found: list[FieldError] = []
+    if raw.get("additionalProperties") is not None:
+        detail = f"must not be used if {EMBEDDED} is set"
+        found.append(fields.forbidden(f"{path}.additionalProperties", detail))
+    if not raw.get(PRESERVE) and not raw.get("properties"):
+        detail = f"must not be empty if {EMBEDDED} is true without {PRESERVE}"
+        found.append(fields.required(f"{path}.properties", detail))
+    return found
+
+
+def _validate_type_fields(raw: Json, path: str, level: Level) -> list[FieldError]:
+    """Kind, version and metadata are the same in every object; at the root only names may be restricted."""
+    found, properties = list[FieldError](), raw.get("properties") or {}
+    for name in TYPE_FIELDS:
+        if name in properties and properties[name].get("type") != "string":
+            where = f"{path}.properties[{name}].type"
+            found.append(fields.invalid(where, properties[name].get("type") or "", "must be string"))
+    if "metadata" not in properties:
+        return found
+    metadata, where = properties["metadata"], f"{path}.properties[metadata]"
+    if metadata.get("type") != "object":
+        found.append(fields.invalid(f"{where}.type", metadata.get("type") or "", "must be object"))
+    said = {name for name, value in metadata.items() if value} - {"type", "default", "properties", "description"}
+    if level == "root" and (said or set(metadata.get("properties") or ()) - {"name", "generateName"}):
+        detail = "must not specify anything other than name and generateName, but metadata is implicitly specified"
+        found.append(fields.forbidden(where, detail))
+    return found
+
+
+def _nested_parts(raw: Json, path: str) -> list[FieldError]:
+    """What stands in ``allOf`` and the like. An integer or a string is the one type that is said there."""
+    found: list[FieldError] = []
+    for name in JUNCTORS:
+        if name == "anyOf" and raw.get("anyOf") == EITHER:
+            continue
+        for index, part in enumerate(raw.get(name) or ()):
+            where = f"{path}.{name}[{index}]"
+            if name == "allOf" and index == 0 and part.get("anyOf") == EITHER:
+                part = {key: value for key, value in part.items() if key != "anyOf"}
+            found += _nested(part, where)
+    if isinstance(raw.get("not"), dict):
+        found += _nested(raw["not"], f"{path}.not")
+    if (pattern := raw.get("pattern")) and not schema_fast.is_pattern(pattern):
+        detail = "must be a valid regular expression, but isn't"
+        found.append(fields.invalid(f"{path}.pattern", pattern, detail))
+    return found
+
+
+def _nested(raw: Json, path: str) -> list[FieldError]:
+    found = [
+        fields.forbidden(f"{path}.{name}", f"must be {wanted} to be structural")
+        for name, wanted in NOT_NESTED.items()
+        if (raw.get(name) if wanted != "undefined" else raw.get(name) is not None)
+    ]
+    properties = raw.get("properties") or {}
+    if "metadata" in properties:
+        detail = "must not be specified in a nested context"
+        found.append(fields.forbidden(f"{path}.properties[metadata]", detail))
+    for name, child in properties.items():
+        found += _nested(child, f"{path}.properties[{name}]")
+    if isinstance(raw.get("items"), dict):
+        found += _nested(raw["items"], f"{path}.items")
+    return found + _nested_parts(raw, path)
+
+
+def _completeness(nested: Json, raw: Json, path: str, where: str) -> list[FieldError]:
+    """What is said about a field in ``allOf`` and the like at the root is said about a field that there is."""
+    found: list[FieldError] = []
+    parts = [(f"{where}.{name}[{at}]", part) for name in JUNCTORS for at, part in enumerate(nested.get(name) or ())]
+    if isinstance(nested.get("not"), dict):
+        parts.append((f"{where}.not", nested["not"]))
+    for at, part in parts:
+        for name, child in (part.get("properties") or {}).items():
+            place, known = f"{path}.properties[{name}]", (raw.get("properties") or {}).get(name)
+            if known is None:
+                found.append(fields.required(place, f"because it is defined in {at}.properties[{name}]"))
+            else:
+                found += _completeness({"allOf": [child]}, known, place, f"{at}.properties[{name}]")
+        found += _completeness(part, raw, path, at)
+    return found
+
+
+def _defaults(raw: Json, path: str, *, is_resource: bool = False) -> list[FieldError]:
+    found: list[FieldError] = []
+    is_resource = is_resource or bool(raw.get(EMBEDDED))
+    if raw.get("default") is not None:
+        found += _validate_default(raw, f"{path}.default", is_resource=is_resource)
+    for name, child in (raw.get("properties") or {}).items():
+        found += _defaults(child, f"{path}.properties[{name}]")
+    if isinstance(raw.get("items"), dict):
+        found += _defaults(raw["items"], f"{path}.items")
+    return found
+
+
+def _validate_default(raw: Json, path: str, *, is_resource: bool) -> list[FieldError]:
+    node, value = Schema(raw), raw["default"]
+    found: list[FieldError] = []
+    if schema.unknown_parts(node, value, is_resource=is_resource):
+        found.append(fields.invalid(path, value, "must not have unknown fields"))
+    if is_resource and isinstance(value, dict):
+        missing = [fields.required(f"{path}.{name}") for name in TYPE_FIELDS if not value.get(name)]
+        if missing:
+            return found + missing
+    wrong: list[FieldError] = []
+    schema_checks.check(node, value, MISSING, "", wrong)
+    if not wrong:
+        cel.check_rules(node, value, MISSING, path, found)
+    return found + [_moved(error, path) for error in wrong]
+
+
+def _moved(error: FieldError, path: str) -> FieldError:
+    below = "" if error.field in ("", "<nil>") else f".{error.field}"
+    return type(error)(error.type, path + below, error.value, error.detail)

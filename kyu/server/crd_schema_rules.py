@@ -1,0 +1,136 @@
+"""
+The rules in CEL of a CustomResourceDefinition: what may be said about them, and whether they can be compiled.
+
+Called by: crd_schema.py. Calls: cel.py. Kubernetes: apiextensions-apiserver/pkg/apis/apiextensions/validation,
+apiserver/schema/cel
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Final
+
+from kyu.api import errors as fields
+from kyu.api.errors import FieldError
+from kyu.api.meta import Json
+from kyu.server import cel
+from kyu.server.errors import Unshown
+
+RULES: Final = "x-kubernetes-validations"
+REASONS: Final = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
+STEP: Final = re.compile(r"\.([^.\[\]]+)|\['((?:[^'\\]|\\.)*)'\]")
+NO_FIELD: Final = "does not refer to a valid field"
+
+
+class PathError(Exception):
+    """A path that leads to no field of a schema."""
+
+
+def field_at(raw: Json, path: str, *, allows_brackets: bool = True) -> Json:
+    """The schema of a field, by ``.spec.size`` or ``.spec['size']``."""
+    position = 0
+    while position < len(path):
+        if path[position] == "[" and not allows_brackets:
+            raise PathError("array notation is not allowed")
+        step = STEP.match(path, position)
+        if step is None:
+            rest = re.match(r"[^.\[\]]*", path[position:])
+            raise PathError(f"expected [ or . but got: {rest.group() if rest else ''}")
+        name = step[1] or step[2]
+        additional = raw.get("additionalProperties")
+        child = (raw.get("properties") or {}).get(name, additional if isinstance(additional, dict) else None)
+        if child is None:
+            raise PathError(NO_FIELD)
+        raw, position = child, step.end()
+    return raw
+
+
+def validate_words(raw: Json, path: str) -> list[FieldError]:
+    """The rules of one schema, as far as they can be judged without compiling them."""
+    found: list[FieldError] = []
+    for index, rule in enumerate(raw.get(RULES) or ()):
+        where = f"{path}.{RULES}[{index}]"
+        found += _validate_texts(rule, where)
+        if rule.get("messageExpression") and not rule["messageExpression"].strip():
+            detail = "messageExpression must be non-empty if specified"
+            found.append(fields.required(f"{where}.messageExpression", detail))
+        if rule.get("reason") is not None and rule["reason"] not in REASONS:
+            found.append(fields.not_supported(f"{where}.reason", rule["reason"], REASONS))
+        if rule.get("fieldPath"):
+            found += _validate_field_path(raw, rule["fieldPath"], f"{where}.fieldPath")
+    return found
+
+
+def _validate_texts(rule: Json, path: str) -> list[FieldError]:
+    source, message = rule.get("rule") or "", rule.get("message") or ""
+    if not source.strip():
+        return [fields.required(f"{path}.rule", "rule is not specified")]
+    if message and not message.strip():
+        return [fields.invalid(f"{path}.message", message, "must be non-empty if specified")]
+    if "\n" in message.strip():
+        return [fields.invalid(f"{path}.message", message, "must not contain line breaks")]
+    if "\n" in source.strip() and not message:
+        return [fields.required(f"{path}.message", "message must be specified if rule contains line breaks")]
+    return []
+
+
+def _validate_field_path(raw: Json, value: str, path: str) -> list[FieldError]:
+    found: list[FieldError] = []
+    if not value.strip():
+        found.append(fields.invalid(path, value, "must be non-empty if specified"))
+    if "\n" in value:
+        found.append(fields.invalid(path, value, "must not contain line breaks"))
+    try:
+        field_at(raw, value)
+    except PathError:
+        found.append(fields.invalid(path, value, "must be a valid path"))
+    return found
+
+
+def compiled(raw: Json, path: str, uncorrelated: str = "") -> list[FieldError]:
+    """What is wrong with the rules at and below a schema. Below ``uncorrelated`` a value has no old one."""
+    found: list[FieldError] = []
+    for index, rule in enumerate(raw.get(RULES) or ()):
+        found += _compile(rule, f"{path}.{RULES}[{index}]", uncorrelated)
+    below = uncorrelated or (path if raw.get("x-kubernetes-map-type") == "atomic" else "")
+    for name, child in (raw.get("properties") or {}).items():
+        found += compiled(child, f"{path}.properties[{name}]", below)
+    if isinstance(raw.get("additionalProperties"), dict):
+        found += compiled(raw["additionalProperties"], f"{path}.additionalProperties", uncorrelated)
+    if isinstance(raw.get("items"), dict):
+        is_correlated = raw.get("x-kubernetes-list-type") == "map"
+        found += compiled(raw["items"], f"{path}.items", uncorrelated or ("" if is_correlated else path))
+    return found
+
+
+def _compile(rule: Json, path: str, uncorrelated: str) -> list[FieldError]:
+    found: list[FieldError] = []
+    source, expression = rule["rule"], rule.get("messageExpression") or ""
+    if cel.IS_AVAILABLE:
+        for name, error in cel.compile_errors(rule):
+            found.append(_refused(rule, f"{path}.{name}", error))
+    uses_old = re.search(r"\boldSelf\b", source) is not None
+    if uses_old and uncorrelated:
+        detail = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {uncorrelated}"
+        found.append(fields.invalid(f"{path}.rule", source, detail))
+    if not uses_old and not re.search(r"\boldSelf\b", expression) and rule.get("optionalOldSelf") is not None:
+        detail = "may not be set if oldSelf is not used in rule"
+        found.append(fields.invalid(f"{path}.optionalOldSelf", rule["optionalOldSelf"], detail))
+    return found
+
+
+def _refused(rule: Json, path: str, detail: str) -> FieldError:
+    """The rule is shown whole, as JSON that is safe in HTML."""
+    shown = {
+        "Rule": rule["rule"],
+        "Message": rule.get("message") or "",
+        "MessageExpression": rule.get("messageExpression") or "",
+        "Reason": rule.get("reason"),
+        "FieldPath": rule.get("fieldPath") or "",
+        "OptionalOldSelf": rule.get("optionalOldSelf"),
+    }
+    text = json.dumps(shown, separators=(",", ":"), ensure_ascii=False)
+    for letter in "&<>":
+        text = text.replace(letter, f"\\u{ord(letter):04x}")
+    return Unshown("Invalid", path, detail=f"{text}: {detail}")
