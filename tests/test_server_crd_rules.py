@@ -398,3 +398,9 @@ def test_a_rule_that_cannot_be_compiled_is_shown_whole(rule: Json, where: str, w
     assert error.field == f"{SCHEMA}.properties[heat].x-kubernetes-validations[0].{where}"
     assert words in error.message
     assert error.message.startswith('Invalid value: {"Rule":"' + rule["rule"].replace("&", "\\u0026"))
+
+
+def test_a_status_without_stored_versions_gets_the_one_that_is_stored() -> None:
+    made = {**definition(version(storage=False), version("v2")), "status": {"storedVersions": []}}
+    crd.default_definition(made)
+    assert made["status"]["storedVersions"] == ["v2"]

@@ -449,8 +449,9 @@ OTHERS: Final = (
     _hooks("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
     BuiltinKind(
         crd.KIND, ("crd", "crds"), ("api-extensions",), subresources=(STATUS,), has_generation=True,
-        default=crd.default_definition, create=crd.prepare_definition, check=crd_rules.validate_definition,
-        prepare_update_from=crd.prepare_definition_update, check_update=crd_rules.validate_definition_update,
+        allows_unconditional_update=False, default=crd.default_definition, create=crd.prepare_definition,
+        check=crd_rules.validate_definition, prepare_update_from=crd.prepare_definition_update,
+        check_update=crd_rules.validate_definition_update,
     ),
 )  # fmt: skip
 

@@ -117,6 +117,9 @@ def default_definition(definition: Json) -> None:
         service.setdefault("port", WEBHOOK_PORT)
     if webhook.get("clientConfig") is None and not webhook.get("conversionReviewVersions"):
         conversion.pop("webhook", None)
+    status = definition.get("status")
+    if status is not None and not status.get("storedVersions"):
+        status["storedVersions"] = stored_versions(definition)
 
 
 def prepare_definition(definition: Json) -> None:
@@ -139,27 +142,9 @@ def stored_versions(definition: Json, before: tuple[str, ...] = ()) -> list[str]
     return [*before] if now is None or now in before else [*before, now]
 
 
-def established_status(definition: Json, now: datetime) -> Json:
-    """The status when the names are accepted and the kind is served."""
-    status = definition.get("status") or {}
-    kept = [each for each in status.get("conditions") or () if each["type"] not in ("NamesAccepted", "Established")]
-    conditions = [
-        condition("NamesAccepted", "NoConflicts", "no conflicts found", now),
-        condition("Established", "InitialNamesAccepted", "the initial names have been accepted", now),
-    ]
-    for index, made in enumerate(conditions):
-        for each in status.get("conditions") or ():
-            if each["type"] == made["type"] and each["status"] == "True":
-                conditions[index] = each
-    return {**status, "conditions": conditions + kept, "acceptedNames": dict(definition["spec"]["names"])}
-
-
 def terminating_condition(now: datetime) -> Json:
     text = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"
-    return condition("Terminating", "InstanceDeletionPending", text, now)
-
-
-def condition(type_: str, reason: str, message: str, now: datetime) -> Json:
     return {
-        "type": type_, "status": "True", "lastTransitionTime": timestamp(now), "reason": reason, "message": message,
+        "type": "Terminating", "status": "True", "lastTransitionTime": timestamp(now),
+        "reason": "InstanceDeletionPending", "message": text,
     }  # fmt: skip

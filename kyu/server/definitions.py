@@ -13,7 +13,7 @@ from datetime import datetime
 
 from kyu import log
 from kyu.api.meta import Json
-from kyu.server import auth, crd, custom, errors, forms, managed
+from kyu.server import auth, crd, crd_names, custom, errors, forms, managed
 from kyu.server.deletion import Deletion
 from kyu.server.exchange import User
 from kyu.server.objects import Objects
@@ -49,9 +49,13 @@ class Definitions:
         self._served: dict[str, int] = {}
         self._due: dict[str, None] = {}
         self._wake = asyncio.Event()
-        for record in store.objects(DEFINITIONS):
-            self._serve(forms.decode(record.value))
-            self._put(record.name)
+        # The names that definitions have, by the definition.
+        self._names: dict[str, Json] = {}
+        stored = [forms.decode(record.value) for record in store.objects(DEFINITIONS)]
+        for definition in stored:
+            self._names[definition["metadata"]["name"]] = (definition.get("status") or {}).get("acceptedNames") or {}
+        for definition in stored:
+            self._take(definition)
         store.listen(self._heard)
 
     async def run(self) -> None:
@@ -67,13 +71,11 @@ class Definitions:
     def _heard(self, change: Change) -> None:
         record = change.record
         if record.resource == DEFINITIONS:
+            definition = forms.decode(record.value)
             if change.type == "DELETED":
-                self._withdraw(forms.decode(record.value))
+                self._withdraw(definition)
             else:
-                definition = forms.decode(record.value)
-                if self._conflict(definition) == "":
-                    self._serve(definition)
-                self._put(record.name)
+                self._take(definition)
         elif change.type == "DELETED" and record.resource in self._served:
             # The last object of a kind that is going may have gone.
             self._put(record.resource)
@@ -97,13 +99,7 @@ class Definitions:
             asyncio.get_running_loop().call_later(RETRY_SECONDS, self._put, name)
 
     async def _establish(self, definition: Json) -> None:
-        conflict = self._conflict(definition)
-        if conflict:
-            status = _refused_status(definition, conflict, self._clock())
-        else:
-            status = crd.established_status(definition, self._clock())
-            before = tuple(status.get("storedVersions") or ())
-            status["storedVersions"] = crd.stored_versions(definition, before)
+        status = crd_names.status_of(definition, self._acceptance(definition), self._clock())
         if status != definition.get("status"):
             await self._write(self._owned({**definition, "status": status}, definition))
 
@@ -156,19 +152,25 @@ class Definitions:
 
     # The registry.
 
-    def _conflict(self, definition: Json) -> str:
-        """Why the names cannot be accepted; empty if they can."""
-        group, names = definition["spec"]["group"], crd.names_of(definition)
-        own = _storage(definition)
-        for version in self._registry.versions(group):
-            for other in self._registry.resources(group, version):
-                if other.storage == own and other.is_custom:
-                    continue
-                if other.kind.plural == names.plural:
-                    return f'"{names.plural}" is already in use'
-                if other.kind.kind == names.kind:
-                    return f'"{names.kind}" is already in use'
-        return ""
+    def _take(self, definition: Json) -> None:
+        """The names are given at once, so that the next definition cannot have them; the status follows."""
+        acceptance = self._acceptance(definition)
+        self._names[definition["metadata"]["name"]] = acceptance.names
+        if acceptance.is_whole:
+            self._serve(definition)
+        self._put(definition["metadata"]["name"])
+
+    def _acceptance(self, definition: Json) -> crd_names.Acceptance:
+        name, group = definition["metadata"]["name"], definition["spec"]["group"]
+        others = [names for other, names in self._names.items() if other != name and _group(other) == group]
+        others += [
+            {"plural": resource.kind.plural, "kind": resource.kind.kind}
+            for version in self._registry.versions(group)
+            for resource in self._registry.resources(group, version)
+            if not resource.is_custom
+        ]
+        accepted = (definition.get("status") or {}).get("acceptedNames") or {}
+        return crd_names.accept(definition["spec"]["names"], accepted, others)
 
     def _serve(self, definition: Json) -> None:
         name, generation = definition["metadata"]["name"], definition["metadata"].get("generation", 0)
@@ -182,8 +184,13 @@ class Definitions:
         self._served[name] = generation
 
     def _withdraw(self, definition: Json) -> None:
-        spec = definition["spec"]
-        if self._served.pop(definition["metadata"]["name"], None) is not None:
+        """Whoever waits for one of the names may have it now."""
+        spec, name = definition["spec"], definition["metadata"]["name"]
+        self._names.pop(name, None)
+        for other in self._names:
+            if _group(other) == spec["group"]:
+                self._put(other)
+        if self._served.pop(name, None) is not None:
             self._registry.remove(spec["group"], spec["names"]["plural"])
             self._hub.close_all(_storage(definition))
 
@@ -192,14 +199,6 @@ def _storage(definition: Json) -> str:
     return storage_name(definition["spec"]["group"], definition["spec"]["names"]["plural"])
 
 
-def _refused_status(definition: Json, conflict: str, now: datetime) -> Json:
-    status = definition.get("status") or {}
-    made = [
-        {**crd.condition("NamesAccepted", "NamesConflict", conflict, now), "status": "False"},
-        {**crd.condition("Established", "NotAccepted", "not all names are accepted", now), "status": "False"},
-    ]
-    known = {each["type"]: each for each in status.get("conditions") or ()}
-    same = [
-        known[each["type"]] if known.get(each["type"], {}).get("message") == each["message"] else each for each in made
-    ]
-    return {**status, "conditions": same}
+def _group(name: str) -> str:
+    """``widgets.example.com`` is of the group ``example.com``."""
+    return name.partition(".")[2]
