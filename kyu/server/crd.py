@@ -148,3 +148,13 @@ def terminating_condition(now: datetime) -> Json:
         "type": "Terminating", "status": "True", "lastTransitionTime": timestamp(now),
         "reason": "InstanceDeletionPending", "message": text,
     }  # fmt: skip
+
+
+def cleaning_status(definition: Json) -> Json:
+    """The status of a definition while its objects are deleted."""
+    status = definition.get("status") or {}
+    told = {"reason": "InstanceDeletionInProgress", "message": "CustomResource deletion is in progress"}
+    conditions = [
+        {**each, **told} if each["type"] == "Terminating" else each for each in status.get("conditions") or ()
+    ]
+    return {**status, "conditions": conditions}

@@ -36,12 +36,13 @@ def resources_of(definition: Json) -> list[Resource]:
 def _resource(definition: Json, version: crd.Version, versions: tuple[crd.Version, ...]) -> Resource:
     names, group = crd.names_of(definition), definition["spec"]["group"]
     kind = Kind(group, version.name, names.kind, names.plural, crd.is_namespaced(definition))
+    is_going = bool(definition["metadata"].get("deletionTimestamp"))
     return Resource(
         kind=kind,
         singular=names.singular,
         list_kind=names.list_kind,
         schema=version.schema,
-        rules=(KueueRules if kind.group == convert.GROUP else CustomRules)(kind, version),
+        rules=(KueueRules if kind.group == convert.GROUP else CustomRules)(kind, version, is_going=is_going),
         verbs=VERBS,
         short_names=names.short_names,
         categories=names.categories,
@@ -118,8 +119,10 @@ class CustomRules:
     shows_mark_before_going = False
     default_propagation: Propagation | None = None
 
-    def __init__(self, kind: Kind, version: crd.Version) -> None:
+    def __init__(self, kind: Kind, version: crd.Version, *, is_going: bool) -> None:
         self._kind = kind
+        # The definition is being deleted, and its objects with it.
+        self._is_going = is_going
         self._api_version = kind.api_version
         self._schema = version.schema
         self._has_status = version.has_status
@@ -137,6 +140,9 @@ class CustomRules:
         schema.apply_defaults(self._schema, obj, stored)
 
     def prepare_create(self, obj: Json) -> None:
+        if self._is_going:
+            detail = "create not allowed while custom resource definition is terminating"
+            raise errors.forbidden(self._kind, obj["metadata"]["name"], detail)
         if self._has_status:
             obj.pop("status", None)
         obj["metadata"]["generation"] = 1

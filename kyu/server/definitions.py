@@ -45,8 +45,8 @@ class Definitions:
         self._objects = objects
         self._deletion = deletion
         self._clock = clock
-        # Which generation of a definition is served.
-        self._served: dict[str, int] = {}
+        # Which generation of a definition is served, and whether it is going.
+        self._served: dict[str, tuple[int, bool]] = {}
         self._due: dict[str, None] = {}
         self._wake = asyncio.Event()
         # The names that definitions have, by the definition.
@@ -106,6 +106,9 @@ class Definitions:
     async def _clean(self, record: Record, definition: Json) -> None:
         """Delete the objects of the kind; when none is left, let the definition go."""
         storage = _storage(definition)
+        if self._store.count(storage) and (status := crd.cleaning_status(definition)) != definition.get("status"):
+            await self._write(self._owned({**definition, "status": status}, definition))
+            return
         resource = self._registry.stored(storage)
         waits = []
         for obj in list(self._store.objects(storage)) if resource is not None else ():
@@ -173,15 +176,16 @@ class Definitions:
         return crd_names.accept(definition["spec"]["names"], accepted, others)
 
     def _serve(self, definition: Json) -> None:
-        name, generation = definition["metadata"]["name"], definition["metadata"].get("generation", 0)
-        if definition["metadata"].get("deletionTimestamp") or self._served.get(name) == generation:
+        metadata = definition["metadata"]
+        name, state = metadata["name"], (metadata.get("generation", 0), "deletionTimestamp" in metadata)
+        if self._served.get(name) == state:
             return
         was_served = name in self._served
         spec = definition["spec"]
         if was_served:
             self._registry.remove(spec["group"], spec["names"]["plural"])
         self._registry.add(custom.resources_of(definition))
-        self._served[name] = generation
+        self._served[name] = state
 
     def _withdraw(self, definition: Json) -> None:
         """Whoever waits for one of the names may have it now."""

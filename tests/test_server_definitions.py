@@ -1,0 +1,89 @@
+"""A CustomResourceDefinition on a server: its kind comes, and goes with its objects."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kyu.api.meta import Json, Key, Kind
+from kyu.kube import errors
+from kyu.server import forms
+from kyu.server.api import Api
+from kyu.server.store import Change
+from tests.servers import DEFINITION, serving
+
+OVEN = Kind("kitchen.example.com", "v1", "Oven", "ovens")
+NAME = Key("", "ovens.kitchen.example.com")
+HELD = {"metadata": {"name": "held", "namespace": "default", "finalizers": ["example.com/hold"]}}
+
+
+def definition(plural: str = "ovens", kind: str = "Oven", **names: object) -> Json:
+    schema = {"openAPIV3Schema": {"type": "object"}}
+    return {
+        "metadata": {"name": f"{plural}.kitchen.example.com"},
+        "spec": {
+            "group": "kitchen.example.com",
+            "scope": "Namespaced",
+            "names": {"plural": plural, "kind": kind, **names},
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
+        },
+    }
+
+
+def conditions(api: Api, name: str = NAME.name) -> dict[str, str]:
+    record = api.store.find("customresourcedefinitions.apiextensions.k8s.io", "", name)
+    status = forms.decode(record.value).get("status") or {} if record is not None else {}
+    return {each["type"]: each["reason"] for each in status.get("conditions") or ()}
+
+
+async def until(api: Api, holds: Callable[[], bool]) -> None:
+    """Wait for a change that makes it true."""
+    changed = asyncio.Event()
+
+    def heard(_: Change) -> None:
+        changed.set()
+
+    stop = api.store.listen(heard)
+    try:
+        while not holds():
+            changed.clear()
+            await asyncio.wait_for(changed.wait(), 60)
+    finally:
+        stop()
+
+
+async def test_a_name_is_given_when_it_gets_free(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, client):
+        await client.create(DEFINITION, definition(shortNames=["ov"]))
+        await client.create(DEFINITION, definition("ovals", "Oval", shortNames=["ov"]))
+        second = "ovals.kitchen.example.com"
+        await until(api, lambda: "NamesAccepted" in conditions(api, second))
+        assert conditions(api, second) == {"NamesAccepted": "ShortNamesConflict", "Established": "NotAccepted"}
+        await client.delete(DEFINITION, NAME)
+        await until(api, lambda: conditions(api, second).get("Established") == "InitialNamesAccepted")
+
+
+async def test_nothing_is_created_while_a_definition_goes(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, client):
+        await client.create(DEFINITION, definition())
+        await client.create(OVEN, HELD)
+        await client.delete(DEFINITION, NAME)
+        await until(api, lambda: conditions(api).get("Terminating") == "InstanceDeletionInProgress")
+        with pytest.raises(errors.ApiError, match="create not allowed while custom resource definition is terminating"):
+            await client.create(OVEN, {"metadata": {"name": "new", "namespace": "default"}})
+        await client.patch(OVEN, Key("default", "held"), {"metadata": {"finalizers": None}})
+        await until(api, lambda: not conditions(api))
+
+
+async def test_a_definition_that_goes_is_cleaned_after_a_restart(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, client):
+        await client.create(DEFINITION, definition())
+        await client.create(OVEN, HELD)
+        await client.delete(DEFINITION, NAME)
+        await until(api, lambda: conditions(api).get("Terminating") == "InstanceDeletionInProgress")
+    async with serving(tmp_path) as (api, client):
+        await client.patch(OVEN, Key("default", "held"), {"metadata": {"finalizers": None}})
+        await until(api, lambda: not conditions(api))
