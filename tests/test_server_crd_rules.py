@@ -372,6 +372,10 @@ def test_what_may_be_said_about_a_rule(rule: Json, wanted: list[str]) -> None:
     assert [text.replace(".x-kubernetes-validations[0].", "") for text in found] == wanted
 
 
+def test_a_rule_compares_an_integer_with_a_fraction() -> None:
+    assert told_of_field(type="integer", **{"x-kubernetes-validations": [{"rule": "self > 0.5"}]}) == []
+
+
 def test_a_rule_cannot_ask_for_the_old_value_of_an_item_that_has_no_key() -> None:
     items = {"type": "string", "x-kubernetes-validations": [{"rule": "self == oldSelf"}]}
     wanted = ["Invalid .items.x-kubernetes-validations[0].rule"]
@@ -388,6 +392,9 @@ def test_a_rule_cannot_ask_for_the_old_value_of_an_item_that_has_no_key() -> Non
             "rule",
             "compilation failed: ERROR: <input>:1:5: undeclared reference to 'heat'",
         ),
+        ({"rule": "self == 5"}, "rule", "found no matching overload for '_==_' applied to '(string, int)'"),
+        ({"rule": "self.heat"}, "rule", "type 'string' does not support field selection"),
+        ({"rule": "self"}, "rule", "cel expression must evaluate to a bool"),
         ({"rule": "1 + 1"}, "rule", "cel expression must evaluate to a bool"),
         ({"rule": "true", "messageExpression": "1"}, "messageExpression", "must evaluate to a string"),
         ({"rule": "true", "messageExpression": "heat"}, "messageExpression", "messageExpression compilation failed: "),

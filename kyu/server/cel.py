@@ -44,6 +44,8 @@ ESCAPES: Final = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/":
 # The old value in a list of none or one, from which an optional oldSelf is made.
 OLD_VALUES: Final = "oldValues"
 OPTIONAL_OLD: Final = "cel.bind(oldSelf, oldValues.size() == 0 ? optional.none() : optional.of(oldValues[0]), {rule})"
+# Kubernetes says this in other words.
+NO_FIELDS: Final = re.compile(r"expression of type ('\w+') cannot be the operand of a select operation")
 PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -69,8 +71,13 @@ class Rule:
 
 
 @cache
-def environment() -> Any:
-    variables = {"self": cel.Type.DYN, "oldSelf": cel.Type.DYN, OLD_VALUES: cel.Type.List(cel.Type.DYN)}
+def environment(kind: str = "") -> Any:
+    """``kind`` is the type of the value in a schema, where rules are to be checked against it.
+
+    Numbers stay open: Kubernetes compares integers with fractions, which the checker of the library refuses.
+    """
+    type_ = {"string": cel.Type.STRING, "boolean": cel.Type.BOOL}.get(kind, cel.Type.DYN)
+    variables = {"self": type_, "oldSelf": type_, OLD_VALUES: cel.Type.List(type_)}
     extensions = [_extension(name) for name in EXTENSIONS]
     return cel.NewEnv(variables=variables, extensions=[*extensions, _library()])
 
@@ -135,24 +142,25 @@ def compile_rule(raw: Json, special: frozenset[str] = frozenset()) -> Rule:
     )  # fmt: skip
 
 
-def _compile(source: str) -> Any:
+def _compile(source: str, kind: str = "") -> Any:
     try:
-        return environment().compile(source)
+        return environment(kind).compile(source)
     except RuntimeError as error:
-        raise RuleError(str(error).removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")) from None
+        text = str(error).removeprefix("INVALID_ARGUMENT: ").removesuffix(" [INVALID_ARGUMENT]")
+        raise RuleError(NO_FIELDS.sub(r"type \1 does not support field selection", text)) from None
 
 
-def compile_errors(raw: Json) -> Iterator[tuple[str, str]]:
-    """The field of a rule that cannot be used, and why."""
+def compile_errors(raw: Json, kind: str) -> Iterator[tuple[str, str]]:
+    """The field of a rule that cannot be used on values of a type, and why."""
     source, expression = raw["rule"], raw.get("messageExpression", "")
     try:
-        program = _compile(OPTIONAL_OLD.format(rule=source) if raw.get("optionalOldSelf") else source)
+        program = _compile(OPTIONAL_OLD.format(rule=source) if raw.get("optionalOldSelf") else source, kind)
         if program.return_type() not in (cel.Type.BOOL, cel.Type.DYN):
             yield "rule", "cel expression must evaluate to a bool"
     except RuleError as error:
         yield "rule", f"compilation failed: {error}"
     try:
-        if expression and _compile(expression).return_type() not in (cel.Type.STRING, cel.Type.DYN):
+        if expression and _compile(expression, kind).return_type() not in (cel.Type.STRING, cel.Type.DYN):
             yield "messageExpression", "messageExpression must evaluate to a string"
     except RuleError as error:
         yield "messageExpression", f"messageExpression compilation failed: {error}"

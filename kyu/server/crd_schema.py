@@ -187,7 +187,7 @@ def _validate_type_fields(raw: Json, path: str, level: Level) -> list[FieldError
     metadata, where = properties["metadata"], f"{path}.properties[metadata]"
     if metadata.get("type") != "object":
         found.append(fields.invalid(f"{where}.type", metadata.get("type") or "", "must be object"))
-    said = {name for name, value in metadata.items() if value} - {"type", "default", "properties", "description"}
+    said = {name for name, value in metadata.items() if value} - {"type", "default", "properties"}
     if level == "root" and (said or set(metadata.get("properties") or ()) - {"name", "generateName"}):
         detail = "must not specify anything other than name and generateName, but metadata is implicitly specified"
         found.append(fields.forbidden(where, detail))

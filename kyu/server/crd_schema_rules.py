@@ -92,7 +92,9 @@ def compiled(raw: Json, path: str, uncorrelated: str = "") -> list[FieldError]:
     """What is wrong with the rules at and below a schema. Below ``uncorrelated`` a value has no old one."""
     found: list[FieldError] = []
     for index, rule in enumerate(raw.get(RULES) or ()):
-        found += _compile(rule, f"{path}.{RULES}[{index}]", uncorrelated)
+        # A text with a format may be a time or bytes in a rule, so its type is left open.
+        kind = "" if raw.get("format") and raw.get("type") == "string" else raw.get("type", "")
+        found += _compile(rule, kind, f"{path}.{RULES}[{index}]", uncorrelated)
     below = uncorrelated or (path if raw.get("x-kubernetes-map-type") == "atomic" else "")
     for name, child in (raw.get("properties") or {}).items():
         found += compiled(child, f"{path}.properties[{name}]", below)
@@ -104,11 +106,11 @@ def compiled(raw: Json, path: str, uncorrelated: str = "") -> list[FieldError]:
     return found
 
 
-def _compile(rule: Json, path: str, uncorrelated: str) -> list[FieldError]:
+def _compile(rule: Json, kind: str, path: str, uncorrelated: str) -> list[FieldError]:
     found: list[FieldError] = []
     source, expression = rule["rule"], rule.get("messageExpression") or ""
     if cel.IS_AVAILABLE:
-        for name, error in cel.compile_errors(rule):
+        for name, error in cel.compile_errors(rule, kind):
             found.append(_refused(rule, f"{path}.{name}", error))
     uses_old = re.search(r"\boldSelf\b", source) is not None
     if uses_old and uncorrelated:
