@@ -13,7 +13,7 @@ from kyu.kube import errors
 from kyu.server import forms
 from kyu.server.api import Api
 from kyu.server.store import Change
-from tests.servers import DEFINITION, serving
+from tests.servers import DEFINITION, ask, serving
 
 OVEN = Kind("kitchen.example.com", "v1", "Oven", "ovens")
 NAME = Key("", "ovens.kitchen.example.com")
@@ -53,6 +53,18 @@ async def until(api: Api, holds: Callable[[], bool]) -> None:
             await asyncio.wait_for(changed.wait(), 60)
     finally:
         stop()
+
+
+async def test_discovery_names_the_status_before_the_scale(tmp_path: Path) -> None:
+    made = definition()
+    scale = {"specReplicasPath": ".spec.n", "statusReplicasPath": ".status.n"}
+    made["spec"]["versions"][0]["subresources"] = {"scale": scale, "status": {}}
+    async with serving(tmp_path) as (api, client):
+        await client.create(DEFINITION, made)
+        answer = await ask(api, "GET", "/apis/kitchen.example.com/v1")
+        assert isinstance(answer.body, bytes)
+        names = [each["name"] for each in forms.decode(answer.body)["resources"]]
+        assert names == ["ovens", "ovens/status", "ovens/scale"]
 
 
 async def test_a_name_is_given_when_it_gets_free(tmp_path: Path) -> None:

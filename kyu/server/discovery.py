@@ -153,4 +153,6 @@ def _sorted(registry: Registry, group: str, version: str) -> list[Resource]:
 
 
 def _sorted_subresources(resource: Resource) -> list[Subresource]:
-    return [resource.subresources[name] for name in sorted(resource.subresources)]
+    """By name; those of a custom kind as Kubernetes has them, the status first."""
+    names = resource.subresources if resource.is_custom else sorted(resource.subresources)
+    return [resource.subresources[name] for name in names]
