@@ -411,3 +411,8 @@ def test_a_status_without_stored_versions_gets_the_one_that_is_stored() -> None:
     made = {**definition(version(storage=False), version("v2")), "status": {"storedVersions": []}}
     crd.default_definition(made)
     assert made["status"]["storedVersions"] == ["v2"]
+
+
+def test_a_default_that_is_too_long() -> None:
+    (error,) = refusals(with_field(type="string", maxLength=1, default="ab"))
+    assert error.message == "Too long: may not be more than 1 byte"

@@ -92,7 +92,7 @@ def not_supported(field: str, value: object, supported: Iterable[str]) -> FieldE
 
 
 def too_long(field: str, value: object, limit: int) -> FieldError:
-    return FieldError("TooLong", field, value, f"may not be more than {limit} bytes")
+    return FieldError("TooLong", field, value, f"may not be more than {limit} {'byte' if limit == 1 else 'bytes'}")
 
 
 def too_many(field: str, count: int, limit: int) -> FieldError:
