@@ -17,8 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-# Fewer make shorter rounds, and more transactions and scheduling passes, each for less: with 8 an admission of a burst
-# cost about a sixth more CPU than with 32.
+# Fewer make shorter rounds, and more transactions and scheduling passes, each for less, which costs CPU.
 PER_ROUND = 16
 
 
