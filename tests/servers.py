@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import shutil
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from kyu.server import bootstrap
 from kyu.server.api import Api
 from kyu.server.database import back_up
 from kyu.server.exchange import Request, Response, User, parse_query
+from kyu.server.store import Change
 
 CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps")
 SECRET = Kind("", "v1", "Secret", "secrets")
@@ -77,3 +79,19 @@ def workload(name: str, namespace: str = "default") -> Json:
     template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
     pod_set = {"name": "main", "count": 1, "template": template}
     return {"metadata": {"name": name, "namespace": namespace}, "spec": {"queueName": "main", "podSets": [pod_set]}}
+
+
+async def until(api: Api, holds: Callable[[], bool]) -> None:
+    """Wait for a change that makes it true."""
+    changed = asyncio.Event()
+
+    def heard(_: Change) -> None:
+        changed.set()
+
+    stop = api.store.listen(heard)
+    try:
+        while not holds():
+            changed.clear()
+            await asyncio.wait_for(changed.wait(), 60)
+    finally:
+        stop()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,8 +10,7 @@ from kyu.api.meta import Json, Key, Kind
 from kyu.kube import errors
 from kyu.server import forms
 from kyu.server.api import Api
-from kyu.server.store import Change
-from tests.servers import DEFINITION, ask, serving
+from tests.servers import DEFINITION, ask, serving, until
 
 OVEN = Kind("kitchen.example.com", "v1", "Oven", "ovens")
 NAME = Key("", "ovens.kitchen.example.com")
@@ -37,22 +34,6 @@ def conditions(api: Api, name: str = NAME.name) -> dict[str, str]:
     record = api.store.find("customresourcedefinitions.apiextensions.k8s.io", "", name)
     status = forms.decode(record.value).get("status") or {} if record is not None else {}
     return {each["type"]: each["reason"] for each in status.get("conditions") or ()}
-
-
-async def until(api: Api, holds: Callable[[], bool]) -> None:
-    """Wait for a change that makes it true."""
-    changed = asyncio.Event()
-
-    def heard(_: Change) -> None:
-        changed.set()
-
-    stop = api.store.listen(heard)
-    try:
-        while not holds():
-            changed.clear()
-            await asyncio.wait_for(changed.wait(), 60)
-    finally:
-        stop()
 
 
 async def test_discovery_names_the_status_before_the_scale(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,26 +13,9 @@ from kyu.kube import errors
 from kyu.kube.client import Client
 from kyu.server.api import Api
 from kyu.server.expiry import LIFETIME, Expiry
-from kyu.server.store import Change
-from tests.servers import CONFIG_MAP, JOB, NAMESPACE, POD, config_map, serving
+from tests.servers import CONFIG_MAP, JOB, NAMESPACE, POD, config_map, serving, until
 
 EVENT = Kind("", "v1", "Event", "events")
-
-
-async def until(api: Api, holds: Callable[[], bool]) -> None:
-    """Wait for a change that makes it true."""
-    changed = asyncio.Event()
-
-    def heard(_: Change) -> None:
-        changed.set()
-
-    stop = api.store.listen(heard)
-    try:
-        while not holds():
-            changed.clear()
-            await asyncio.wait_for(changed.wait(), 10)
-    finally:
-        stop()
 
 
 def exists(api: Api, name: str, resource: str = "configmaps", namespace: str = "default") -> bool:

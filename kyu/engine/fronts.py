@@ -190,7 +190,7 @@ def winners(
     found: list[Sleeper] = []
     for root, fitting in contenders.items():
         free = root.subtree - root.usage
-        if any([bid.fits_from > free for bid, _ in fitting]):  # noqa: C419 - a generator costs as much again
+        if max([bid.fits_from for bid, _ in fitting]) > free:
             # Somebody would have to preempt others.
             return None
         while fitting:
