@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from kyu.api.meta import Json
-from kyu.runtime import records
+from kyu.runtime import records, spawn
 from kyu.runtime.processes import Machine, Runtime
 
 ROOT = Path(__file__).parent.parent
@@ -96,6 +96,27 @@ async def test_a_pod_whose_supervisor_was_killed_fails_and_leaves_no_process(tmp
     assert status["containerStatuses"][0]["state"]["terminated"]["reason"] == "ContainerStatusUnknown"
     await wait_gone(container)
     await runtime.close()
+
+
+def test_a_container_does_not_begin_without_its_supervisor(tmp_path: Path) -> None:
+    """Its supervisor lets it run and dies, before the container could ask to die with it."""
+    ran = tmp_path / "ran"
+    plan = {"argv": ["touch", str(ran)], "env": os.environ, "image": "any", "mounts": [], "workingDir": "/"}
+    reader, writer = os.pipe()
+    if (supervisor := os.fork()) == 0:
+        child = spawn.fork(plan, None)
+        os.write(writer, str(child.pid).encode())
+        os.kill(child.pid, signal.SIGSTOP)
+        os.write(child.go, b"g")
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.close(writer)
+    container = records.find_process(int(os.read(reader, 10)))
+    assert container is not None
+    os.waitpid(supervisor, 0)
+    os.close(reader)
+    os.kill(container.pid, signal.SIGCONT)
+    asyncio.run(wait_gone(container))
+    assert not ran.exists()
 
 
 async def test_a_pod_of_an_earlier_boot_is_not_run_again(tmp_path: Path) -> None:

@@ -441,5 +441,7 @@ def kill_left_over(process: list[object] | None) -> None:
         return
     known = msgspec.convert(process, records.Process)
     if records.is_alive(known):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(known.pid, signal.SIGKILL)
+        # The process too: one that was forked just now has no group of its own yet.
+        for kill in (os.killpg, os.kill):
+            with contextlib.suppress(ProcessLookupError):
+                kill(known.pid, signal.SIGKILL)

@@ -43,12 +43,15 @@ def fork(container: dict[str, Any], user: int | None) -> Child:
     stderr_reader, stderr_writer = os.pipe()
     go_reader, go_writer = os.pipe()
     failure_reader, failure_writer = os.pipe()
+    parent = os.getpid()
     pid = os.fork()
     if pid == 0:
         try:
             # A copy of the parent's end would keep the pipe open after the parent's death.
             os.close(go_writer)
-            become(container, user, stdout_writer, stderr_writer, go_reader)
+            prepare(stdout_writer, stderr_writer)
+            if os.read(go_reader, 1):
+                become(container, user, parent)
         except BaseException as error:
             with contextlib.suppress(OSError):
                 os.write(failure_writer, why_failed(container, error))
@@ -77,8 +80,8 @@ def release(child: Child) -> None:
         raise StartFailed(int(code), message)
 
 
-def become(container: dict[str, Any], user: int | None, stdout: int, stderr: int, go: int) -> None:
-    """In the child: turn to the container's program. Does not return."""
+def prepare(stdout: int, stderr: int) -> None:
+    """In the child: be a session of its own, with the container's output and default signals."""
     os.setsid()
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE):
@@ -87,8 +90,10 @@ def become(container: dict[str, Any], user: int | None, stdout: int, stderr: int
     os.dup2(null, 0)
     os.dup2(stdout, 1)
     os.dup2(stderr, 2)
-    if not os.read(go, 1):
-        os._exit(NOT_FOUND_EXIT_CODE)
+
+
+def become(container: dict[str, Any], user: int | None, parent: int) -> None:
+    """In the child: turn to the container's program. Returns only if the parent has died."""
     if container["mounts"]:
         mounts.enter([mounts.Mount(*mount) for mount in container["mounts"]], container["scratch"])
     if user is not None:
@@ -97,6 +102,9 @@ def become(container: dict[str, Any], user: int | None, stdout: int, stderr: int
         os.setresuid(user, user, user)
     # After the change of user, which clears it.
     mounts.die_with_parent(signal.SIGKILL)
+    if os.getppid() != parent:
+        # It died before that, so no signal will come.
+        return
     os.umask(0o022)
     try:
         os.chdir(container["workingDir"])
