@@ -203,7 +203,7 @@ def test_two_live_pools_and_a_restart_write_nothing(tmp_path: Path, nats: NatsSe
         make_queues(kyu, nats)
         make_barrier(kyu, nats)
         with pool(kyu, nats, "site-a"), pool(kyu, nats, "site-b"):
-            kyu.wait("both are in the queue", lambda: "masterqueue-interlink-site-b" in quota_of(kyu, "group1"))
+            kyu.wait("both are in the queue", lambda: has_flavor(kyu, "group1", "gr1", "masterqueue-interlink-site-b"))
             before = kyu.wait("it settles", lambda: settled(kyu, nats))
             kyu.kill()
             kyu.start()
@@ -217,8 +217,11 @@ def test_two_live_pools_and_a_restart_write_nothing(tmp_path: Path, nats: NatsSe
                 again.client.close()
 
 
-def quota_of(kyu: LocalKyu, queue: str) -> str:
-    return json.dumps(kyu.client.get(ClusterQueue.KIND, Key("", queue))["spec"])
+def has_flavor(kyu: LocalKyu, cluster_queue: str, local_queue: str, flavor: str) -> bool:
+    """In the quota, and in the statuses, which follow when their pause is over."""
+    queues = (ClusterQueue.KIND, Key("", cluster_queue)), (LocalQueue.KIND, Key("default", local_queue))
+    listed = [kyu.client.get(*queue).get("status") or {} for queue in queues]
+    return all(flavor in json.dumps(status.get("flavorsReservation")) for status in listed)
 
 
 def settled(kyu: LocalKyu, nats: NatsServer) -> dict[str, str]:
