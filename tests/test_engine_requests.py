@@ -53,16 +53,15 @@ def test_limit_range_defaults_fill_what_is_missing_and_bounds_are_checked() -> N
     spec = msgspec.convert({"containers": [{"name": "c"}]}, PodSpec)
     assert cpu(requests.complete(spec, limits, {})) == 2000
     greedy = requests.complete(msgspec.convert({"containers": [container(4)]}, PodSpec), limits, {})
-    violation = requests.find_violation(greedy, limits)
-    assert violation is not None
-    assert (violation.rule, violation.resource) == ("max", "cpu")
+    (violation,) = requests.find_violations([greedy], limits)
+    assert violation == requests.Violation("spec.podSets[0].template.spec.containers[0]", ("cpu",), "max")
 
 
 def test_a_request_above_its_own_limit_is_found() -> None:
     resources = {"requests": {"cpu": 2}, "limits": {"cpu": 1}}
-    violation = requests.find_violation(pod(containers=[{"name": "c", "resources": resources}]), {})
-    assert violation is not None
-    assert violation.rule == "limit"
+    greedy = pod(containers=[{"name": "c", "resources": resources}])
+    (violation,) = requests.find_violations([pod(containers=[container(1)]), greedy], {})
+    assert violation == requests.Violation("spec.podSets[1].template.spec.containers[0]", ("cpu",), "limit")
 
 
 def test_excluded_prefixes_are_dropped() -> None:

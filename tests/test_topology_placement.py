@@ -71,8 +71,8 @@ def test_slices(title: str, wanted: str, count: int, topology: dict[str, Any]) -
         ("pairs on hosts, sixes in racks", "x1:2 x2:4 x3:2 x4:4", [("rack", 6), (HOSTNAME, 2)]),
         ("threes on hosts leave room unused", "doesn't allow to fit; 0/2 slice(s) fit on level rack; "
          "2/4 slice(s) fit on level kubernetes.io/hostname", [("rack", 6), (HOSTNAME, 3)]),
-        ("an inner layer that is not finer", "slice layer rack is not below", [("rack", 6), ("rack", 2)]),
-        ("an inner size that does not divide", "slice size 4 does not divide the size 6", [("rack", 6), (HOSTNAME, 4)]),
+        ("an inner layer that is not finer", "must be at a lower level than rack", [("rack", 6), ("rack", 2)]),
+        ("an inner size that does not divide", "must evenly divide parent layer size 6", [("rack", 6), (HOSTNAME, 4)]),
     ],
 )  # fmt: skip
 def test_layers(title: str, wanted: str, layers: list[tuple[str, int]]) -> None:

@@ -35,7 +35,7 @@ def replace_text(trees: Forest, wanted: PodSetRequest, current: str, unhealthy: 
         ("a failed node that is still there is full of its own pods", "x2:4 x3:1", "x1:4 x3:1", "x1",
          {"required": "block"}),
         ("a pod set that is not on the node keeps its place", "x1:1 x9:2", "x1:1 x9:2", "x5", {"required": "rack"}),
-        ("another domain is gone as well", "domain x9 of the current assignment", "x9:1 gone:1", "gone",
+        ("another domain is gone as well", "it contains the stale domain [x9]", "x9:1 gone:1", "gone",
          {"required": "rack"}),
     ],
 )  # fmt: skip

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kyu.api.config import Configuration
     from kyu.api.meta import Json
     from kyu.engine.decisions import Cycle
+    from kyu.engine.reasons import Reason
     from kyu.engine.state import State
 
 MAX_CYCLES = 100_000
@@ -244,12 +245,15 @@ def rehearse(state: State, now: datetime, cycles: int | None) -> dict[str, Any]:
 
 
 def describe_cycle(state: State, cycle: Cycle) -> dict[str, Any]:
+    from kyu.engine import explain
+
     left, inadmissible, pending = {}, {}, {}
+    told = {wait.key: wait.reason for wait in cycle.waiting()}
     for name, queue in sorted(state.queues.items()):
         left[name] = [str(ask.key) for ask in queue.line.left()]
         inadmissible[name] = [str(ask.key) for ask in queue.line.inadmissible()]
     for key, ask in sorted(state.waiting.asks.items()):
-        pending[str(key)] = describe_reason(state, ask)
+        pending[str(key)] = describe_reason(told.get(key) or explain.why_waiting(state, ask))
     return {
         "admitted": {str(a.key): describe_admission(a) for a in cycle.admitted() if not a.second_pass},
         "placed": {str(a.key): describe_admission(a) for a in cycle.admitted() if a.second_pass},
@@ -263,10 +267,10 @@ def describe_cycle(state: State, cycle: Cycle) -> dict[str, Any]:
     }
 
 
-def describe_reason(state: State, ask: Any) -> dict[str, str]:
-    from kyu.engine import explain, reasons
+def describe_reason(reason: Reason) -> dict[str, str]:
+    from kyu.engine import reasons
 
-    word, message = reasons.render(explain.why_waiting(state, ask))
+    word, message = reasons.render(reason)
     return {"reason": word, "message": message}
 
 

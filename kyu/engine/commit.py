@@ -114,7 +114,7 @@ class Commit:
             return Outcome(Gated(), Requeue.ALONE, keeps_memory=False)
         if mode == Mode.DEFERRED_FIT:
             self._hold(entry)
-            return Outcome(Deferred(len(self.victims)), Requeue.PREEMPTING, keeps_memory=False)
+            return Outcome(Deferred(), Requeue.PREEMPTING, keeps_memory=False)
         return self._take(entry, fits=quota_fits and place_fits)
 
     def _take(self, entry: Nomination, *, fits: bool) -> Outcome | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kyu.api.core import NodeSelectorRequirement, NodeSelectorTerm, Taint
+from kyu.api.core import NodeSelectorRequirement, NodeSelectorTerm
 from kyu.api.queues import ResourceFlavorSpec
 from kyu.engine.reasons import FlavorNotFound, FlavorReason, NodeAffinityMismatch, TopologyMismatch, UntoleratedTaint
 from kyu.engine.shapes import PodSetShape
@@ -60,12 +60,8 @@ def node_mismatch(spec: ResourceFlavorSpec, flavor: str, pod_set: PodSetShape) -
         if taint.effect == "PreferNoSchedule":
             continue
         if not any(toleration.tolerates(taint) for toleration in tolerations):
-            return UntoleratedTaint(flavor, render_taint(taint))
+            return UntoleratedTaint(flavor, taint)
     return None if matches_labels(pod_set, spec.node_labels) else NodeAffinityMismatch(flavor)
-
-
-def render_taint(taint: Taint) -> str:
-    return f"{taint.key}={taint.value}:{taint.effect}"
 
 
 def matches_labels(pod_set: PodSetShape, labels: Mapping[str, str]) -> bool:

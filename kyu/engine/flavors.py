@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cache
 from typing import NamedTuple
 
 from kyu.engine import eligibility, fair_preemption, preemption, quota
@@ -218,20 +219,21 @@ class Assigner:
         choices: dict[str, Choice] = {}
         reasons: list[FlavorReason] = []
         last_tried: dict[str, int] = {}
-        for resource in sorted(requests):
+        for resource in sorted(requests, key=_place_in_requests):
             if resource in choices:
                 continue
             group = self.queue.group_by_resource.get(resource)
             if group is None:
                 if requests[resource] == 0 or self.state.options.ignore_undeclared:
                     continue
-                _refuse(answers, (*reasons, ResourceNotCovered(resource)))
+                _refuse(answers, (ResourceNotCovered(resource),))
                 return "NoMatchingFlavor"
             scan = self._scan(group, resource, requests, answers, result.usage)
-            reasons += scan.reasons
             if scan.choices is None:
-                _refuse(answers, tuple(reasons))
+                # What was said about other resources does not matter any more.
+                _refuse(answers, scan.reasons)
                 return scan.word
+            reasons += scan.reasons
             choices.update(scan.choices)
             last_tried.update(dict.fromkeys(scan.choices, scan.last_tried))
         for answer in answers:
@@ -265,7 +267,7 @@ class Assigner:
             if refusal is not None:
                 reasons.append(refusal)
                 continue
-            problem = self._why_not(group, flavor, wanted, answers)
+            problem = self._why_not(group, flavor, answers)
             if problem is not None:
                 reasons.append(problem)
                 word = _least(word, "NoMatchingFlavor")
@@ -318,21 +320,16 @@ class Assigner:
             return None
         for answer in answers:
             pins = self.pinned.get(answer.shape.name, {})
-            if any(pins.get(resource, flavor.name) != flavor.name for resource in wanted):
-                return FlavorSkipped(flavor.name)
+            for resource in wanted:
+                if pins.get(resource, flavor.name) != flavor.name:
+                    return FlavorSkipped(flavor.name, resource)
         return None
 
-    def _why_not(
-        self, group: Group, flavor: Flavor, wanted: Mapping[str, int], answers: Sequence[PodSetAnswer]
-    ) -> FlavorReason | None:
+    def _why_not(self, group: Group, flavor: Flavor, answers: Sequence[PodSetAnswer]) -> FlavorReason | None:
         for answer in answers:
             problem = eligibility.why_not(self.state, self.queue, group, flavor, answer.shape)
             if problem is not None:
                 return problem
-            for resource in wanted:
-                had = self._replaced_flavor(answer.shape.name, resource)
-                if self.replaced is not None and had != flavor.name:
-                    return SliceFlavorMismatch(flavor.name, resource, had)
         return None
 
     def _try(
@@ -350,8 +347,14 @@ class Assigner:
         word: NoFitWord = "TopologyPlacementFailed"
         for resource, amount in wanted.items():
             cell = flavor.cells[resource]
-            net = amount - sum(self._replaced_usage(a.shape.name, resource) for a in answers)
+            mismatch = self._slice_mismatch(flavor, resource, answers)
+            net = amount
+            if mismatch is None:
+                net -= sum(self._replaced_usage(a.shape.name, resource) for a in answers)
             verdict, reason = self._test(cell, assumed.get(cell, 0), net)
+            if mismatch is not None:
+                verdict, word = WORST, "NoMatchingFlavor"
+                reasons.append(mismatch)
             if reason is not None:
                 reasons.append(reason)
                 word = _most(word, "ExceedsMaxQuota" if isinstance(reason, ExceedsQuota) else "WaitingForQuota")
@@ -392,10 +395,17 @@ class Assigner:
             return Verdict(Inner.PREEMPT, height)
         return Verdict(Inner.RECLAIM, height)
 
-    def _replaced_flavor(self, pod_set: str, resource: str) -> str:
+    def _slice_mismatch(
+        self, flavor: Flavor, resource: str, answers: Sequence[PodSetAnswer]
+    ) -> SliceFlavorMismatch | None:
         if self.replaced is None:
-            return ""
-        return next((a.flavors.get(resource, "") for a in self.replaced.assigned if a.name == pod_set), "")
+            return None
+        flavors = {assigned.name: assigned.flavors for assigned in self.replaced.assigned}
+        for answer in answers:
+            had = flavors.get(answer.shape.name, {}).get(resource, "")
+            if had != flavor.name:
+                return SliceFlavorMismatch(flavor.name, had)
+        return None
 
     def _replaced_usage(self, pod_set: str, resource: str) -> int:
         if self.replaced is None:
@@ -418,6 +428,15 @@ def _sum_requests(answers: Sequence[PodSetAnswer]) -> Mapping[str, int]:
         for resource, amount in answer.requests.items():
             total[resource] = total.get(resource, 0) + amount
     return total
+
+
+@cache
+def _place_in_requests(resource: str) -> tuple[int, str]:
+    """Kueue keeps requests in the order of a hash of their names (FNV-1a): of several that fail, the first is told."""
+    value = 0xCBF29CE484222325
+    for byte in resource.encode():
+        value = (value ^ byte) * 0x100000001B3 % 2**64
+    return value, resource
 
 
 def _refuse(answers: Sequence[PodSetAnswer], reasons: tuple[FlavorReason, ...]) -> None:

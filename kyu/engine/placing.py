@@ -57,11 +57,12 @@ def place_assignment(
     for answer in answers:
         wish = answer.shape.topology
         if keeps_pods and wish is not None and (wish.required is not None or wish.preferred is not None):
-            _refuse(assignment, answer, PlacementFailed(ElasticNotUnconstrained(answer.shape.name)))
+            failure = ElasticNotUnconstrained("required" if wish.required is not None else "preferred")
+            _refuse(assignment, answer, PlacementFailed(failure))
             return []
         flavors = {c.flavor for c in answer.choices.values() if state.cluster.has_topology(c.flavor)}
         if len(flavors) != 1:
-            _refuse(assignment, answer, NoTopologyFlavor(several=bool(flavors)))
+            _refuse(assignment, answer, NoTopologyFlavor(tuple(sorted(flavors))))
             return []
         (flavor,) = flavors
         if moving is None and is_delayed(state, queue, flavor):

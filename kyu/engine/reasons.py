@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, assert_never
 
 from kyu.api import quantity
+from kyu.api.core import Taint
 from kyu.engine.requests import Violation
-from kyu.engine.topology_failures import Failure, render_failure
+from kyu.engine.topology_failures import ElasticNotUnconstrained, Failure, render_failure
 
 NoFitWord = Literal["TopologyPlacementFailed", "WaitingForQuota", "ExceedsMaxQuota", "NoMatchingFlavor"]
 # From what resolves itself to what needs somebody to act.
@@ -57,7 +58,7 @@ class InsufficientQuota:
 @dataclass(frozen=True, slots=True)
 class UntoleratedTaint:
     flavor: str
-    taint: str
+    taint: Taint
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,8 @@ class FlavorSkipped:
     """Not looked at, because this try is bound to other flavors."""
 
     flavor: str
+    pinned: str = ""
+    """The resource for which another flavor was chosen earlier in the cycle; without, an annotation says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,6 @@ class SliceFlavorMismatch:
     """A growing job must stay on the flavors that it has."""
 
     flavor: str
-    resource: str
     wanted: str
 
 
@@ -106,7 +108,7 @@ class PlacementFailed:
 class NoTopologyFlavor:
     """The pod set must be placed, but no single flavor with a topology was assigned to it."""
 
-    several: bool
+    several: tuple[str, ...] = ()
 
 
 FlavorReason: TypeAlias = (
@@ -160,8 +162,6 @@ class Skipped:
 class Deferred:
     """It fits as soon as the victims of another workload have gone."""
 
-    count: int
-
 
 @dataclass(frozen=True, slots=True)
 class Gated:
@@ -180,13 +180,12 @@ class NamespaceMissing:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceMismatch:
-    namespace: str
-    cluster_queue: str
+    """The ClusterQueue takes no workloads of this namespace."""
 
 
 @dataclass(frozen=True, slots=True)
 class BadRequest:
-    violation: Violation
+    violations: tuple[Violation, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,29 +279,42 @@ def render(reason: Reason) -> tuple[str, str]:
         case NoFit(word, pod_sets):
             return word, _pod_sets(pod_sets)
         case Bypassed(like):
-            return like.word, f"not tried: a workload of the same shape does not fit now; {_pod_sets(like.pod_sets)}"
-        case WaitsForPreempted(count, pod_sets):
-            text = f"Pending the preemption of {count} workload(s)"
-            return "WaitingForPreemptedWorkloads", f"{_pod_sets(pod_sets)}. {text}" if pod_sets else text
-        case Deferred(count):
-            text = f"fits once {count} workload(s) that others preempt have gone"
-            return "WaitingForPreemptedWorkloads", text
-        case Migrates():
-            return "WaitingForPreemptedWorkloads", "moves to this flavor once its other variant has gone"
+            text = "Bypassed scheduling evaluation because an equivalent workload recently failed"
+            return like.word, f"{text}: {_pod_sets(like.pod_sets)}"
+        case WaitsForPreempted() | Deferred() | Migrates():
+            return "WaitingForPreemptedWorkloads", _leaving(reason)
         case Skipped("overlap"):
-            return "WaitingForQuota", "its victims are already those of another workload of this cycle"
+            return "WaitingForQuota", "Workload has overlapping preemption targets with another workload"
         case Skipped():
-            return "WaitingForQuota", "no longer fits after another workload of this cycle got its quota"
+            return "WaitingForQuota", "Workload no longer fits after processing another workload"
         case Gated():
-            return "AdmissionGated", "would have to preempt, but its preemption gate is closed"
+            return "AdmissionGated", "Workload requires preemption, but it's gated"
         case WaitsForPodsReady():
-            return "WaitingForPodsReady", "waits until the pods of all admitted workloads are ready"
+            return "WaitingForPodsReady", "waiting for all admitted workloads to be in PodsReady condition"
         case ChecksFailed() | BetterVariant() | MigrationForbidden() | BackingOff() | Untried():
             return "PendingEvaluation", _pending(reason)
-        case Suspended() | QueueStopped():
-            return "Suspended", _stopped(reason)
+        case Suspended(name):
+            return "Suspended", f"ClusterQueue {name} is inactive"
+        case QueueStopped(kind, name):
+            return "Suspended", f"{kind} {name} is inactive"
         case NamespaceMissing() | NamespaceMismatch() | BadRequest() | ClaimsNotCounted() | QueueMissing():
             return "Misconfigured", _misconfigured(reason)
+        case _:
+            assert_never(reason)
+
+
+def _leaving(reason: WaitsForPreempted | Deferred | Migrates) -> str:
+    match reason:
+        case WaitsForPreempted(count, pod_sets):
+            text = f"Pending the preemption of {count} workload(s)"
+            return f"{_pod_sets(pod_sets)}. {text}" if pod_sets else text
+        case Deferred():
+            return (
+                "Workload has overlapping preemption targets with another workload, "
+                "but will fit after these preemptions complete"
+            )
+        case Migrates():
+            return "Pending the migration of 1 workload(s)"
         case _:
             assert_never(reason)
 
@@ -310,25 +322,15 @@ def render(reason: Reason) -> tuple[str, str]:
 def _pending(reason: ChecksFailed | BetterVariant | MigrationForbidden | BackingOff | Untried) -> str:
     match reason:
         case ChecksFailed():
-            return "an admission check asked to try later or rejected it"
+            return "The workload has failed admission checks"
         case BetterVariant():
-            return "a variant in a better flavor is admitted"
+            return "A more favorable variant is already admitted"
         case MigrationForbidden():
-            return "the variant that runs is in an acceptable flavor"
+            return "Target flavor is below LastAcceptableFlavorName"
         case BackingOff(until):
             return "waits to be queued again" if until is None else "waits for its backoff to end"
         case Untried():
-            return "waits for its turn"
-        case _:
-            assert_never(reason)
-
-
-def _stopped(reason: Suspended | QueueStopped) -> str:
-    match reason:
-        case Suspended(name):
-            return f"ClusterQueue {name} is inactive"
-        case QueueStopped(kind, name):
-            return f"{kind} {name} is stopped"
+            return "Workload is pending evaluation in the scheduling queue"
         case _:
             assert_never(reason)
 
@@ -338,11 +340,11 @@ def _misconfigured(
 ) -> str:
     match reason:
         case NamespaceMissing(namespace):
-            return f"namespace {namespace} does not exist"
-        case NamespaceMismatch(namespace, queue):
-            return f"namespace {namespace} is not selected by ClusterQueue {queue}"
-        case BadRequest(violation):
-            return _violation(violation)
+            return f'workload namespace "{namespace}" does not exist: namespaces "{namespace}" not found'
+        case NamespaceMismatch():
+            return "workload namespace doesn't match ClusterQueue selector"
+        case BadRequest(violations):
+            return _violations(violations)
         case ClaimsNotCounted():
             return "asks for devices through resource claims, which no quota counts"
         case QueueMissing(kind, name):
@@ -351,17 +353,28 @@ def _misconfigured(
             assert_never(reason)
 
 
-def _violation(violation: Violation) -> str:
-    bound = {
-        "limit": "more than its own limit",
-        "max": "more than the namespace allows",
-        "min": "less than the namespace asks for",
-    }[violation.rule]
-    value, limit = (str(quantity.Quantity(nanos)) for nanos in (violation.value, violation.bound))
-    return f"{violation.part} requests {value} of {violation.resource}, {bound} ({limit})"
+def _violations(violations: tuple[Violation, ...]) -> str:
+    """In the form in which the API server lists what is wrong with an object."""
+    about_limits = "resources validation failed"
+    about_namespace = "resources didn't satisfy LimitRange constraints"
+    words = {
+        "limit": "requests must not exceed its limits",
+        "max": "requests must not be above the limitRange max",
+        "min": "requests must not be below the limitRange min",
+    }
+    quoted = ['"' + '","'.join(violation.resources) + '"' for violation in violations]
+    faults = [f"{v.field}: Invalid value: [{q}]: {words[v.rule]}" for v, q in zip(violations, quoted, strict=True)]
+    listed = faults[0] if len(faults) == 1 else f"[{', '.join(faults)}]"
+    return f"{about_limits if violations[0].rule == 'limit' else about_namespace}: {listed}"
 
 
 def _pod_sets(pod_sets: tuple[PodSetReasons, ...]) -> str:
+    for pod_set in pod_sets:
+        for reason in pod_set.reasons:
+            if isinstance(reason, NoTopologyFlavor) or (
+                isinstance(reason, PlacementFailed) and isinstance(reason.failure, ElasticNotUnconstrained)
+            ):
+                return f"failed to assign flavors to pod set {pod_set.pod_set}: {render_flavor_reason(reason)}"
     return "; ".join(
         f"couldn't assign flavors to pod set {p.pod_set}: {', '.join(sorted(map(render_flavor_reason, p.reasons)))}"
         for p in pod_sets
@@ -372,24 +385,25 @@ def _pod_sets(pod_sets: tuple[PodSetReasons, ...]) -> str:
 def render_flavor_reason(reason: FlavorReason) -> str:
     """One line about one flavor."""
     match reason:
-        case ExceedsQuota(flavor, resource, considered, requested, maximum):
-            before = f"{quantity.render(resource, considered)} before + " if considered else ""
-            most = quantity.render(resource, min(maximum, quantity.UNLIMITED))
-            wanted = f"{before}{quantity.render(resource, requested)}"
-            return f"insufficient quota for {resource} in flavor {flavor}: {wanted} wanted, at most {most} possible"
+        case ExceedsQuota():
+            return _exceeds(reason)
         case InsufficientQuota(flavor, resource, requested, available):
             missing = quantity.render(resource, requested - available)
             return f"insufficient unused quota for {resource} in flavor {flavor}, {missing} more needed"
         case UntoleratedTaint(flavor, taint):
-            return f"untolerated taint {taint} in flavor {flavor}"
+            added = "<nil>" if taint.time_added is None else taint.time_added
+            words = f"{taint.key} {taint.value} {taint.effect} {added}"
+            return f"untolerated taint {{{words}}} in flavor {flavor}"
         case NodeAffinityMismatch(flavor):
             return f"flavor {flavor} doesn't match node affinity"
         case FlavorNotFound(flavor):
             return f"flavor {flavor} not found"
-        case FlavorSkipped(flavor):
-            return f"skipping flavor {flavor}"
-        case SliceFlavorMismatch(flavor, resource, wanted):
-            return f"flavor {flavor} is not {wanted}, where the job has its {resource}"
+        case FlavorSkipped(flavor, ""):
+            return f"skipping flavor {flavor} due to WorkloadAllowedResourceFlavorAnnotation annotation"
+        case FlavorSkipped(flavor, resource):
+            return f"skipping flavor {flavor} as it is not found in the nomination mapping for resource {resource}"
+        case SliceFlavorMismatch(flavor, wanted):
+            return f"could not assign {flavor} flavor since the original workload is assigned: {wanted}"
         case ResourceNotCovered(resource):
             return f"resource {resource} unavailable in ClusterQueue"
         case TopologyMismatch():
@@ -397,9 +411,20 @@ def render_flavor_reason(reason: FlavorReason) -> str:
         case PlacementFailed(failure):
             return render_failure(failure)
         case NoTopologyFlavor(several):
-            return "more than one topology flavor was assigned" if several else "no topology flavor was assigned"
+            return f"more than one TAS flavor assigned: {', '.join(several)}" if several else "no TAS flavor assigned"
         case _:
             assert_never(reason)
+
+
+def _exceeds(reason: ExceedsQuota) -> str:
+    before, wanted, most = (
+        quantity.render(reason.resource, min(amount, quantity.UNLIMITED))
+        for amount in (reason.considered, reason.requested, reason.maximum)
+    )
+    return (
+        f"insufficient quota for {reason.resource} in flavor {reason.flavor}, previously considered podsets requests "
+        f"({before}) + current podset request ({wanted}) > maximum capacity ({most})"
+    )
 
 
 def _topology_mismatch(reason: TopologyMismatch) -> str:
@@ -407,6 +432,6 @@ def _topology_mismatch(reason: TopologyMismatch) -> str:
         "no topology": "does not support TopologyAwareScheduling",
         "only topology": "supports only TopologyAwareScheduling",
         "no level": "does not contain the requested level",
-        "unknown topology": "names a topology that is not known",
+        "unknown topology": "information missing in TAS cache",
     }[reason.problem]
     return f'Flavor "{reason.flavor}" {problem}'

@@ -12,7 +12,7 @@ Kueue: pkg/workload/resources.go, pkg/util/limitrange. Kubernetes: component-hel
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil
@@ -68,7 +68,6 @@ def fold_limit_ranges(limit_ranges: Iterable[LimitRange]) -> dict[str, Limits]:
 class Part:
     """The completed requests and limits of a container, or of the pod as a whole."""
 
-    name: str
     requests: Nanos
     limits: Nanos
     sidecar: bool = False
@@ -93,7 +92,7 @@ def complete(spec: PodSpec, limits: Mapping[str, Limits], overhead: Mapping[str,
     for_container = limits.get("Container", Limits())
     whole = None
     if spec.resources.requests or spec.resources.limits:
-        whole = complete_part("pod", spec.resources, limits.get("Pod", Limits()))
+        whole = complete_part(spec.resources, limits.get("Pod", Limits()))
     return Pod(
         containers=tuple(complete_container(c, for_container) for c in spec.containers),
         init_containers=tuple(complete_container(c, for_container) for c in spec.init_containers),
@@ -103,14 +102,14 @@ def complete(spec: PodSpec, limits: Mapping[str, Limits], overhead: Mapping[str,
 
 
 def complete_container(container: Container, limits: Limits) -> Part:
-    part = complete_part(container.name, container.resources, limits)
-    return Part(part.name, part.requests, part.limits, sidecar=container.restart_policy == "Always")
+    part = complete_part(container.resources, limits)
+    return Part(part.requests, part.limits, sidecar=container.restart_policy == "Always")
 
 
-def complete_part(name: str, resources: ResourceRequirements, defaults: Limits) -> Part:
+def complete_part(resources: ResourceRequirements, defaults: Limits) -> Part:
     limits = {**defaults.default, **nanos(resources.limits)}
     requests = {**limits, **defaults.default_request, **nanos(resources.requests)}
-    return Part(name, requests, limits)
+    return Part(requests, limits)
 
 
 def raw_requests(pod: Pod) -> Nanos:
@@ -178,45 +177,57 @@ def amounts(requests: Nanos) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A request that admission would refuse: above its own limit, or outside the namespace's LimitRange."""
+    """Requests that admission would refuse: above their own limit, or outside the namespace's LimitRanges."""
 
-    part: str
-    resource: str
+    field: str
+    """Whose requests these are, as a path from the workload."""
+    resources: tuple[str, ...]
     rule: Literal["limit", "max", "min"]
-    value: int
-    bound: int
 
 
-def find_violation(pod: Pod, limits: Mapping[str, Limits]) -> Violation | None:
-    """The first request that breaks a rule. Only resources that both sides name are compared."""
-    containers = (*pod.init_containers, *pod.containers)
-    for part in (*containers, *((pod.whole,) if pod.whole else ())):
-        for resource, value in part.requests.items():
-            if resource in part.limits and value > part.limits[resource]:
-                return Violation(part.name, resource, "limit", value, part.limits[resource])
-    rule = limits.get("Container")
-    if rule is not None:
-        for part in containers:
-            high = {r: max(part.requests.get(r, 0), v) for r, v in part.limits.items()} | {
-                r: max(part.limits.get(r, 0), v) for r, v in part.requests.items()
-            }
-            low = {r: min(part.limits.get(r, v), v) for r, v in part.requests.items()} | {
-                r: min(part.requests.get(r, v), v) for r, v in part.limits.items()
-            }
-            if violation := _outside(part.name, low, high, rule):
-                return violation
-    rule = limits.get("Pod")
-    if rule is not None:
+def find_violations(pods: Sequence[Pod], limits: Mapping[str, Limits]) -> tuple[Violation, ...]:
+    """Requests above their own limits; where there are none, those outside the LimitRanges."""
+    named = [(f"spec.podSets[{index}].template.spec", pod) for index, pod in enumerate(pods)]
+    found = [violation for path, pod in named for violation in _above_limits(path, pod)]
+    if not found and limits:
+        found = [violation for path, pod in named for violation in _out_of_range(path, pod, limits)]
+    return tuple(found)
+
+
+def _above_limits(path: str, pod: Pod) -> Iterator[Violation]:
+    whole = [(f"{path}.resources", pod.whole)] if pod.whole else []
+    for field_path, part in [*_containers(path, pod), *whole]:
+        if above := _greater(part.requests, part.limits):
+            yield Violation(field_path, above, "limit")
+
+
+def _out_of_range(path: str, pod: Pod, limits: Mapping[str, Limits]) -> Iterator[Violation]:
+    if (rule := limits.get("Container")) is not None:
+        for field_path, part in _containers(path, pod):
+            named = [*part.requests, *part.limits]
+            high = {r: max(part.requests.get(r, 0), part.limits.get(r, 0)) for r in named}
+            low = {r: min(part.requests.get(r, high[r]), part.limits.get(r, high[r])) for r in named}
+            yield from _outside(field_path, low, high, rule)
+    if (rule := limits.get("Pod")) is not None:
         total = raw_requests(pod)
-        return _outside("pod", total, total, rule)
-    return None
+        yield from _outside(path, total, total, rule)
 
 
-def _outside(part: str, low: Nanos, high: Nanos, rule: Limits) -> Violation | None:
-    for resource, bound in rule.max.items():
-        if resource in high and high[resource] > bound:
-            return Violation(part, resource, "max", high[resource], bound)
-    for resource, bound in rule.min.items():
-        if resource in low and low[resource] < bound:
-            return Violation(part, resource, "min", low[resource], bound)
-    return None
+def _containers(path: str, pod: Pod) -> Iterator[tuple[str, Part]]:
+    for field_name, parts in (("initContainers", pod.init_containers), ("containers", pod.containers)):
+        for index, part in enumerate(parts):
+            yield f"{path}.{field_name}[{index}]", part
+
+
+def _outside(path: str, low: Nanos, high: Nanos, rule: Limits) -> Iterator[Violation]:
+    if above := _greater(high, rule.max):
+        yield Violation(path, above, "max")
+    if below := _greater(rule.min, low):
+        yield Violation(path, below, "min")
+
+
+def _greater(requests: Nanos, bounds: Nanos) -> tuple[str, ...]:
+    """The resources that both name and of which more is requested, counted in the engine's integers."""
+    shared = {r: bounds[r] for r in requests if r in bounds}
+    most, asked = amounts(shared), amounts({r: requests[r] for r in shared})
+    return tuple(sorted(r for r in shared if asked[r] > most[r]))

@@ -57,8 +57,8 @@ class Shape:
     """What a workload asks for. One object per distinct shape: compare with ``is``."""
 
     pod_sets: tuple[PodSetShape, ...]
-    violation: Violation | None
-    """A request that the namespace's LimitRange or its own limit forbids."""
+    violations: tuple[Violation, ...]
+    """Requests that their own limits or the namespace's LimitRanges forbid."""
     claims: bool
     """It asks for devices through resource claims, which no quota counts here."""
 
@@ -110,12 +110,12 @@ class Shapes:
         self, pod_sets: tuple[PodSet, ...], reclaimable: Mapping[str, int], limits: Mapping[str, Limits]
     ) -> Shape:
         parsed = []
-        violation: Violation | None = None
+        pods = []
         claims = False
         for pod_set in pod_sets:
             spec = pod_set.template.spec
             pod = requests.complete(spec, limits, self.overhead_by_class.get(spec.runtime_class_name, {}))
-            violation = violation or requests.find_violation(pod, limits)
+            pods.append(pod)
             claims = claims or bool(spec.resource_claims)
             raw = requests.raw_requests(pod)
             counted = requests.quota_requests(raw, self.options.excluded_prefixes, self.options.transformations)
@@ -137,7 +137,8 @@ class Shapes:
                 )
             )
         can_shrink = any(p.min_count is not None and p.min_count < p.spec_count for p in parsed)
-        return Shape(tuple(parsed), violation, claims, pod_set_groups(parsed), find_sole(parsed), can_shrink)
+        violations = requests.find_violations(pods, limits)
+        return Shape(tuple(parsed), violations, claims, pod_set_groups(parsed), find_sole(parsed), can_shrink)
 
 
 _ENCODER = msgspec.msgpack.Encoder()
@@ -166,7 +167,7 @@ def _content(shape: Shape) -> bytes:
                 p.spec.priority,
                 p.topology,
                 p.group,
-                shape.violation,
+                shape.violations,
             )
             for p in shape.pod_sets
         ]

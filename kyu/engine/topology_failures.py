@@ -8,7 +8,7 @@ Kueue: pkg/cache/scheduler/tas_flavor_snapshot.go, notFitMessage and its neighbo
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias, assert_never
+from typing import Literal, TypeAlias, assert_never
 
 from kyu.engine.topology_types import Values
 
@@ -111,7 +111,7 @@ class DomainGone:
 class ElasticNotUnconstrained:
     """A slice that grows cannot promise to stay in one domain."""
 
-    pod_set: str
+    wish: Literal["required", "preferred"]
 
 
 Failure: TypeAlias = (
@@ -152,15 +152,19 @@ def render_failure(failure: Failure) -> str:
         case SliceAboveLevel():
             return f"podset slice topology {failure.slice_level} is above the podset topology {failure.level}"
         case LayerNotFiner():
-            return f"slice layer {failure.level} is not below the layer {failure.previous}"
+            return f"additional slice layer topology {failure.level} must be at a lower level than {failure.previous}"
         case LayerSizeNotDivisor():
-            return f"slice size {failure.size} does not divide the size {failure.previous} of the layer above"
+            return f"additional slice layer size {failure.size} must evenly divide parent layer size {failure.previous}"
         case BadGroup():
             return f'pod set group "{failure.group}" is not a leader of one pod with its workers'
         case DomainGone():
-            return f"domain {'/'.join(failure.values)} of the current assignment is not in the topology any more"
+            stale = " ".join(failure.values)
+            return (
+                "Cannot replace the node, because the existing topologyAssignment is invalid, "
+                f"as it contains the stale domain [{stale}]"
+            )
         case ElasticNotUnconstrained():
-            return f"pod set {failure.pod_set} of an elastic workload cannot require or prefer a topology level"
+            return f"{failure.wish} topology is not supported with ElasticJobsViaWorkloadSlices"
         case _:
             assert_never(failure)
 

@@ -262,7 +262,7 @@ def why_not_nominated(state: State, queue: Queue, ask: Ask) -> Reason | None:
     if ask.key.namespace not in state.cluster.labels_by_namespace:
         return NamespaceMissing(ask.key.namespace)
     if not state.is_selected(queue, ask):
-        return NamespaceMismatch(ask.key.namespace, queue.name)
-    if ask.shape.violation is not None:
-        return BadRequest(ask.shape.violation)
+        return NamespaceMismatch()
+    if ask.shape.violations:
+        return BadRequest(ask.shape.violations)
     return ClaimsNotCounted() if ask.shape.claims else None
