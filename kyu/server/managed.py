@@ -5,8 +5,8 @@ Every writer has an entry in ``metadata.managedFields`` with the set of fields i
 with these values, are mine": what it no longer names goes, unless another owner is left; what another owner has with a
 different value is a conflict. Any other write simply takes what it changed from everybody else.
 
-Called by: server/writes.py on every write. Calls managed_entries.py (who), managed_objects.py
-(merge, compare) and managed_sets.py (sets).
+Called by: server/writes.py on every write. Calls managed_entries.py (who), managed_fields.py (what),
+managed_objects.py (merge, compare) and managed_sets.py (sets).
 Kubernetes: apimachinery/pkg/util/managedfields, structured-merge-diff/merge.
 """
 
@@ -17,10 +17,11 @@ from datetime import datetime
 from typing import Final
 
 from kyu.api.meta import Json
-from kyu.server import errors, managed_kubectl, managed_objects, managed_shape, schema_typed
+from kyu.server import errors, managed_fields, managed_kubectl, managed_objects, managed_shape, schema_typed
 from kyu.server import managed_sets as sets
 from kyu.server.managed_entries import Entry, capped, decode, entry_of, is_valid, with_managed, without_managed
-from kyu.server.managed_objects import Changes, ShapeError
+from kyu.server.managed_fields import ShapeError
+from kyu.server.managed_objects import Changes
 from kyu.server.managed_sets import FieldSet
 from kyu.server.metadata import timestamp
 from kyu.server.schema_node import Schema
@@ -134,7 +135,7 @@ def _applied_set(schema: Schema, config: Json, described: str) -> FieldSet:
     """What a configuration sets; 500, as Kubernetes has it, if it cannot even be read by the schema."""
     if managed_shape.is_surely_fit(schema, config):
         try:
-            return managed_objects.applied_set(schema, config)
+            return managed_fields.applied_set(schema, config)
         except ShapeError:
             pass
     if found := managed_shape.problems(schema, config):
@@ -143,7 +144,7 @@ def _applied_set(schema: Schema, config: Json, described: str) -> FieldSet:
             f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {'' if '/' in described else '/'}{described}"
         )
         raise errors.internal(f"failed to create typed patch object ({where}): {managed_shape.render(found)}")
-    return managed_objects.applied_set(schema, config)
+    return managed_fields.applied_set(schema, config)
 
 
 def compare(schema: Schema, old: Json, new: Json, resets: Iterable[str]) -> Changes:
@@ -151,7 +152,7 @@ def compare(schema: Schema, old: Json, new: Json, resets: Iterable[str]) -> Chan
     ignored = {"metadata", *UNOWNED, *resets}
     managed_objects.compare_fields(schema, old, new, (), changes, ignored)
     if "metadata" not in resets:
-        metadata = managed_objects.child_schema(schema, "metadata")
+        metadata = managed_fields.child_schema(schema, "metadata")
         before, after = old.get("metadata") or {}, new.get("metadata") or {}
         managed_objects.compare_fields(metadata, before, after, ("f:metadata",), changes, UNOWNED_METADATA)
     return changes

@@ -15,9 +15,10 @@ from typing import Any, Final
 import msgspec
 
 from kyu.api.meta import Json
-from kyu.server import managed_objects
+from kyu.server import managed_fields, managed_objects
 from kyu.server import managed_sets as sets
-from kyu.server.managed_objects import Changes, ShapeError
+from kyu.server.managed_fields import ShapeError
+from kyu.server.managed_objects import Changes
 from kyu.server.managed_sets import FieldSet
 from kyu.server.schema_node import Schema
 
@@ -34,7 +35,7 @@ def own_fields(schema: Schema, live: Json) -> FieldSet:
         applied: Json = msgspec.json.decode(text, type=dict[str, Any])
         changes = Changes()
         managed_objects.compare_fields(schema, applied, live, (), changes)
-        return sets.difference(managed_objects.applied_set(schema, applied), changes.touched)
+        return sets.difference(managed_fields.applied_set(schema, applied), changes.touched)
     except (msgspec.DecodeError, ShapeError):
         return {}
 

@@ -1,30 +1,20 @@
 """
-Objects seen as sets of fields: which fields an applied configuration sets, how it is merged, and what a write changed.
-
-The schema decides how deep a field can be shared: a scalar, and a list or map that is *atomic*, is one field; a list
-of type map or set is shared item by item; all other maps are shared field by field. So is what the schema does not
-describe, with its lists atomic.
+Objects seen as sets of fields: how an applied configuration is merged, and what a write changed.
 
 All functions return new containers along the changed paths and share the rest with their arguments.
 
-Called by: managed.py. Kubernetes: structured-merge-diff/typed.
+Called by: managed.py. Calls: managed_fields.py for the sets. Kubernetes: structured-merge-diff/typed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any
 
 from kyu.server import managed_sets as sets
-from kyu.server.managed_sets import LEAF, SELF, FieldSet
+from kyu.server.managed_fields import ANY, CONTAINERS, all_below, child_schema, element_of
+from kyu.server.managed_sets import SELF, FieldSet
 from kyu.server.schema_node import MISSING, Schema
-
-ANY: Final = Schema({"x-kubernetes-preserve-unknown-fields": True})
-CONTAINERS: Final = (dict, list)
-
-
-class ShapeError(Exception):
-    """A value that the schema cannot hold; the message is for the user."""
 
 
 def is_whole(schema: Schema, value: Any) -> bool:
@@ -32,68 +22,6 @@ def is_whole(schema: Schema, value: Any) -> bool:
     if isinstance(value, dict):
         return schema.is_atomic_map
     return not (isinstance(value, list) and schema.is_shared_list)
-
-
-def child_schema(schema: Schema, name: str) -> Schema:
-    return schema.properties.get(name) or schema.additional or ANY
-
-
-def element_of(schema: Schema, item: Any) -> str:
-    """Which item of a shared list this is; keys that it leaves out count with their defaults, if they have one."""
-    if schema.list_type == "set":
-        return sets.value_element(item) if not isinstance(item, CONTAINERS) else f"v:{sets.encoded(item)}"
-    if not isinstance(item, dict):
-        kind = "a null element" if item is None else "non-map elements"
-        raise ShapeError(f"associative list with keys may not have {kind}")
-    names = schema.sorted_keys
-    try:
-        if len(names) == 1 and names[0] in item:
-            return sets.key_element(names[0], item[names[0]])
-        keys = [(name, item[name] if name in item else _default_key(schema, name)) for name in names]
-        if given := [(name, value) for name, value in keys if value is not MISSING]:
-            return sets.keys_element(*zip(*given, strict=True))
-    except TypeError:
-        raise ShapeError(f"the keys of a list item must be scalars: {item!r}") from None
-    listed = " ".join(f'"{name}"' for name in schema.list_map_keys)
-    message = f"associative list with keys has an element that omits all key fields [{listed}]"
-    raise ShapeError(f"{message} (and doesn't have default values for any key fields)")
-
-
-def _default_key(schema: Schema, name: str) -> Any:
-    field = schema.items.properties.get(name) if schema.items is not None else None
-    return MISSING if field is None else field.default
-
-
-def applied_set(schema: Schema, value: dict[str, Any]) -> FieldSet:
-    """The fields that a configuration sets: its leaves, its list items, its empty maps, and every key of a map."""
-    result: FieldSet = {}
-    properties, other = schema.properties, schema.additional or ANY
-    for name, item in value.items():
-        if not isinstance(item, CONTAINERS):
-            result["f:" + name] = LEAF
-            continue
-        field = properties.get(name)
-        node = _applied_node(field or other, item)
-        if field is None or item == {}:
-            node = {**node, SELF: LEAF} if node else LEAF
-        if node is not None:
-            result["f:" + name] = node
-    return result
-
-
-def _applied_node(schema: Schema, value: dict[str, Any] | list[Any]) -> FieldSet | None:
-    """What is set below a field: an empty set for a leaf, None if there is nothing to own."""
-    if isinstance(value, dict):
-        return LEAF if schema.is_atomic_map else applied_set(schema, value) or None
-    if not schema.is_shared_list:
-        return LEAF
-    items, result = schema.items or ANY, FieldSet()
-    for item in value:
-        node = _applied_node(items, item) if isinstance(item, CONTAINERS) else None
-        result[element_of(schema, item)] = {**node, SELF: LEAF} if node else LEAF
-    if len(result) < len(value):
-        raise ShapeError("an item stands twice")
-    return result or None
 
 
 def merge(schema: Schema, live: Any, config: Any) -> Any:
@@ -252,24 +180,3 @@ def _compare_items(schema: Schema, old: list[Any], new: list[Any], path: tuple[s
     for element, item in before.items():
         if element not in after:
             sets.insert(changes.removed, (*path, element), all_below(items, item))
-
-
-def all_below(schema: Schema, value: Any) -> FieldSet:
-    """The node of a value that came or went as a whole: it and every path below it."""
-    if not value:
-        return LEAF
-    node: FieldSet = {}
-    if isinstance(value, dict):
-        if schema.is_atomic_map:
-            return LEAF
-        properties, other = schema.properties, schema.additional or ANY
-        for name, item in value.items():
-            node["f:" + name] = all_below(properties.get(name) or other, item) if isinstance(item, CONTAINERS) else LEAF
-    elif isinstance(value, list) and schema.is_shared_list:
-        items = schema.items or ANY
-        for item in value:
-            node[element_of(schema, item)] = all_below(items, item)
-    else:
-        return LEAF
-    node[SELF] = LEAF
-    return node

@@ -5,7 +5,7 @@ A set is a tree of JSON maps. A key is a path element: ``f:NAME`` a field, ``k:{
 keys, ``v:"x"`` an item of a set. A node without children is in the set; a node with children is in it only if it also
 has the key ``"."``. So a stored set is used as it is read, without parsing, and no operation changes its operands.
 
-Called by: managed.py and managed_objects.py. Kubernetes: structured-merge-diff/fieldpath.
+Called by: managed.py, managed_fields.py and managed_objects.py. Kubernetes: structured-merge-diff/fieldpath.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from typing import Any
 from kyu.server import managed_sets as sets
 from kyu.server import schema_fast
 from kyu.server.go_words import shown
-from kyu.server.managed_objects import ShapeError, element_of
+from kyu.server.managed_fields import ShapeError, element_of
 from kyu.server.schema_node import Schema
 
 SCALARS: dict[str, tuple[tuple[type, ...], str]] = {

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import random
-from datetime import datetime
+from datetime import UTC, datetime
+from functools import lru_cache
 
 from kyu.api.meta import Json, Kind
 from kyu.server import errors
@@ -27,7 +28,14 @@ CLEARED = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriod
 
 
 def timestamp(now: datetime) -> str:
-    return f"{now.isoformat(timespec='seconds')[:19]}Z"
+    """To the second, in UTC, as all times in metadata."""
+    return _written(int(now.timestamp()))
+
+
+@lru_cache(maxsize=16)
+def _written(second: int) -> str:
+    """Many writes share a second."""
+    return f"{datetime.fromtimestamp(second, UTC).isoformat()[:19]}Z"
 
 
 def check_place(kind: Kind, obj: Json, namespace: str | None, name: str = "") -> None:

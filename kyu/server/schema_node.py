@@ -75,6 +75,8 @@ class Schema:
         self.rules: tuple[Json, ...] = tuple(source.get("x-kubernetes-validations", ()))
         # What schema_fast.py has compiled, by the question that it answers.
         self.validators: dict[object, Any] = {}
+        # What managed_fields.py knows of maps at this place, by their names.
+        self.named: dict[tuple[str, ...], Any] = {}
 
     @cached_property
     def properties(self) -> Mapping[str, Schema]:

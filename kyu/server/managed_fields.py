@@ -1,0 +1,162 @@
+"""
+The fields of a value as a set: those that an applied configuration sets, and all that came or went with a value.
+
+The schema decides how deep a field can be shared: a scalar, and a list or map that is *atomic*, is one field; a list
+of type map or set is shared item by item; all other maps are shared field by field. So is what the schema does not
+describe, with its lists atomic.
+
+Of most maps the names alone tell the set. It is made once for each choice of names that a place of the schema has seen,
+and shared: nobody changes a set.
+
+Called by: managed.py, managed_objects.py, managed_shape.py. Kubernetes: structured-merge-diff/typed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from kyu.server import managed_sets as sets
+from kyu.server.managed_sets import LEAF, SELF, FieldSet
+from kyu.server.schema_node import MISSING, Schema
+
+ANY: Final = Schema({"x-kubernetes-preserve-unknown-fields": True})
+CONTAINERS: Final = (dict, list)
+SCALARS: Final = frozenset({"string", "integer", "number", "boolean"})
+# How many choices of names one place of a schema remembers. Maps have other names each time.
+KEPT_NAMES: Final = 64
+
+
+class ShapeError(Exception):
+    """A value that the schema cannot hold; the message is for the user."""
+
+
+class Deep(NamedTuple):
+    """A field whose value tells what is below it."""
+
+    name: str
+    element: str
+    schema: Schema
+    is_declared: bool
+
+
+class Named(NamedTuple):
+    """The set of a map with certain names: as if all were leaves, which is all there is to say if none is deep."""
+
+    inner: FieldSet
+    # The same with the map itself.
+    whole: FieldSet
+    deep: tuple[Deep, ...]
+
+
+def child_schema(schema: Schema, name: str) -> Schema:
+    return schema.properties.get(name) or schema.additional or ANY
+
+
+def element_of(schema: Schema, item: Any) -> str:
+    """Which item of a shared list this is; keys that it leaves out count with their defaults, if they have one."""
+    if schema.list_type == "set":
+        return sets.value_element(item) if not isinstance(item, CONTAINERS) else f"v:{sets.encoded(item)}"
+    if not isinstance(item, dict):
+        kind = "a null element" if item is None else "non-map elements"
+        raise ShapeError(f"associative list with keys may not have {kind}")
+    names = schema.sorted_keys
+    try:
+        if len(names) == 1 and names[0] in item:
+            return sets.key_element(names[0], item[names[0]])
+        keys = [(name, item[name] if name in item else _default_key(schema, name)) for name in names]
+        if given := [(name, value) for name, value in keys if value is not MISSING]:
+            return sets.keys_element(*zip(*given, strict=True))
+    except TypeError:
+        raise ShapeError(f"the keys of a list item must be scalars: {item!r}") from None
+    listed = " ".join(f'"{name}"' for name in schema.list_map_keys)
+    message = f"associative list with keys has an element that omits all key fields [{listed}]"
+    raise ShapeError(f"{message} (and doesn't have default values for any key fields)")
+
+
+def _default_key(schema: Schema, name: str) -> Any:
+    field = schema.items.properties.get(name) if schema.items is not None else None
+    return MISSING if field is None else field.default
+
+
+def applied_set(schema: Schema, value: dict[str, Any]) -> FieldSet:
+    """The fields that a configuration sets: its leaves, its list items, its empty maps, and every key of a map."""
+    named = _named(schema, value)
+    if not named.deep:
+        return named.inner
+    result = dict(named.inner)
+    for name, element, child, is_declared in named.deep:
+        item = value[name]
+        if not isinstance(item, CONTAINERS):
+            continue
+        node = _applied_node(child, item)
+        if not is_declared or item == {}:
+            node = {**node, SELF: LEAF} if node else LEAF
+        if node is None:
+            del result[element]
+        else:
+            result[element] = node
+    return result
+
+
+def _applied_node(schema: Schema, value: dict[str, Any] | list[Any]) -> FieldSet | None:
+    """What is set below a field: an empty set for a leaf, None if there is nothing to own."""
+    if isinstance(value, dict):
+        return LEAF if schema.is_atomic_map else applied_set(schema, value) or None
+    if not schema.is_shared_list:
+        return LEAF
+    items, result = schema.items or ANY, FieldSet()
+    for item in value:
+        node = _applied_node(items, item) if isinstance(item, CONTAINERS) else None
+        result[element_of(schema, item)] = {**node, SELF: LEAF} if node else LEAF
+    if len(result) < len(value):
+        raise ShapeError("an item stands twice")
+    return result or None
+
+
+def all_below(schema: Schema, value: Any) -> FieldSet:
+    """The node of a value that came or went as a whole: it and every path below it."""
+    if not value:
+        return LEAF
+    if isinstance(value, dict):
+        if schema.is_atomic_map:
+            return LEAF
+        named = _named(schema, value)
+        if not named.deep:
+            return named.whole
+        node = dict(named.whole)
+        for name, element, child, _ in named.deep:
+            node[element] = all_below(child, value[name])
+        return node
+    if not isinstance(value, list) or not schema.is_shared_list:
+        return LEAF
+    items = schema.items or ANY
+    node = {element_of(schema, item): all_below(items, item) for item in value}
+    node[SELF] = LEAF
+    return node
+
+
+def _named(schema: Schema, value: dict[str, Any]) -> Named:
+    known: dict[tuple[str, ...], Named] = schema.named
+    names = tuple(value)
+    found = known.get(names)
+    if found is None:
+        if len(known) >= KEPT_NAMES:
+            known.clear()
+        found = known[names] = _make_named(schema, names)
+    return found
+
+
+def _make_named(schema: Schema, names: tuple[str, ...]) -> Named:
+    inner = {f"f:{name}": LEAF for name in names}
+    fields = ((name, child_schema(schema, name)) for name in names)
+    deep = tuple(Deep(n, f"f:{n}", child, n in schema.properties) for n, child in fields if not _is_leaf(child))
+    return Named(inner, {**inner, SELF: LEAF}, deep)
+
+
+def _is_leaf(schema: Schema) -> bool:
+    """Whatever a value of the schema is, it has one owner. One of another type is never stored."""
+    if schema.type == "object":
+        return schema.is_atomic_map
+    if schema.type == "array":
+        return not schema.is_shared_list
+    return schema.type in SCALARS or schema.is_int_or_string
