@@ -25,6 +25,7 @@ from kyu.engine import explain, options, reasons
 from kyu.engine.cycle import schedule
 from kyu.engine.decisions import Admit, Cycle
 from kyu.engine.state import State
+from kyu.engine.workload import AssignedPodSet
 from tests.builders import (
     API,
     at,
@@ -210,9 +211,14 @@ def describe(state: State, decided: Cycle) -> Json:
 
 
 def admission(admit: Admit) -> str:
-    """``f`` or, of several pods, ``f x 3``, and where they go: ``f x 3 on n1 x 1, n2 x 2``."""
-    (pod_set,) = admit.pod_sets
-    text = "+".join(sorted(set(pod_set.flavors.values())))
+    """``f`` or, of several pods, ``f x 3``, and where they go: ``f x 3 on n1 x 1, n2 x 2``; of several pod sets each."""
+    if len(admit.pod_sets) == 1:
+        return assigned(admit.pod_sets[0])
+    return "; ".join(f"{pod_set.name}: {assigned(pod_set)}" for pod_set in admit.pod_sets)
+
+
+def assigned(pod_set: AssignedPodSet) -> str:
+    text = "+".join(sorted(set(pod_set.flavors.values()))) or "none"
     text += f" x {pod_set.count}" if pod_set.count != 1 else ""
     if pod_set.placement is None:
         return text

@@ -11,7 +11,7 @@ Kueue: pkg/scheduler/flavorassigner/flavorassigner.go, preemption_oracle.go
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cache
@@ -210,8 +210,11 @@ class Assigner:
                     # Where a flavor was taken as fitting there are none, even if one of its resources has to be
                     # preempted for: under PreemptionOverBorrowing that counts as better than one that borrows.
                     result.mode = min(result.mode, choice.mode)
+            if answer.reasons and not answer.choices:
+                # It asks for nothing, but belongs to others who have to preempt: Kueue finds no flavor for it.
+                result.mode, result.word = Mode.NO_FIT, "WaitingForQuota"
         # A quirk that decisions depend on: pod sets after one whose requests are all uncounted are left out.
-        return any(a.choices for a in answers) or not any(a.requests for a in answers)
+        return all(answer.choices or not answer.requests for answer in answers)
 
     def _assign_group(self, answers: Sequence[PodSetAnswer], result: Assignment) -> NoFitWord | None:
         """One flavor per resource for pod sets that stay together. The kind of failure, or None."""
@@ -238,8 +241,10 @@ class Assigner:
             last_tried.update(dict.fromkeys(scan.choices, scan.last_tried))
         for answer in answers:
             answer.reasons = tuple(reasons)
-            # A pod set without requests, placed together with others, takes over where they are.
-            own = answer.requests if answer.requests or len(answers) == 1 else choices
+            own: Collection[str] = answer.requests
+            if not own:
+                # A pod set without requests, placed together with others, goes where they are.
+                own = [r for r, choice in choices.items() if self.state.cluster.has_topology(choice.flavor)]
             answer.choices = {r: _copy(choices[r]) for r in own if r in choices}
             answer.last_tried = {r: last_tried[r] for r in answer.choices}
             if not answer.requests:
