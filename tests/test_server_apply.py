@@ -220,6 +220,14 @@ def test_a_plain_writer_owns_what_it_changed() -> None:
     assert owned(shelf)["one*"]["f:spec"] == {".": {}, "f:nested": {".": {}, "f:a": {}}}
 
 
+def test_items_with_the_same_keys_are_owned_without_their_fields() -> None:
+    twice = [{"title": "t", "edition": 1}, {"title": "t", "edition": 1, "owner": "o"}]
+    shelf = update(None, "one", {"books": twice})
+    assert owned(shelf)["one*"]["f:spec"]["f:books"] == {".": {}, 'k:{"edition":1,"title":"t"}': {}}
+    shelf = update(shelf, "two", {"books": twice[:1]})
+    assert owned(shelf)["two*"] == {"f:spec": {"f:books": {'k:{"edition":1,"title":"t"}': {}}}}
+
+
 def test_what_a_plain_writer_removes_is_owned_by_nobody() -> None:
     shelf = update(update(None, "one", {"height": 3, "plain": ["x"]}), "two", {"height": 3})
     assert owned(shelf) == {"one*": {"f:spec": {".": {}, "f:height": {}}}}

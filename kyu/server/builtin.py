@@ -25,6 +25,7 @@ from kyu.server import (
     builtin_jobs,
     builtin_limits,
     builtin_pod_rules,
+    builtin_pod_warnings,
     builtin_pods,
     crd,
     crd_rules,
@@ -60,6 +61,10 @@ def nothing(obj: Json) -> None:
     """For steps in which a kind does nothing."""
 
 
+def no_warnings(obj: Json, old: Json | None) -> tuple[()]:
+    return ()
+
+
 def accept(obj: Json) -> list[FieldError]:
     return []
 
@@ -92,6 +97,7 @@ class BuiltinKind:
     check: Check = accept
     check_update: CheckUpdate | None = None
     check_status: CheckUpdate | None = None
+    warn: builtin_pod_warnings.Warn = no_warnings
     # Sent with every write, and with every answer.
     warning: str = ""
     deprecation: str = ""
@@ -275,7 +281,7 @@ CORE: Final = (
         field_labels=POD_LABELS, default=builtin_pods.default_pod, create=builtin_pods.prepare_pod,
         prepare_update_from=builtin_pods.prepare_pod_update, prepare_status_from=builtin_pods.prepare_pod_status,
         check=builtin_pod_rules.validate_new_pod, check_update=builtin_pod_rules.validate_pod_update,
-        check_status=builtin_pod_rules.validate_pod_status,
+        check_status=builtin_pod_rules.validate_pod_status, warn=builtin_pod_warnings.pod_warnings,
         answers_deleted_object=True,
     ),
     BuiltinKind(
@@ -321,7 +327,7 @@ CORE: Final = (
     ),
     BuiltinKind(
         _core("PodTemplate", "podtemplates"), has_generation=True, default=builtin_core.default_pod_template,
-        answers_deleted_object=True,
+        warn=builtin_pod_warnings.template_warnings("template"), answers_deleted_object=True,
     ),
     BuiltinKind(
         _core("PersistentVolumeClaim", "persistentvolumeclaims"), ("pvc",), subresources=(STATUS,),
@@ -340,11 +346,13 @@ JOBS: Final = (
         default_propagation="Orphan", field_labels=JOB_LABELS, default=builtin_jobs.default_job,
         create=builtin_jobs.prepare_job, check=builtin_jobs.validate_job,
         check_update=builtin_jobs.validate_job_update, check_status=builtin_jobs.validate_job_status,
+        warn=builtin_pod_warnings.template_warnings("spec.template", is_named_after=True),
     ),
     BuiltinKind(
         Kind("batch", "v1", "CronJob", "cronjobs"), ("cj",), ("all",), subresources=(STATUS,), has_generation=True,
         default=builtin_jobs.default_cron_job, check=builtin_cron.validate_cron_job,
         check_update=builtin_cron.validate_cron_job_update,
+        warn=builtin_pod_warnings.template_warnings("spec.jobTemplate.spec.template", is_named_after=True),
     ),
 )  # fmt: skip
 
@@ -359,8 +367,12 @@ def _app(
         Kind("apps", "v1", kind, plural), (short,), ("all",),
         subresources=(SCALE, STATUS) if is_scaled else (STATUS,), has_generation=True, default=fill,
         counts_annotations=kind == "Deployment",
+        name_rule=name_is_label if kind == "StatefulSet" else name_is_subdomain,
         prepare_update_from=prepare_update_from,
         check=check, check_update=check_update,
+        warn=builtin_pod_warnings.template_warnings(
+            "spec.template", is_named_after=kind in ("Deployment", "ReplicaSet")
+        ),
     )  # fmt: skip
 
 

@@ -13,7 +13,8 @@ from kyu.api import errors as fields
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
 from kyu.server.builtin_metadata import IMMUTABLE
-from kyu.server.builtin_pod_rules import AT_LEAST_ZERO, validate_template
+from kyu.server.builtin_pod_probes import AT_LEAST_ZERO
+from kyu.server.builtin_pod_rules import validate_template
 from kyu.server.builtin_pods import default_template
 
 HISTORY_LIMIT = 10

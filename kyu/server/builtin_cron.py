@@ -18,7 +18,7 @@ from kyu.api import errors as fields
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
 from kyu.server.builtin_jobs import validate_job_spec
-from kyu.server.builtin_pod_rules import AT_LEAST_ZERO
+from kyu.server.builtin_pod_probes import AT_LEAST_ZERO
 
 # The controller appends a dash and ten digits to make the name of a Job.
 LONGEST_NAME: Final = 52

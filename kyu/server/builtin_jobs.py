@@ -18,7 +18,8 @@ from kyu.api.errors import FieldError
 from kyu.api.meta import Json
 from kyu.server import builtin_job_policies
 from kyu.server.builtin_names import label, subdomain
-from kyu.server.builtin_pod_rules import AT_LEAST_ZERO, validate_template
+from kyu.server.builtin_pod_probes import AT_LEAST_ZERO
+from kyu.server.builtin_pod_rules import validate_template
 from kyu.server.builtin_pods import default_template
 from kyu.server.errors import Unshown
 from kyu.server.patch import clone

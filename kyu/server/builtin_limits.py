@@ -16,7 +16,8 @@ from kyu.api.errors import FieldError
 from kyu.api.meta import Json
 from kyu.server.builtin_metadata import validate_labels
 from kyu.server.builtin_names import label_key, regex_error
-from kyu.server.builtin_pod_rules import AT_LEAST_ZERO, resource_name_objections
+from kyu.server.builtin_pod_containers import resource_name_objections
+from kyu.server.builtin_pod_probes import AT_LEAST_ZERO
 from kyu.server.errors import Unshown
 
 BOUNDS: Final = ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio")

@@ -114,6 +114,30 @@ def validate_labels(labels: Mapping[str, str], path: str) -> list[FieldError]:
     return found
 
 
+def validate_label_selector(selector: Json | None, path: str) -> list[FieldError]:
+    """Of what chooses objects by their labels, in a spec."""
+    if not selector:
+        return []
+    found = validate_labels(selector.get("matchLabels") or {}, f"{path}.matchLabels")
+    for index, rule in enumerate(selector.get("matchExpressions") or ()):
+        here, key, values = f"{path}.matchExpressions[{index}]", rule.get("key", ""), rule.get("values") or ()
+        match rule.get("operator", ""):
+            case "In" | "NotIn":
+                if not values:
+                    detail = "must be specified when `operator` is 'In' or 'NotIn'"
+                    found.append(fields.required(f"{here}.values", detail))
+            case "Exists" | "DoesNotExist":
+                if values:
+                    detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+                    found.append(fields.forbidden(f"{here}.values", detail))
+            case operator:
+                found.append(fields.invalid(f"{here}.operator", operator, "not a valid selector operator"))
+        found += [fields.invalid(f"{here}.key", key, text) for text in label_key(key)]
+        for number, value in enumerate(values):
+            found += [fields.invalid(f"{here}.values[{number}]", value, text) for text in label_value(value)]
+    return found
+
+
 def _validate_owners(owners: Sequence[Json]) -> list[FieldError]:
     path, found, controller = "metadata.ownerReferences", list[FieldError](), ""
     for owner in owners:

@@ -90,6 +90,19 @@ def label_value(text: str) -> list[str]:
     return found
 
 
+def port_name(text: str) -> list[str]:
+    found = ["must be no more than 15 characters"] if len(text) > 15 else []
+    if not re.fullmatch("[-a-z0-9]+", text):
+        found.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
+    if not re.search("[a-z]", text):
+        found.append("must contain at least one letter (a-z)")
+    if "--" in text:
+        found.append("must not contain consecutive hyphens")
+    if text and "-" in (text[0], text[-1]):
+        found.append("must not begin or end with a hyphen")
+    return found
+
+
 def config_key(text: str) -> list[str]:
     """A key of a ConfigMap or Secret, which can be the name of a file."""
     found = ["must be no more than 253 characters"] if len(text.encode()) > 253 else []

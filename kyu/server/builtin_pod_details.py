@@ -1,133 +1,120 @@
 """
-The finer rules of a pod spec: names of ports and variables, probes, hooks, host names, terms of affinity.
+The finer rules of a pod spec, outside of its containers: host names, name servers, gates and claims.
 
 Called by: server/builtin_pod_rules.py. Kubernetes: pkg/apis/core/validation.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from kyu.api import errors as fields
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
-from kyu.server.builtin_names import label, label_key, subdomain
+from kyu.server.builtin_names import label, label_key, regex_error, subdomain
 
-PRINTABLE_NAME: Final = re.compile(r"[ -<>-~]+")
-# What a pod may be told of itself: these, and single labels and annotations.
-FIELD_PATHS: Final = frozenset(
-    {
-        "metadata.name", "metadata.namespace", "metadata.uid", "metadata.labels", "metadata.annotations",
-        "spec.nodeName", "spec.serviceAccountName", "spec.host", "status.phase", "status.hostIP", "status.hostIPs",
-        "status.podIP", "status.podIPs",
-    }
-)  # fmt: skip
-SUBSCRIPTED: Final = re.compile(r"metadata\.(labels|annotations)\['[^']+'\]")
-PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
-PROBE_HANDLERS: Final = ("exec", "httpGet", "tcpSocket", "grpc")
-HOOK_HANDLERS: Final = ("exec", "httpGet", "tcpSocket", "sleep")
 SYSTEMS: Final = ("linux", "windows")
-WHEN_UNSATISFIABLE: Final = ("DoNotSchedule", "ScheduleAnyway")
-ID_RANGE: Final = "must be between 0 and 2147483647, inclusive"
-HANDLER: Final = "must specify a handler type"
-
-
-def container_faults(container: Json, path: str) -> Iterator[FieldError]:
-    yield from _port_names(container, path)
-    for index, variable in enumerate(container.get("env") or ()):
-        yield from _variable(variable, f"{path}.env[{index}]")
-    for name in PROBES:
-        probe = container.get(name)
-        if probe is not None and not any(handler in probe for handler in PROBE_HANDLERS):
-            yield fields.required(f"{path}.{name}", HANDLER)
-    for name, hook in (container.get("lifecycle") or {}).items():
-        if isinstance(hook, dict) and not any(handler in hook for handler in HOOK_HANDLERS):
-            yield fields.required(f"{path}.lifecycle.{name}", HANDLER)
-    yield from _ids(container.get("securityContext") or {}, f"{path}.securityContext")
-
-
-def _port_names(container: Json, path: str) -> Iterator[FieldError]:
-    seen: set[str] = set()
-    for index, port in enumerate(container.get("ports") or ()):
-        name = port.get("name")
-        if name and name in seen:
-            yield fields.duplicate(f"{path}.ports[{index}].name", name)
-        seen.add(name)
-
-
-def _variable(variable: Json, path: str) -> Iterator[FieldError]:
-    name = variable.get("name", "")
-    if name and not PRINTABLE_NAME.fullmatch(name):
-        detail = "a valid environment variable name must consist only of printable ASCII characters other than '='"
-        yield fields.invalid(f"{path}.name", name, detail)
-    told = ((variable.get("valueFrom") or {}).get("fieldRef") or {}).get("fieldPath")
-    if told and told not in FIELD_PATHS and not SUBSCRIPTED.fullmatch(told):
-        detail = f"error converting fieldPath: field label not supported: {told}"
-        yield fields.invalid(f"{path}.valueFrom.fieldRef.fieldPath", told, detail)
-
-
-def _ids(context: Json, path: str) -> Iterator[FieldError]:
-    for name in ("runAsUser", "runAsGroup"):
-        given = context.get(name)
-        if given is not None and not 0 <= given < 2**31:
-            yield fields.invalid(f"{path}.{name}", given, ID_RANGE)
+IP_ADDRESS: Final = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
+MAX_NAME_SERVERS: Final = 3
+MAX_SEARCHES: Final = 32
+_SEARCH_PART: Final = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
+_SEARCH: Final = rf"{_SEARCH_PART}(\.{_SEARCH_PART})*"
 
 
 def spec_faults(spec: Json, path: str) -> Iterator[FieldError]:
-    """Of all but the containers."""
     for name in ("hostname", "subdomain"):
         if given := spec.get(name):
             dots = ["must not contain dots"] if "." in given else label(given)
             yield from (fields.invalid(f"{path}.{name}", given, text) for text in dots)
-    if account := spec.get("serviceAccountName"):
-        yield from (fields.invalid(f"{path}.serviceAccountName", account, text) for text in subdomain(account))
+    for name in ("serviceAccountName", "nodeName"):
+        if given := spec.get(name):
+            yield from (fields.invalid(f"{path}.{name}", given, text) for text in subdomain(given))
     system = (spec.get("os") or {}).get("name")
     if system is not None and system not in SYSTEMS:
         yield fields.not_supported(f"{path}.os", system, SYSTEMS)
-    if spec.get("dnsPolicy") == "None" and not spec.get("dnsConfig"):
-        yield fields.required(f"{path}.dnsConfig", "must provide `dnsConfig` when `dnsPolicy` is None")
+    yield from _name_servers(spec, path)
+    for index, alias in enumerate(spec.get("hostAliases") or ()):
+        yield from _alias(alias, f"{path}.hostAliases[{index}]")
     for index, gate in enumerate(spec.get("readinessGates") or ()):
         given = gate.get("conditionType", "")
         here = f"{path}.readinessGates[{index}].conditionType"
         yield from (fields.invalid(here, given, text) for text in label_key(given))
-    for index, constraint in enumerate(spec.get("topologySpreadConstraints") or ()):
-        yield from _spread(constraint, f"{path}.topologySpreadConstraints[{index}]")
-    context = spec.get("securityContext") or {}
-    yield from _ids(context, f"{path}.securityContext")
-    if spec.get("shareProcessNamespace") and spec.get("hostPID"):
-        detail = "ShareProcessNamespace and HostPID cannot both be enabled"
-        yield fields.invalid(f"{path}.securityContext.shareProcessNamespace", True, detail)
+    yield from _gates(spec.get("schedulingGates") or (), f"{path}.schedulingGates")
+    yield from _claims(spec.get("resourceClaims") or (), f"{path}.resourceClaims")
 
 
-def _spread(constraint: Json, path: str) -> Iterator[FieldError]:
-    skew = constraint.get("maxSkew", 0)
-    if skew <= 0:
-        yield fields.invalid(f"{path}.maxSkew", skew, "must be greater than zero")
-    if not constraint.get("topologyKey"):
-        yield fields.required(f"{path}.topologyKey", "can not be empty")
-    when = constraint.get("whenUnsatisfiable", "")
-    if when not in WHEN_UNSATISFIABLE:
-        yield fields.not_supported(f"{path}.whenUnsatisfiable", when, WHEN_UNSATISFIABLE)
+def is_ip_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
-def term_faults(term: Json, path: str) -> Iterator[FieldError]:
-    """Of a term of node affinity."""
-    for index, rule in enumerate(term.get("matchExpressions") or ()):
-        here, values = f"{path}.matchExpressions[{index}]", rule.get("values") or ()
-        match rule.get("operator", ""):
-            case "In" | "NotIn":
-                if not values:
-                    detail = "must be specified when `operator` is 'In' or 'NotIn'"
-                    yield fields.required(f"{here}.values", detail)
-            case "Exists" | "DoesNotExist":
-                if values:
-                    detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-                    yield fields.forbidden(f"{here}.values", detail)
-            case "Gt" | "Lt":
-                if len(values) != 1:
-                    detail = "must be specified single value when `operator` is 'Lt' or 'Gt'"
-                    yield fields.required(f"{here}.values", detail)
-            case operator:
-                yield fields.invalid(f"{here}.operator", operator, "not a valid selector operator")
+def _name_servers(spec: Json, path: str) -> Iterator[FieldError]:
+    config, path = spec.get("dnsConfig"), f"{path}.dnsConfig"
+    if config is None:
+        if spec.get("dnsPolicy") == "None":
+            yield fields.required(path, "must provide `dnsConfig` when `dnsPolicy` is None")
+        return
+    servers, searches = config.get("nameservers") or (), config.get("searches") or ()
+    if spec.get("dnsPolicy") == "None" and not servers:
+        detail = "must provide at least one DNS nameserver when `dnsPolicy` is None"
+        yield fields.required(f"{path}.nameservers", detail)
+    if len(servers) > MAX_NAME_SERVERS:
+        detail = f"must not have more than {MAX_NAME_SERVERS} nameservers"
+        yield fields.invalid(f"{path}.nameservers", servers, detail)
+    for index, server in enumerate(servers):
+        if not is_ip_address(server):
+            yield fields.invalid(f"{path}.nameservers[{index}]", server, IP_ADDRESS)
+    if len(searches) > MAX_SEARCHES:
+        yield fields.invalid(f"{path}.searches", searches, f"must not have more than {MAX_SEARCHES} search paths")
+    for index, search in enumerate(searches):
+        if search != "." and not re.fullmatch(_SEARCH, search.removesuffix(".")):
+            words = (
+                "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.',"
+            )
+            words += " and must start and end with an alphanumeric character"
+            yield fields.invalid(f"{path}.searches[{index}]", search, regex_error(words, _SEARCH, "example.com"))
+    for index, option in enumerate(config.get("options") or ()):
+        if not option.get("name"):
+            yield fields.required(f"{path}.options[{index}]", "must not be empty")
+
+
+def _alias(alias: Json, path: str) -> Iterator[FieldError]:
+    if not is_ip_address(alias.get("ip", "")):
+        yield fields.invalid(f"{path}.ip", alias.get("ip", ""), IP_ADDRESS)
+    for index, name in enumerate(alias.get("hostnames") or ()):
+        yield from (fields.invalid(f"{path}.hostnames[{index}]", name, text) for text in subdomain(name))
+
+
+def _gates(gates: Sequence[Json], path: str) -> Iterator[FieldError]:
+    names: set[str] = set()
+    for index, gate in enumerate(gates):
+        name = gate.get("name", "")
+        yield from (fields.invalid(f"{path}[{index}]", name, text) for text in label_key(name))
+        if name in names:
+            yield fields.duplicate(f"{path}[{index}]", name)
+        names.add(name)
+
+
+def _claims(claims: Sequence[Json], path: str) -> Iterator[FieldError]:
+    names: set[str] = set()
+    for index, claim in enumerate(claims):
+        here, name = f"{path}[{index}]", claim.get("name", "")
+        yield from (fields.invalid(f"{here}.name", name, text) for text in label(name))
+        if name in names:
+            yield fields.duplicate(f"{here}.name", name)
+        names.add(name)
+        given = [source for source in ("resourceClaimName", "resourceClaimTemplateName") if claim.get(source)]
+        if not given:
+            detail = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
+            yield fields.invalid(here, claim, detail)
+        elif len(given) > 1:
+            detail = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
+            yield fields.invalid(here, claim, detail)
+        for source in given:
+            yield from (fields.invalid(f"{here}.{source}", claim[source], text) for text in subdomain(claim[source]))

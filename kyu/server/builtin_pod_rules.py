@@ -7,26 +7,27 @@ Kubernetes: pkg/apis/core/validation/validation.go
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from kyu.api import errors as fields
-from kyu.api import quantity
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
-from kyu.server import builtin_pod_details
+from kyu.server import builtin_pod_details, builtin_pod_security
 from kyu.server.builtin_metadata import IMMUTABLE, validate_labels
-from kyu.server.builtin_names import label, label_key, subdomain
+from kyu.server.builtin_names import subdomain
+from kyu.server.builtin_pod_containers import (
+    Pod,
+    container_faults,
+    one_of,
+    pod_resource_faults,
+    unique_label_faults,
+)
+from kyu.server.builtin_pod_placement import placement_faults
+from kyu.server.builtin_pod_volumes import volume_faults
 from kyu.server.patch import clone
 
-AT_LEAST_ZERO: Final = "must be greater than or equal to 0"
 RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
-PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")
 DNS_POLICIES: Final = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
-PROTOCOLS: Final = ("SCTP", "TCP", "UDP")
-OPERATORS: Final = ("Equal", "Exists")
-EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-CONTAINER_RESOURCES: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 UPDATABLE: Final = (
     "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
@@ -56,191 +57,44 @@ def validate_template(template: Json, path: str) -> list[FieldError]:
 
 def validate_pod_spec(spec: Json, path: str) -> list[FieldError]:
     found: list[FieldError] = []
-    volumes = _validate_volumes(spec.get("volumes") or (), f"{path}.volumes", found)
-    names: set[str] = set()
+    claims = tuple(claim.get("name", "") for claim in spec.get("resourceClaims") or ())
+    pod = Pod(spec, _validate_volumes(spec, f"{path}.volumes", found), claims, set(), set())
     if not spec.get("containers"):
         found.append(fields.required(f"{path}.containers"))
     for group in ("containers", "initContainers"):
         for index, container in enumerate(spec.get(group) or ()):
-            _validate_container(container, f"{path}.{group}[{index}]", names, volumes, found)
-    _one_of(spec.get("restartPolicy"), RESTART_POLICIES, f"{path}.restartPolicy", found)
-    _one_of(spec.get("dnsPolicy"), DNS_POLICIES, f"{path}.dnsPolicy", found)
-    for key, value in (spec.get("nodeSelector") or {}).items():
-        found += validate_labels({key: value}, f"{path}.nodeSelector")
-    if spec.get("nodeName"):
-        found += [fields.invalid(f"{path}.nodeName", spec["nodeName"], text) for text in subdomain(spec["nodeName"])]
+            found += container_faults(container, f"{path}.{group}[{index}]", pod, is_init=group == "initContainers")
+    if resources := spec.get("resources"):
+        found += pod_resource_faults(resources, f"{path}.resources", claims)
+    found += one_of(spec.get("restartPolicy"), RESTART_POLICIES, f"{path}.restartPolicy")
+    found += one_of(spec.get("dnsPolicy"), DNS_POLICIES, f"{path}.dnsPolicy")
+    found += validate_labels(spec.get("nodeSelector") or {}, f"{path}.nodeSelector")
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and not 1 <= deadline < 2**31:
         found.append(
             fields.invalid(f"{path}.activeDeadlineSeconds", deadline, "must be between 1 and 2147483647, inclusive")
         )
-    _validate_tolerations(spec.get("tolerations") or (), f"{path}.tolerations", found)
-    _validate_node_affinity(spec, f"{path}.affinity.nodeAffinity", found)
-    _validate_gates(spec.get("schedulingGates") or (), f"{path}.schedulingGates", found)
+    found += placement_faults(spec, path)
+    found += builtin_pod_security.pod_faults(spec, path)
     found += builtin_pod_details.spec_faults(spec, path)
     return found
 
 
-def _one_of(value: Any, supported: Sequence[str], path: str, found: list[FieldError]) -> None:
-    if value is not None and value not in supported:
-        found.append(fields.not_supported(path, value, supported))
-
-
-def _validate_volumes(volumes: Sequence[Json], path: str, found: list[FieldError]) -> set[str]:
+def _validate_volumes(spec: Json, path: str, found: list[FieldError]) -> dict[str, Json]:
     names: set[str] = set()
-    for index, volume in enumerate(volumes):
-        here, name = f"{path}[{index}]", volume.get("name", "")
-        _validate_unique_label(name, names, f"{here}.name", found)
+    for index, volume in enumerate(spec.get("volumes") or ()):
+        here = f"{path}[{index}]"
+        found += unique_label_faults(volume.get("name", ""), names, f"{here}.name")
+        found += volume_faults(volume, here)
         sources = [key for key in volume if key != "name"]
         found += [
             fields.forbidden(f"{here}.{extra}", "may not specify more than 1 volume type") for extra in sources[1:]
         ]
-    return names
-
-
-def _validate_unique_label(name: str, names: set[str], path: str, found: list[FieldError]) -> None:
-    if not name:
-        found.append(fields.required(path))
-        return
-    found += [fields.invalid(path, name, text) for text in label(name)]
-    if name in names:
-        found.append(fields.duplicate(path, name))
-    names.add(name)
-
-
-def _validate_container(
-    container: Json, path: str, names: set[str], volumes: set[str], found: list[FieldError]
-) -> None:
-    _validate_unique_label(container.get("name", ""), names, f"{path}.name", found)
-    image = container.get("image", "")
-    if not image:
-        found.append(fields.required(f"{path}.image"))
-    elif image != image.strip():
-        found.append(fields.invalid(f"{path}.image", image, "must not have leading or trailing whitespace"))
-    _one_of(container.get("imagePullPolicy"), PULL_POLICIES, f"{path}.imagePullPolicy", found)
-    _one_of(
-        container.get("terminationMessagePolicy"),
-        ("File", "FallbackToLogsOnError"),
-        f"{path}.terminationMessagePolicy",
-        found,
-    )
-    for index, port in enumerate(container.get("ports") or ()):
-        _validate_port(port, f"{path}.ports[{index}]", found)
-    for index, variable in enumerate(container.get("env") or ()):
-        if not variable.get("name"):
-            found.append(fields.required(f"{path}.env[{index}].name"))
-        if variable.get("value") and variable.get("valueFrom"):
-            detail = "may not be specified when `value` is not empty"
-            found.append(fields.invalid(f"{path}.env[{index}].valueFrom", "", detail))
-    _validate_mounts(container.get("volumeMounts") or (), f"{path}.volumeMounts", volumes, found)
-    _validate_resources(container.get("resources") or {}, f"{path}.resources", found)
-    found += builtin_pod_details.container_faults(container, path)
-
-
-def _validate_port(port: Json, path: str, found: list[FieldError]) -> None:
-    number = port.get("containerPort", 0)
-    if number == 0:
-        found.append(fields.required(f"{path}.containerPort"))
-    elif not 0 < number < 65536:
-        found.append(fields.invalid(f"{path}.containerPort", number, "must be between 1 and 65535, inclusive"))
-    _one_of(port.get("protocol"), PROTOCOLS, f"{path}.protocol", found)
-
-
-def _validate_mounts(mounts: Sequence[Json], path: str, volumes: set[str], found: list[FieldError]) -> None:
-    paths: set[str] = set()
-    for index, mount in enumerate(mounts):
-        here, name, target = f"{path}[{index}]", mount.get("name", ""), mount.get("mountPath", "")
-        if not name:
-            found.append(fields.required(f"{here}.name"))
-        elif name not in volumes:
-            found.append(FieldError("NotFound", f"{here}.name", name))
-        if not target:
-            found.append(fields.required(f"{here}.mountPath"))
-        elif target in paths:
-            found.append(fields.invalid(f"{here}.mountPath", target, "must be unique"))
-        paths.add(target)
-
-
-def _validate_resources(resources: Json, path: str, found: list[FieldError]) -> None:
-    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
-    for group, amounts in (("limits", limits), ("requests", requests)):
-        for name, text in amounts.items():
-            here = f"{path}.{group}.{name}" if "/" not in name else f"{path}.{group}[{name}]"
-            found += [fields.invalid(f"{path}.{group}[{name}]", name, text) for text in resource_name_objections(name)]
-            amount = quantity.parse(text)
-            if amount.nanos < 0:
-                found.append(fields.invalid(f"{path}.{group}[{name}]", text, AT_LEAST_ZERO))
-            if _is_whole_number(name) and amount.nanos % quantity.NANO:
-                found.append(fields.invalid(here, text, "must be an integer"))
-    for name, text in requests.items():
-        limit = limits.get(name)
-        if limit is not None and quantity.parse(text) > quantity.parse(limit):
-            detail = f"must be less than or equal to {name} limit of {limit}"
-            found.append(fields.invalid(f"{path}.requests", text, detail))
-        elif limit is not None and _is_extended(name) and quantity.parse(text) != quantity.parse(limit):
-            detail = f"must be equal to {name} limit of {limit}"
-            found.append(fields.invalid(f"{path}.requests", text, detail))
-        elif limit is None and _is_extended(name):
-            found.append(fields.required(f"{path}.limits", "Limit must be set for non overcommitable resources"))
-
-
-def resource_name_objections(name: str) -> tuple[str, ...]:
-    """Why this is not the name of something that a container can have."""
-    if "/" in name:
-        return label_key(name)
-    if objections := label_key(name):
-        return (*objections, "must be a standard resource for containers")
-    if name in CONTAINER_RESOURCES or name.startswith("hugepages-"):
-        return ()
-    return ("must be a standard resource type or fully qualified", "must be a standard resource for containers")
-
-
-def _is_extended(name: str) -> bool:
-    """A device of some vendor: whole numbers only, and no borrowing between request and limit."""
-    return "/" in name and not name.split("/")[0].endswith("kubernetes.io")
-
-
-def _is_whole_number(name: str) -> bool:
-    return _is_extended(name) or name == "pods"
-
-
-def _validate_tolerations(tolerations: Sequence[Json], path: str, found: list[FieldError]) -> None:
-    for index, toleration in enumerate(tolerations):
-        here, operator = f"{path}[{index}]", toleration.get("operator", "Equal")
-        if toleration.get("key"):
-            found += [fields.invalid(f"{here}.key", toleration["key"], text) for text in label_key(toleration["key"])]
-        elif operator != "Exists":
-            detail = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
-            found.append(fields.invalid(f"{here}.operator", operator, detail))
-        if toleration.get("tolerationSeconds") is not None and toleration.get("effect") != "NoExecute":
-            detail = "effect must be 'NoExecute' when `tolerationSeconds` is set"
-            found.append(fields.invalid(f"{here}.effect", toleration.get("effect", ""), detail))
-        if operator == "Exists" and toleration.get("value"):
-            detail = "value must be empty when `operator` is 'Exists'"
-            found.append(fields.invalid(f"{here}.operator", toleration["value"], detail))
-        _one_of(operator, OPERATORS, f"{here}.operator", found)
-        if toleration.get("effect"):
-            _one_of(toleration["effect"], EFFECTS, f"{here}.effect", found)
-
-
-def _validate_node_affinity(spec: Json, path: str, found: list[FieldError]) -> None:
-    required = "requiredDuringSchedulingIgnoredDuringExecution"
-    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
-    if affinity.get(required) is not None and not affinity[required].get("nodeSelectorTerms"):
-        where = f"{path}.{required}.nodeSelectorTerms"
-        found.append(fields.required(where, "must have at least one node selector term"))
-    for index, term in enumerate((affinity.get(required) or {}).get("nodeSelectorTerms") or ()):
-        found += builtin_pod_details.term_faults(term, f"{path}.{required}.nodeSelectorTerms[{index}]")
-
-
-def _validate_gates(gates: Sequence[Json], path: str, found: list[FieldError]) -> None:
-    names: set[str] = set()
-    for index, gate in enumerate(gates):
-        name = gate.get("name", "")
-        found += [fields.invalid(f"{path}[{index}]", name, text) for text in label_key(name)]
-        if name in names:
-            found.append(fields.duplicate(f"{path}[{index}]", name))
-        names.add(name)
+        for number, part in enumerate((volume.get("projected") or {}).get("sources") or ()):
+            if part.get("serviceAccountToken") is not None and not spec.get("serviceAccountName"):
+                place = f"{here}.projected.sources[{number}].serviceAccountToken"
+                found.append(fields.forbidden(place, "must not be specified when serviceAccountName is not set"))
+    return {volume.get("name", ""): volume for volume in spec.get("volumes") or ()}
 
 
 def validate_pod_update(new: Json, old: Json) -> list[FieldError]:
@@ -316,6 +170,8 @@ def validate_pod_status(new: Json, old: Json) -> list[FieldError]:
     if len(addresses) != len({":" in address.get("ip", "") for address in addresses}):
         detail = "may specify no more than one IP for each IP family"
         found.append(fields.invalid("status.podIPs", addresses, detail))
+    if node := after.get("nominatedNodeName"):
+        found += [fields.invalid("status.nominatedNodeName", node, text) for text in subdomain(node)]
     return found
 
 

@@ -47,13 +47,19 @@ def default_pod(pod: Json) -> None:
     if spec["terminationGracePeriodSeconds"] < 0:
         spec["terminationGracePeriodSeconds"] = 1
     for container in containers(spec):
-        resources = container["resources"]
-        for name, limit in (resources.get("limits") or {}).items():
-            resources.setdefault("requests", {}).setdefault(name, limit)
+        _request_limits(container["resources"])
+    if resources := spec.get("resources"):
+        _request_limits(resources)
     if spec.get("hostNetwork"):
         for container in containers(spec):
             for port in container.get("ports", ()):
                 port.setdefault("hostPort", port["containerPort"])
+
+
+def _request_limits(resources: Json) -> None:
+    """Who is given a limit asks for as much, if nothing is said."""
+    for name, limit in (resources.get("limits") or {}).items():
+        resources.setdefault("requests", {}).setdefault(name, limit)
 
 
 def default_template(template: Json) -> None:
@@ -107,7 +113,7 @@ def _default_http(handler: Json) -> None:
         request.setdefault("path", "/")
         request.setdefault("scheme", "HTTP")
     if (request := handler.get("grpc")) is not None:
-        request.setdefault("service", "")
+        request["service"] = request.get("service") or ""
 
 
 def pull_policy(image: str) -> str:
@@ -125,6 +131,10 @@ def _default_volume(volume: Json) -> None:
             source.setdefault("defaultMode", DEFAULT_MODE)
     if (path := volume.get("hostPath")) is not None:
         path.setdefault("type", "")
+    if (image := volume.get("image")) is not None:
+        image.setdefault("pullPolicy", pull_policy(image.get("reference", "")))
+    if (disk := volume.get("iscsi")) is not None:
+        disk.setdefault("iscsiInterface", "default")
     for source in (volume.get("projected") or {}).get("sources") or ():
         if (token := source.get("serviceAccountToken")) is not None:
             token.setdefault("expirationSeconds", 3600)
@@ -170,8 +180,12 @@ def prepare_pod_status(new: Json, old: Json) -> None:
 
 def qos_class(spec: Json) -> str:
     """Guaranteed if every container asks exactly for its limits of cpu and memory; BestEffort if none asks for any."""
+    whole = spec.get("resources") or {}
     all_containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-    lists = [container.get("resources") or {} for container in all_containers]
+    # What is said of the whole pod stands for what is said of its containers.
+    lists = (
+        [whole] if whole.get("requests") or whole.get("limits") else [c.get("resources") or {} for c in all_containers]
+    )
     requests = [_cpu_and_memory(resources.get("requests")) for resources in lists]
     limits = [_cpu_and_memory(resources.get("limits")) for resources in lists]
     if not any(requests) and not any(limits):

@@ -114,7 +114,7 @@ class BuiltInRules:
         return found + builtin.validate_update(self._row, new, old)
 
     def warnings(self, new: Json, old: Json | None) -> list[str]:
-        return []
+        return list(self._row.warn(new, old))
 
     def resets(self, subresource: str) -> frozenset[str]:
         if not self._row.has_status:

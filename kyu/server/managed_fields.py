@@ -130,9 +130,18 @@ def all_below(schema: Schema, value: Any) -> FieldSet:
     if not isinstance(value, list) or not schema.is_shared_list:
         return LEAF
     items = schema.items or ANY
-    node = {element_of(schema, item): all_below(items, item) for item in value}
+    node = {element: all_below(items, item) for element, item in by_element(schema, value).items()}
     node[SELF] = LEAF
     return node
+
+
+def by_element(schema: Schema, items: list[Any]) -> dict[str, Any]:
+    """The items of a shared list. Those that have the same keys are one value without fields: the list of them."""
+    result: dict[str, Any] = {}
+    for item in items:
+        element = element_of(schema, item)
+        result[element] = [result[element], item] if element in result else item
+    return result
 
 
 def _named(schema: Schema, value: dict[str, Any]) -> Named:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kyu.server import managed_sets as sets
-from kyu.server.managed_fields import ANY, CONTAINERS, all_below, child_schema, element_of
+from kyu.server.managed_fields import ANY, CONTAINERS, all_below, by_element, child_schema, element_of
 from kyu.server.managed_sets import SELF, FieldSet
 from kyu.server.schema_node import MISSING, Schema
 
@@ -170,8 +170,7 @@ def _compare(schema: Schema, old: Any, new: Any, path: tuple[str, ...], changes:
 
 def _compare_items(schema: Schema, old: list[Any], new: list[Any], path: tuple[str, ...], changes: Changes) -> None:
     items = schema.items or ANY
-    before = {element_of(schema, item): item for item in old}
-    after = {element_of(schema, item): item for item in new}
+    before, after = by_element(schema, old), by_element(schema, new)
     for element, item in after.items():
         if element not in before:
             sets.insert(changes.touched, (*path, element), all_below(items, item))

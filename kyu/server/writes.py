@@ -241,7 +241,7 @@ class Writes:
         if managed.is_settled(old, new):
             return Written(record)
         written = self._store_changed(resource, record, new, options)
-        return _warned(written, _quoted(rules.warnings(new, old)))
+        return written if subresource else _warned(written, _quoted(rules.warnings(new, old)))
 
     def _track(
         self, resource: Resource, old: Json | None, new: Json, options: WriteOptions, subresource: str, now: datetime

@@ -1,0 +1,209 @@
+"""
+Volumes of a pod: what each sort of them must say, and which files it may hold.
+
+Called by: server/builtin_pod_rules.py. Kubernetes: pkg/apis/core/validation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from kyu.api import errors as fields
+from kyu.api import quantity
+from kyu.api.errors import FieldError
+from kyu.api.meta import Json
+from kyu.server.builtin_names import subdomain
+from kyu.server.builtin_pod_env import FILE_PATHS, amount_faults, field_faults
+
+HOST_PATH_TYPES: Final = (
+    "", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket",
+)  # fmt: skip
+ACCESS_MODES: Final = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
+PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")
+MODE: Final = "must be a number between 0 and 0777 (octal), both inclusive"
+_is_iscsi_name: Final = re.compile(
+    r"(iqn\.\d{4}-\d\d\.[^:]+(:.+)?|eui\.[0-9A-Fa-f]{16}|naa\.[0-9A-Fa-f]{16,32})"
+).fullmatch
+
+
+def volume_faults(volume: Json, path: str) -> Iterator[FieldError]:
+    """Of the first source; that there is only one is checked elsewhere."""
+    for name, source in volume.items():
+        if check := _SOURCES.get(name):
+            yield from check(source, f"{path}.{name}")
+            return
+
+
+def _required(source: Json, path: str, *names: str) -> Iterator[FieldError]:
+    yield from (fields.required(f"{path}.{name}") for name in names if not source.get(name))
+
+
+def _empty_dir(source: Json, path: str) -> Iterator[FieldError]:
+    if quantity.parse(source.get("sizeLimit", 0)).nanos < 0:
+        yield fields.forbidden(f"{path}.sizeLimit", "SizeLimit field must be a valid resource quantity")
+
+
+def _host_path(source: Json, path: str) -> Iterator[FieldError]:
+    given, kind = source.get("path", ""), source.get("type") or ""
+    if not given:
+        yield fields.required(f"{path}.path")
+        return
+    yield from _no_back_steps(given, f"{path}.path")
+    if kind not in HOST_PATH_TYPES:
+        yield fields.not_supported(f"{path}.type", kind, HOST_PATH_TYPES)
+
+
+def _no_back_steps(given: str, path: str) -> Iterator[FieldError]:
+    if ".." in given.split("/"):
+        yield fields.invalid(path, given, "must not contain '..'")
+
+
+def relative_path_faults(given: str, path: str) -> Iterator[FieldError]:
+    if given.startswith("/"):
+        yield fields.invalid(path, given, "must be a relative path")
+    yield from _no_back_steps(given, path)
+
+
+def _file_path(given: str, path: str) -> Iterator[FieldError]:
+    yield from relative_path_faults(given, path)
+    if given.startswith("..") and not given.startswith("../"):
+        yield fields.invalid(path, given, "must not start with '..'")
+
+
+def _mode(source: Json, name: str, path: str) -> Iterator[FieldError]:
+    mode = source.get(name)
+    if mode is not None and not 0 <= mode <= 0o777:
+        yield fields.invalid(f"{path}.{name}", mode, MODE)
+
+
+def _files_of(name: str) -> Callable[[Json, str], Iterator[FieldError]]:
+    """The check of a source that has its files from the object of that name."""
+
+    def check(source: Json, path: str) -> Iterator[FieldError]:
+        yield from _required(source, path, name)
+        yield from _mode(source, "defaultMode", path)
+        for index, item in enumerate(source.get("items") or ()):
+            here = f"{path}.items[{index}]"
+            yield from _required(item, here, "key", "path")
+            yield from _file_path(item.get("path", ""), f"{here}.path")
+            yield from _mode(item, "mode", here)
+
+    return check
+
+
+def _downward(source: Json, path: str) -> Iterator[FieldError]:
+    yield from _mode(source, "defaultMode", path)
+    for item in source.get("items") or ():
+        yield from _required(item, path, "path")
+        yield from _file_path(item.get("path", ""), f"{path}.path")
+        field, amount = item.get("fieldRef"), item.get("resourceFieldRef")
+        if field is not None:
+            yield from field_faults(field, f"{path}.fieldRef", FILE_PATHS)
+            if amount is not None:
+                detail = "fieldRef and resourceFieldRef can not be specified simultaneously"
+                yield fields.invalid(path, "resource", detail)
+        elif amount is not None:
+            yield from amount_faults(amount, f"{path}.resourceFieldRef", is_file=True)
+        else:
+            yield fields.required(path, "one of fieldRef and resourceFieldRef is required")
+        yield from _mode(item, "mode", path)
+
+
+def _projected(source: Json, path: str) -> Iterator[FieldError]:
+    yield from _mode(source, "defaultMode", path)
+    seen: set[str] = set()
+    for index, part in enumerate(source.get("sources") or ()):
+        here, given = f"{path}.sources[{index}]", [name for name, value in part.items() if value is not None]
+        for name in given:
+            if check := _PARTS.get(name):
+                yield from check(part[name], f"{here}.{name}")
+            for item in part[name].get("items") or ():
+                if item.get("path") in seen:
+                    yield fields.invalid(path, part[name].get("name", ""), "conflicting duplicate paths")
+                seen.add(item.get("path"))
+        if len(given) > 1:
+            yield fields.forbidden(here, "may not specify more than 1 volume type per source")
+
+
+def _claim(source: Json, path: str) -> Iterator[FieldError]:
+    yield from _required(source, path, "claimName")
+
+
+def _nfs(source: Json, path: str) -> Iterator[FieldError]:
+    yield from _required(source, path, "server", "path")
+    if not source.get("path", "").startswith("/"):
+        yield fields.invalid(f"{path}.path", source.get("path", ""), "must be an absolute path")
+
+
+def _iscsi(source: Json, path: str) -> Iterator[FieldError]:
+    yield from _required(source, path, "targetPortal", "iqn")
+    name = source.get("iqn", "")
+    if name and not _is_iscsi_name(name):
+        start = "" if name.startswith(("iqn", "eui", "naa")) else " starting with iqn, eui, or naa"
+        yield fields.invalid(f"{path}.iqn", name, f"must be valid format{start}")
+
+
+def _driver(source: Json, path: str) -> Iterator[FieldError]:
+    name = source.get("driver", "")
+    if not name:
+        yield fields.required(f"{path}.driver")
+    else:
+        yield from (fields.invalid(f"{path}.driver", name, text) for text in subdomain(name.lower()))
+
+
+def _image(source: Json, path: str) -> Iterator[FieldError]:
+    yield from _required(source, path, "reference")
+    policy = source.get("pullPolicy")
+    if policy is not None and policy not in PULL_POLICIES:
+        yield fields.not_supported(f"{path}.pullPolicy", policy, PULL_POLICIES)
+
+
+def _git(source: Json, path: str) -> Iterator[FieldError]:
+    yield from _required(source, path, "repository")
+
+
+def _ephemeral(source: Json, path: str) -> Iterator[FieldError]:
+    path = f"{path}.volumeClaimTemplate"
+    template = source.get("volumeClaimTemplate")
+    if template is None:
+        yield fields.required(path)
+        return
+    for name in template.get("metadata") or ():
+        if name not in ("labels", "annotations"):
+            yield fields.forbidden(f"{path}.metadata.{name}", "cannot be set")
+    spec: dict[str, Any] = template.get("spec") or {}
+    modes = spec.get("accessModes") or ()
+    if not modes:
+        yield fields.required(f"{path}.spec.accessModes", "at least 1 access mode is required")
+    for mode in modes:
+        if mode not in ACCESS_MODES:
+            yield fields.not_supported(f"{path}.spec.accessModes", mode, ACCESS_MODES)
+    size = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
+    if size is None:
+        yield fields.required(f"{path}.spec.resources[storage]")
+    elif quantity.parse(size).nanos <= 0:
+        yield fields.invalid(f"{path}.spec.resources[storage]", size, "must be greater than zero")
+
+
+_SOURCES: Final[dict[str, Callable[[Json, str], Iterator[FieldError]]]] = {
+    "emptyDir": _empty_dir,
+    "hostPath": _host_path,
+    "configMap": _files_of("name"),
+    "secret": _files_of("secretName"),
+    "downwardAPI": _downward,
+    "projected": _projected,
+    "persistentVolumeClaim": _claim,
+    "ephemeral": _ephemeral,
+    "nfs": _nfs,
+    "iscsi": _iscsi,
+    "csi": _driver,
+    "image": _image,
+    "gitRepo": _git,
+}
+_PARTS: Final[dict[str, Callable[[Json, str], Iterator[FieldError]]]] = {
+    "configMap": _files_of("name"),
+    "secret": _files_of("name"),
+    "downwardAPI": _downward,
+}

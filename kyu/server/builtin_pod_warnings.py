@@ -1,0 +1,236 @@
+"""
+What is accepted of a pod spec and should not be written: old labels, old volumes, and what is said twice.
+
+Called by: server/builtin.py, for Pods and for all kinds with a template. Kubernetes: pkg/api/pod/warnings.go
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, TypeAlias
+
+from kyu.api import quantity
+from kyu.api.meta import Json
+from kyu.server.builtin_names import label
+
+# (object, what it was before, or None) -> texts
+Warn: TypeAlias = Callable[[Json, Json | None], Iterable[str]]
+
+REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+# Old label of nodes -> since when it is old, and the new one.
+OLD_LABELS: Final = {
+    "beta.kubernetes.io/arch": ("v1.14", "kubernetes.io/arch"),
+    "beta.kubernetes.io/os": ("v1.14", "kubernetes.io/os"),
+    "failure-domain.beta.kubernetes.io/region": ("v1.17", "topology.kubernetes.io/region"),
+    "failure-domain.beta.kubernetes.io/zone": ("v1.17", "topology.kubernetes.io/zone"),
+    "beta.kubernetes.io/instance-type": ("v1.17", "node.kubernetes.io/instance-type"),
+}
+# Start of an annotation -> what has become of it, and the field that replaces it.
+OLD_ANNOTATIONS: Final = {
+    "seccomp.security.alpha.kubernetes.io/pod": ("non-functional in v1.27+", "seccompProfile"),
+    "container.seccomp.security.alpha.kubernetes.io/": ("non-functional in v1.27+", "seccompProfile"),
+    "scheduler.alpha.kubernetes.io/critical-pod": ("non-functional in v1.16+", "priorityClassName"),
+    "security.alpha.kubernetes.io/sysctls": ("non-functional in v1.11+", "sysctls"),
+    "security.alpha.kubernetes.io/unsafe-sysctls": ("non-functional in v1.11+", "sysctls"),
+}
+OLD_VOLUMES: Final = {
+    "photonPersistentDisk": "deprecated in v1.11, non-functional in v1.16+",
+    "gitRepo": "deprecated in v1.11, and disabled by default in v1.33+",
+    "scaleIO": "deprecated in v1.16, non-functional in v1.22+",
+    "flocker": "deprecated in v1.22, non-functional in v1.25+",
+    "storageos": "deprecated in v1.22, non-functional in v1.25+",
+    "quobyte": "deprecated in v1.22, non-functional in v1.25+",
+    "glusterfs": "deprecated in v1.25, non-functional in v1.26+",
+    "cephfs": "deprecated in v1.28, non-functional in v1.31+",
+    "rbd": "deprecated in v1.28, non-functional in v1.31+",
+}
+# Volumes whose name in a warning is not that of the field.
+SHOWN_VOLUMES: Final = {"storageos": "storageOS"}
+NO_SELECTOR: Final = "a null labelSelector results in matching no pod"
+HIDDEN: Final = "which may be dropped when using apply"
+
+
+def pod_warnings(pod: Json, old: Json | None) -> Iterator[str]:
+    if old is None:
+        yield from _name(pod, "the Pod's hostname")
+    yield from _spec(pod, "spec")
+
+
+def template_warnings(path: str, *, is_named_after: bool = False) -> Warn:
+    """Those of a kind with a template at the path, and whether its name becomes a part of those of its pods."""
+
+    def warn(obj: Json, old: Json | None) -> Iterator[str]:
+        if old is None and is_named_after:
+            yield from _name(obj, "Pod names and hostnames")
+        if old is None or old["metadata"].get("generation") != obj["metadata"].get("generation"):
+            template = obj
+            for name in path.split("."):
+                template = template.get(name) or {}
+            yield from _spec(template, f"{path}.spec")
+
+    return warn
+
+
+def _name(obj: Json, use: str) -> Iterator[str]:
+    """A name that becomes a host name should look like one."""
+    if objections := label(obj["metadata"].get("name", "")):
+        advice = "which can result in surprising behavior; a DNS label is recommended"
+        yield f"metadata.name: this is used in {use}, {advice}: [{' '.join(objections)}]"
+
+
+def _spec(pod: Json, path: str) -> Iterator[str]:
+    """Of a Pod or a template; the path is that of its spec."""
+    spec = pod.get("spec") or {}
+    yield from _old_labels(spec, path)
+    yield from _spread(spec, f"{path}.topologySpreadConstraints")
+    above = path.removesuffix("spec")
+    for name in (pod.get("metadata") or {}).get("annotations") or ():
+        yield from _annotation(name, f"{above}metadata.annotations[{name}]")
+    for index, volume in enumerate(spec.get("volumes") or ()):
+        yield from _volume(volume, f"{path}.volumes[{index}]")
+    yield from _said_twice(spec, path)
+    yield from _fractions(spec.get("overhead") or {}, f"{path}.overhead")
+    for group in ("initContainers", "containers"):
+        for index, container in enumerate(spec.get(group) or ()):
+            yield from _container(container, f"{path}.{group}[{index}]")
+    yield from _ports(spec, path)
+    if spec.get("terminationGracePeriodSeconds", 0) < 0:
+        detail = "must be >= 0; negative values are invalid and will be treated as 1"
+        yield f"{path}.terminationGracePeriodSeconds: {detail}"
+    for name in ("podAffinity", "podAntiAffinity"):
+        yield from _pod_affinity((spec.get("affinity") or {}).get(name) or {}, f"{path}.affinity.{name}")
+
+
+def _old_label(name: str) -> str:
+    if name not in OLD_LABELS:
+        return ""
+    since, new = OLD_LABELS[name]
+    return f'deprecated since {since}; use "{new}" instead'
+
+
+def _old_labels(spec: Json, path: str) -> Iterator[str]:
+    for name in spec.get("nodeSelector") or ():
+        if advice := _old_label(name):
+            yield f"{path}.nodeSelector[{name}]: {advice}"
+    affinity, path = (spec.get("affinity") or {}).get("nodeAffinity") or {}, f"{path}.affinity.nodeAffinity"
+    terms = (affinity.get(REQUIRED) or {}).get("nodeSelectorTerms") or ()
+    for index, term in enumerate(terms):
+        yield from _term(term, f"{path}.{REQUIRED}.nodeSelectorTerms[{index}]")
+    for index, wish in enumerate(affinity.get(PREFERRED) or ()):
+        yield from _term(wish.get("preference") or {}, f"{path}.{PREFERRED}[{index}].preference")
+
+
+def _term(term: Json, path: str) -> Iterator[str]:
+    for index, rule in enumerate(term.get("matchExpressions") or ()):
+        if advice := _old_label(rule.get("key", "")):
+            yield f"{path}.matchExpressions[{index}].key: {rule['key']} is {advice}"
+
+
+def _spread(spec: Json, path: str) -> Iterator[str]:
+    for index, constraint in enumerate(spec.get("topologySpreadConstraints") or ()):
+        if advice := _old_label(constraint.get("topologyKey", "")):
+            yield f"{path}[{index}].topologyKey: {constraint['topologyKey']} is {advice}"
+        if constraint.get("labelSelector") is None:
+            yield f"{path}[{index}].labelSelector: {NO_SELECTOR}"
+
+
+def _pod_affinity(affinity: Json, path: str) -> Iterator[str]:
+    for index, term in enumerate(affinity.get(REQUIRED) or ()):
+        if term.get("labelSelector") is None:
+            yield f"{path}.{REQUIRED}[{index}].labelSelector: {NO_SELECTOR}"
+    for index, wish in enumerate(affinity.get(PREFERRED) or ()):
+        if (wish.get("podAffinityTerm") or {}).get("labelSelector") is None:
+            yield f"{path}.{PREFERRED}[{index}].podAffinityTerm.labelSelector: {NO_SELECTOR}"
+
+
+def _annotation(name: str, path: str) -> Iterator[str]:
+    for start, (state, field) in OLD_ANNOTATIONS.items():
+        if name == start or (start.endswith("/") and name.startswith(start)):
+            yield f'{path}: {state}; use the "{field}" field instead'
+
+
+def _volume(volume: Json, path: str) -> Iterator[str]:
+    for kind, state in OLD_VOLUMES.items():
+        if volume.get(kind) is not None:
+            yield f"{path}.{SHOWN_VOLUMES.get(kind, kind)}: {state}"
+    claim = ((volume.get("ephemeral") or {}).get("volumeClaimTemplate") or {}).get("spec") or {}
+    for group in ("requests", "limits"):
+        amounts = (claim.get("resources") or {}).get(group) or {}
+        yield from _fractions(amounts, f"{path}.ephemeral.volumeClaimTemplate.spec.resources.{group}")
+    if {} in ((volume.get("projected") or {}).get("sources") or ()):
+        yield f'volume "{volume.get("name", "")}" (Projected) has no sources provided'
+
+
+def _said_twice(spec: Json, path: str) -> Iterator[str]:
+    addresses = [alias.get("ip", "") for alias in spec.get("hostAliases") or ()]
+    for index, address in enumerate(addresses):
+        if address in addresses[:index]:
+            yield f'{path}.hostAliases[{index}].ip: duplicate ip "{address}"'
+    names = [secret.get("name", "") for secret in spec.get("imagePullSecrets") or ()]
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            yield f'{path}.imagePullSecrets[{index}].name: duplicate name "{name}"'
+    for index, name in enumerate(names):
+        if not name:
+            yield f'{path}.imagePullSecrets[{index}].name: invalid empty name ""'
+
+
+def _fractions(amounts: Json, path: str) -> Iterator[str]:
+    """There are no parts of bytes."""
+    for name in ("memory", "ephemeral-storage", "storage"):
+        amount = quantity.parse(amounts.get(name, 0))
+        if amount.nanos % quantity.NANO:
+            yield f'{path}[{name}]: fractional byte value "{amount}" is invalid, must be an integer'
+
+
+def _container(container: Json, path: str) -> Iterator[str]:
+    resources = container.get("resources") or {}
+    for group in ("limits", "requests"):
+        yield from _fractions(resources.get(group) or {}, f"{path}.resources.{group}")
+    seen: set[str] = set()
+    for index, variable in enumerate(container.get("env") or ()):
+        name = variable.get("name", "")
+        # What refers to its own earlier value is meant so.
+        if name in seen and f"$({name})" not in (variable.get("value") or ""):
+            yield f'{path}.env[{index}]: hides previous definition of "{name}", {HIDDEN}'
+        seen.add(name)
+
+
+def _ports(spec: Json, path: str) -> Iterator[str]:
+    earlier: list[tuple[str, str, Json]] = []
+    for group in ("initContainers", "containers"):
+        for number, container in enumerate(spec.get(group) or ()):
+            here = f"{path}.{group}[{number}]"
+            for index, port in enumerate(container.get("ports") or ()):
+                place = f"{here}.ports[{index}]"
+                if port.get("hostIP") and not port.get("hostPort"):
+                    yield f"{place}: hostIP set without hostPort: {_go_port(port)}"
+                for other, owner, before in earlier:
+                    if clash := _clash(port, before):
+                        yield f"{place}: {clash} port definition with {other}"
+                    elif port.get("name") and port["name"] == before.get("name") and owner != here:
+                        use = f"services and probes that select ports by name will use {other}"
+                        yield f'{place}: duplicate port name "{port["name"]}" with {other}, {use}'
+                earlier.append((place, here, port))
+
+
+def _clash(port: Json, other: Json) -> str:
+    if any(port.get(name) != other.get(name) for name in ("containerPort", "protocol")):
+        return ""
+    ours, theirs = (
+        (port.get("hostPort", 0), port.get("hostIP", "")),
+        (other.get("hostPort", 0), other.get("hostIP", "")),
+    )
+    if ours == theirs:
+        return "duplicate"
+    if ours[0] != theirs[0]:
+        return ""
+    # The same port on one address and on all of them.
+    return ("dangerously ambiguous" if ours[0] else "overlapping") if not (ours[1] and theirs[1]) else ""
+
+
+def _go_port(port: Json) -> str:
+    shown = {"Name": port.get("name", ""), "HostPort": port.get("hostPort", 0), "ContainerPort": port["containerPort"]}
+    shown |= {"Protocol": port.get("protocol", ""), "HostIP": port.get("hostIP", "")}
+    return "{" + " ".join(f"{name}:{value}" for name, value in shown.items()) + "}"
