@@ -211,7 +211,7 @@ def describe(state: State, decided: Cycle) -> Json:
 
 
 def admission(admit: Admit) -> str:
-    """``f`` or, of several pods, ``f x 3``, and where they go: ``f x 3 on n1 x 1, n2 x 2``; of several pod sets each."""
+    """``f`` or, of several pods, ``f x 3``, and where they go: ``f x 3 on n1 x 1, n2 x 2``; all pod sets."""
     if len(admit.pod_sets) == 1:
         return assigned(admit.pod_sets[0])
     return "; ".join(f"{pod_set.name}: {assigned(pod_set)}" for pod_set in admit.pod_sets)
