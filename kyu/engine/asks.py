@@ -127,6 +127,7 @@ class Peers:
         "_only",
         "again",
         "identity",
+        "least",
         "parked_at",
         "place",
         "priority",
@@ -154,6 +155,8 @@ class Peers:
         """They came after the mark had passed their place, and have not had their turn."""
         self.watches: Watches | None = None
         """Asking again is worth it once one of these amounts may be within reach; None if that is not known."""
+        self.least = 0
+        """The least of these amounts."""
 
     def __lt__(self, other: Peers) -> bool:
         """Whoever compares equal in all that counts: any order will do."""

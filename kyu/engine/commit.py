@@ -78,6 +78,8 @@ class Commit:
     """How much the victims use."""
     decided: bool = False
     """Somebody was admitted, preempted or evicted."""
+    _as_nominated: bool = True
+    """Nobody has taken anything so far: everything is as it was when the entries were nominated."""
     blocked: bool = False
     _journal: list[tuple[Cell, int]] = field(default_factory=list)
     _going: dict[Key, tuple[Holding, Evict | Preempt]] = field(default_factory=dict)
@@ -88,6 +90,7 @@ class Commit:
         self.victims.clear()
         self._returned.clear()
         self.decided = self.blocked = False
+        self._as_nominated = True
 
     def process(self, entry: Nomination) -> Outcome | None:
         """Decide about one entry; None if it was admitted or evicted, else why it waits."""
@@ -161,6 +164,8 @@ class Commit:
 
     def _room(self, entry: Nomination) -> tuple[bool, bool]:
         """Does the quota suffice, and the room on nodes, once all victims so far and its own have gone?"""
+        if self._as_nominated and entry.short:
+            return True, True
         assignment, forest = entry.assignment, self.state.forest
         gone = dict(self.victims)
         for holding in entry.leaving():
@@ -192,11 +197,13 @@ class Commit:
 
     def _hold(self, entry: Nomination) -> None:
         """Nobody after this entry gets what it takes, in this cycle."""
+        self._as_nominated = False
         if entry.moving is None:
             self._charge(entry.assignment.usage.items())
         self.state.forest.charge(entry.assignment.topology)
 
     def _charge(self, charges: Iterable[tuple[Cell, int]]) -> None:
+        self._as_nominated = False
         for cell, amount in charges:
             quota.hold(cell, amount)
             self._journal.append((cell, amount))
@@ -293,6 +300,7 @@ class Commit:
 
     def admit_sketch(self, entry: Sketch) -> None:
         """The short way for an entry that fits, where nobody in this cycle had to go."""
+        self._as_nominated = False
         quota.charge(entry.cell, entry.amount)
         self._journal.append((entry.cell, entry.amount))
         queue, pod_sets = entry.queue, entry.assigned(self.state)

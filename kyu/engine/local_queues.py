@@ -19,7 +19,7 @@ from kyu.api.meta import Key
 from kyu.api.quantity import NANO, parse
 from kyu.api.queues import LocalQueue
 from kyu.engine.options import AdmissionFairSharing
-from kyu.engine.quota import FlavorResource
+from kyu.engine.quota import Cell, FlavorResource
 from kyu.engine.tree import weight_of
 from kyu.engine.workload import Holding
 
@@ -60,14 +60,20 @@ class LocalQueueRecord:
         """A workload got or returned quota."""
         self.reserving += sign
         for cell, amount in holding.charges:
-            self.usage.setdefault(cell.key, FlavorCount()).reserved += sign * amount
+            self._usage_of(cell).reserved += sign * amount
         if holding.admitted:
             self.count_admitted(holding, sign)
 
     def count_admitted(self, holding: Holding, sign: int) -> None:
         self.admitted += sign
         for cell, amount in holding.charges:
-            self.usage.setdefault(cell.key, FlavorCount()).admitted += sign * amount
+            self._usage_of(cell).admitted += sign * amount
+
+    def _usage_of(self, cell: Cell) -> FlavorCount:
+        found = self.usage.get(cell.key)
+        if found is None:
+            found = self.usage[cell.key] = FlavorCount()
+        return found
 
     # Past usage
 

@@ -171,6 +171,9 @@ class Pass:
             if not line.size:
                 continue
             by_turns = queue.strict or queue.by_usage or not options.scheduling_equivalence_hashing
+            if not (by_turns or line.may_have_news or queue.policies.reclaim != "Any"):
+                line.skip_all()
+                continue
             if may_sleep and not by_turns and (front := fronts.find(queue, self.turn.classical_rank)) is not None:
                 self.sleepers.add(queue, front)
                 continue

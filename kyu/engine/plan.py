@@ -166,10 +166,15 @@ def _try(state: State, queue: Queue, ask: Ask, cell: Cell, amount: int) -> tuple
     level = quota.borrowing_level(cell, amount)
     if not _may_preempt(queue, cell, amount, level):
         return WORST, []
+    if amount > queue.line.reach(cell, ask.priority):
+        return Verdict(Inner.NO_CANDIDATES, level.height), []
     targets = preemption.find_targets(state, Demand(queue, ask, {cell: amount}, (cell.key,)))
     if not targets:
         return Verdict(Inner.NO_CANDIDATES, level.height), targets
-    with quota.without([charge for target in targets for charge in target.holding.charges]):
-        level = quota.borrowing_level(cell, amount)
+    for target in targets:
+        quota.refund_all(target.holding.charges)
+    level = quota.borrowing_level(cell, amount)
+    for target in targets:
+        quota.charge_all(target.holding.charges)
     from_own = any(target.queue is queue for target in targets)
     return Verdict(Inner.PREEMPT if from_own else Inner.RECLAIM, level.height), targets

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum, auto
+from enum import IntEnum, auto
 from heapq import merge
 from itertools import chain, repeat
 from typing import NamedTuple, Protocol
@@ -97,7 +97,7 @@ class Target:
     reason: PreemptionReason
 
 
-class Variant(Enum):
+class Variant(IntEnum):
     """By what right a candidate may be taken."""
 
     WITHIN = auto()

@@ -298,6 +298,7 @@ class Line:
         watches = tuple(Watch(amount, peers, cell) for cell, amount in amounts)
         self.changes += 1
         peers.watches = watches
+        peers.least = min([amount for _, amount in amounts], default=0)
         self.unknown.discard(peers)
         self.watched.add(watches)
         if isinstance(peers.reason, NoFit) and len(watches) == sum(len(p.reasons) for p in peers.reason.pod_sets):
@@ -312,6 +313,11 @@ class Line:
         for peers in self.unknown:
             peers.watches = None
 
+    @property
+    def may_have_news(self) -> bool:
+        """Whether anybody may be worth asking, or keeps the head of the line."""
+        return bool(self.unknown or self.grown or self.has_sticky)
+
     def worth_asking(self) -> list[Peers]:
         """Of all who have not had their turn, those for whom the answer may have changed; in order."""
         found = self.watched.within_reach(self.grown, self.reach)
@@ -323,22 +329,24 @@ class Line:
 
     def drop_hopeless(self, todo: list[Peers]) -> None:
         """Take those off the front who had their turn, or who are known to wait for what is not within reach."""
-        limits: dict[tuple[Cell, int], int] = {}
+        most_by_priority: dict[int, int] = {}
         for index, peers in enumerate(todo):
-            if peers.place is not None and not self.is_parked(peers) and not self._is_hopeless(peers, limits):
+            if peers.place is not None and not self.is_parked(peers) and not self._is_hopeless(peers, most_by_priority):
                 del todo[:index]
                 return
         todo.clear()
 
-    def _is_hopeless(self, peers: Peers, limits: dict[tuple[Cell, int], int]) -> bool:
+    def _is_hopeless(self, peers: Peers, most_by_priority: dict[int, int]) -> bool:
         if peers.watches is None:
             return False
-        for amount, _, cell in peers.watches:
-            limit = limits.get((cell, peers.priority))
-            if limit is None:
-                limit = limits[cell, peers.priority] = self.reach(cell, peers.priority)
-            if amount <= limit:
-                return False
+        priority = peers.priority
+        most = most_by_priority.get(priority)
+        if most is None:
+            most = most_by_priority[priority] = self.watched.most_within_reach(priority, self.reach)
+        if peers.least <= most:
+            for amount, _, cell in peers.watches:
+                if amount <= self.reach(cell, priority):
+                    return False
         first = peers.first()
         return first is None or first.memory is None or not first.memory.pending
 

@@ -123,10 +123,10 @@ def _limited(amount: int) -> int:
 
 def count_priority(cell: Cell, priority: int, amount: int) -> None:
     """A workload of a queue uses so much more, or less, from now on."""
-    _count_priority(cell, priority, amount)
     root = cell
     while root.parent is not None:
         root = root.parent
+    _count_priority(cell, priority, amount)
     if root is not cell:
         _count_priority(root, priority, amount)
 

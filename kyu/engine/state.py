@@ -25,7 +25,7 @@ from kyu.engine import invariants, requests, stats, workload
 from kyu.engine.asks import Ask
 from kyu.engine.cluster import Cluster, Inactive
 from kyu.engine.options import Options
-from kyu.engine.quota import FlavorResource, charge_all, refund_all
+from kyu.engine.quota import FlavorResource, charge
 from kyu.engine.reach import reach_of
 from kyu.engine.shapes import Shape, Shapes
 from kyu.engine.stats import Stats
@@ -289,9 +289,10 @@ class State:
     def _charge(self, queue: Queue, holding: Holding) -> None:
         holding.charges = holding.charges or queue.charges_of(holding.assigned)
         queue.add(holding)
-        if any(not cell.declared for cell, _ in holding.charges):
-            # A flavor that the queue no longer lists: its cell must find its place in the tree.
-            self.hierarchy.mark(queue)
+        for cell, _ in holding.charges:
+            if not cell.declared:
+                # A flavor that the queue no longer lists: its cell must find its place in the tree.
+                self.hierarchy.mark(queue)
 
     def remove_holding(self, holding: Holding) -> None:
         """The workload returned its quota: those who wait in its tree may try again."""
@@ -327,10 +328,13 @@ class State:
 
     def topology_usage(self, holding: Holding) -> tuple[DomainUsage, ...]:
         """The room on nodes that a workload takes, a line for each pod set and domain."""
+        placed = [assigned for assigned in holding.assigned if assigned.placement is not None]
+        if not placed:
+            return ()
         raw = {pod_set.name: pod_set.raw for pod_set in holding.shape.pod_sets}
         return tuple(
             DomainUsage(flavor, domain.values, domain.count, raw.get(assigned.name, ()))
-            for assigned in holding.assigned
+            for assigned in placed
             if assigned.placement is not None
             for flavor in sorted({f for f in assigned.flavors.values() if self.cluster.has_topology(f)})[:1]
             for domain in assigned.placement.domains
@@ -462,13 +466,14 @@ class State:
                 by_root[root] = None if known is None or grown is None else known | grown
             for root, grown in by_root.items():
                 self.waiting.awake.add(root)
-                for queue in queues_of(root):
-                    queue.line.wake()
+                for queue in self.hierarchy.members(root):
+                    line = queue.line
+                    line.wake()
                     if grown is None:
-                        queue.line.forget_watches()
+                        line.forget_watches()
                     else:
-                        queue.line.grown |= grown
-                    if queue.line.held:
+                        line.grown |= grown
+                    if line.held:
                         self._let_in(queue, now)
 
     def _let_in(self, queue: Queue, now: float) -> None:
@@ -516,13 +521,17 @@ class State:
 
     def take_out(self, holding: Holding) -> None:
         """As if the workload were gone. The caller puts it back."""
-        refund_all(holding.charges)
-        self.forest.release(holding.topology)
+        for cell, used in holding.charges:
+            charge(cell, -used)
+        if holding.topology:
+            self.forest.release(holding.topology)
         holding.present = False
 
     def put_back(self, holding: Holding) -> None:
-        charge_all(holding.charges)
-        self.forest.charge(holding.topology)
+        for cell, used in holding.charges:
+            charge(cell, used)
+        if holding.topology:
+            self.forest.charge(holding.topology)
         holding.present = True
 
     def past_usage(self, queue: Queue, namespace: str, local_queue: str) -> float:

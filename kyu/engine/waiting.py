@@ -45,12 +45,12 @@ class WaitingRoom:
     def remove(self, ask: Ask) -> None:
         del self.asks[ask.key]
         door = _door(ask)
-        if self._orphans.get(door, {}).pop(ask.key, None) is not None:
+        if (outside := self._orphans.get(door)) and outside.pop(ask.key, None) is not None:
             return
-        queue = self.find_queue(ask)
-        assert queue is not None, f"{ask} is in no queue"
+        record = self.local_queues[door]
+        queue = self.queues[record.cluster_queue]
         queue.line.remove(ask)
-        self.local_queues[door].pending -= 1
+        record.pending -= 1
         # Those behind a head that blocked its queue may go on.
         self.awake.add(queue.root)
 
@@ -68,11 +68,13 @@ class WaitingRoom:
         return (ask.shape, ask.priority, ask.special.allowed_flavor)
 
     def _enqueue(self, ask: Ask) -> None:
-        queue = self.find_queue(ask)
-        if queue is None:
-            self._orphans.setdefault(_door(ask), {})[ask.key] = ask
+        door = _door(ask)
+        record = self.local_queues.get(door)
+        queue = None if record is None or record.stopped else self.queues.get(record.cluster_queue)
+        if record is None or queue is None:
+            self._orphans.setdefault(door, {})[ask.key] = ask
             return
-        self.record(_door(ask)).pending += 1
+        record.pending += 1
         if ask.special.requeued and ask.special.requeue_at is None:
             if queue.line.push(ask, identity=self.identity(queue, ask)) or self.options.block_admission:
                 self.awake.add(queue.root)

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol
 
 from kyu.engine.asks import Peers, Watch, Watches
-from kyu.engine.quota import Cell, FlavorResource
+from kyu.engine.quota import BOUNDLESS, Cell, FlavorResource
 
 
 class Reach(Protocol):
@@ -51,6 +51,16 @@ class WatchIndex:
                     if _holds(watch):
                         found.add(watch.peers)
         return found
+
+    def most_within_reach(self, priority: int, reach: Reach) -> int:
+        """How much those of this priority could get at the most, of anything that one of them waits for."""
+        most = -BOUNDLESS
+        for by_priority in self._watches.values():
+            if waiting := by_priority.get(priority):
+                limit = reach(waiting[0].cell, priority)
+                if limit > most:
+                    most = limit
+        return most
 
 
 def _holds(watch: Watch) -> bool:
