@@ -39,6 +39,8 @@ class _Lane(Head):
     """The turn in which somebody is to be asked: the first of these, or the head that keeps its place."""
     checked: int = 0
     """After how many decisions of the pass that was found out."""
+    most_by_priority: dict[int, int] = field(default_factory=dict)
+    """How much those of each priority could get at the most, after so many decisions."""
     at: int = 0
     """The turn that the line has come to; it is moved on only when that is needed."""
     asked: Peers | None = None
@@ -50,13 +52,16 @@ class _Lane(Head):
 
     def look_ahead(self, decisions: int) -> None:
         """Find who is to be asked next, and when. What was within reach once may have been taken by others."""
-        line, self.checked = self.queue.line, decisions
+        line = self.queue.line
+        if self.checked != decisions:
+            self.checked = decisions
+            self.most_by_priority.clear()
         self.keeps_head = self.by_turns or line.has_sticky
         if self.keeps_head:
             self.due = NEVER if line.head() is None else 0
             return
         if self.todo and decisions:
-            line.drop_hopeless(self.todo)
+            line.drop_hopeless(self.todo, self.most_by_priority)
         self.due = self.at + line.turns_before(self.todo[0]) if self.todo else NEVER
 
     @property

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from kyu.engine import eligibility, preemption, quota
 from kyu.engine.asks import ORDINARY, Ask
 from kyu.engine.flavors import WORST, Assignment, Choice, Inner, Mode, PodSetAnswer, Verdict, prefers
-from kyu.engine.nomination import Nomination
+from kyu.engine.nomination import Nomination, valid_memory
 from kyu.engine.options import Options
 from kyu.engine.preemption import Demand, Target
 from kyu.engine.quota import Cell, Level
@@ -82,7 +82,7 @@ class Reservation:
 def _group(queue: Queue, ask: Ask) -> tuple[Group, str, int] | None:
     """Where one amount is all that the workload asks for: the flavors, the resource and the amount."""
     sole = ask.shape.sole
-    if sole is None or ask.special is not ORDINARY or ask.memory is not None or queue.topology_only:
+    if sole is None or ask.special is not ORDINARY or queue.topology_only:
         return None
     resource, amount = sole
     group = queue.group_by_resource.get(resource)
@@ -95,7 +95,7 @@ def _group(queue: Queue, ask: Ask) -> tuple[Group, str, int] | None:
 
 def is_simple(queue: Queue, ask: Ask) -> bool:
     """Whether one amount, of one flavor or another, is all that there is to say about the workload."""
-    return not ask.shape.can_shrink and _group(queue, ask) is not None
+    return not ask.shape.can_shrink and ask.memory is None and _group(queue, ask) is not None
 
 
 def nominate(state: State, queue: Queue, ask: Ask) -> Sketch | Nomination | None:
@@ -105,8 +105,11 @@ def nominate(state: State, queue: Queue, ask: Ask) -> Sketch | Nomination | None
         return None
     group, resource, amount = simple
     pod_set, last, policy = ask.shape.pod_sets[0], len(group.flavors) - 1, queue.spec.flavor_fungibility
+    memory = None if ask.memory is None else valid_memory(state, queue, ask)
+    start = 0 if memory is None else memory.next_flavor(pod_set.name, resource)
     cells = []
-    for index, flavor in enumerate(group.flavors):
+    for index in range(start, len(group.flavors)):
+        flavor = group.flavors[index]
         cell = flavor.cells[resource]
         if amount > cell.potential or eligibility.why_not(state, queue, group, flavor, pod_set) is not None:
             return None
@@ -116,7 +119,12 @@ def nominate(state: State, queue: Queue, ask: Ask) -> Sketch | Nomination | None
                 return None
             return Sketch(queue, ask, cell, amount, level, index if index < last else -1)
         cells.append(cell)
-    return None if ask.shape.can_shrink else _without_room(state, queue, ask, cells, amount)
+    if ask.shape.can_shrink:
+        return None
+    found = _without_room(state, queue, ask, cells, amount)
+    # What can be told about all flavors cannot be told about the rest of them.
+    found.short = not start
+    return found
 
 
 def reserve(queue: Queue, ask: Ask) -> Reservation | None:
@@ -153,12 +161,12 @@ def _without_room(state: State, queue: Queue, ask: Ask, cells: list[Cell], amoun
     reasons = tuple(InsufficientQuota(*cell.key, amount, max(0, quota.available(cell))) for cell in cells)
     answer = PodSetAnswer(pod_set, pod_set.count, pod_set.total, reasons=reasons)
     if best.inner is Inner.NO_FIT:
-        return Nomination(queue, ask, Assignment([answer], Mode.NO_FIT, "WaitingForQuota"), short=True)
+        return Nomination(queue, ask, Assignment([answer], Mode.NO_FIT, "WaitingForQuota"))
     flavor, resource = best_cell.key
     answer.choices = {resource: Choice(flavor, best_cell, Mode.PREEMPT, best.level)}
     answer.last_tried = {resource: -1}
     assignment = Assignment([answer], Mode.PREEMPT, usage={best_cell: amount})
-    return Nomination(queue, ask, assignment, best_targets, short=True)
+    return Nomination(queue, ask, assignment, best_targets)
 
 
 def _try(state: State, queue: Queue, ask: Ask, cell: Cell, amount: int) -> tuple[Verdict, list[Target]]:
@@ -166,9 +174,9 @@ def _try(state: State, queue: Queue, ask: Ask, cell: Cell, amount: int) -> tuple
     level = quota.borrowing_level(cell, amount)
     if not _may_preempt(queue, cell, amount, level):
         return WORST, []
-    if amount > queue.line.reach(cell, ask.priority):
-        return Verdict(Inner.NO_CANDIDATES, level.height), []
-    targets = preemption.find_targets(state, Demand(queue, ask, {cell: amount}, (cell.key,)))
+    targets: list[Target] = []
+    if amount <= queue.line.reach(cell, ask.priority):
+        targets = preemption.find_targets(state, Demand(queue, ask, {cell: amount}, (cell.key,)))
     if not targets:
         return Verdict(Inner.NO_CANDIDATES, level.height), targets
     for target in targets:

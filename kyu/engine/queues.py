@@ -327,11 +327,14 @@ class Line:
         places.sort()
         return [peers for _, _, _, peers in places]
 
-    def drop_hopeless(self, todo: list[Peers]) -> None:
-        """Take those off the front who had their turn, or who are known to wait for what is not within reach."""
-        most_by_priority: dict[int, int] = {}
+    def drop_hopeless(self, todo: list[Peers], most_by_priority: dict[int, int]) -> None:
+        """
+        Take those off the front who had their turn, or who are known to wait for what is not within reach.
+
+        ``most_by_priority`` keeps what was found out for the next time, if nothing has changed until then.
+        """
         for index, peers in enumerate(todo):
-            if peers.place is not None and not self.is_parked(peers) and not self._is_hopeless(peers, most_by_priority):
+            if peers.place is not None and not self._is_hopeless(peers, most_by_priority) and not self.is_parked(peers):
                 del todo[:index]
                 return
         todo.clear()

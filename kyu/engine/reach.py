@@ -26,14 +26,18 @@ def reach_of(queue: Queue, *, fair_sharing: bool) -> Reach:
     claimed_only = policies.borrow_forbidden and not fair_sharing
 
     def claimable(cell: Cell, priority: int) -> int:
-        return available_or_claimable(cell) + own(cell, priority) if claimed_only else BOUNDLESS
+        return max(available_and_claimable(cell)) + own(cell, priority) if claimed_only else BOUNDLESS
 
     def claimable_from_lower(cell: Cell, priority: int) -> int:
-        lower = used_below(_root(cell), priority)
+        lower, own_lower = used_below(_root(cell), priority), own(cell, priority)
         if own is not used_below:
-            lower += own(cell, priority) - used_below(cell, priority)
-        most = quota.available(cell) + lower
-        return min(most, claimable(cell, priority)) if claimed_only else most
+            lower += own_lower - used_below(cell, priority)
+        free, claimed = available_and_claimable(cell)
+        most = free + lower
+        if claimed_only:
+            claimed = (free if free > claimed else claimed) + own_lower
+            return claimed if claimed < most else most
+        return most
 
     return claimable if policies.reclaim == "Any" else claimable_from_lower
 
@@ -67,9 +71,9 @@ def _root(cell: Cell) -> Cell:
     return cell
 
 
-def available_or_claimable(cell: Cell) -> int:
+def available_and_claimable(cell: Cell) -> tuple[int, int]:
     """
-    What is free, or the most for which others may have to go, if that is more.
+    What is free, and the most for which others may have to go.
 
     Others may have to go for what some part of the tree below the root has and does not use itself: a larger amount
     leaves every such part over its quota, and then nothing outside it is reclaimed. ``quota.available`` and this in one
@@ -88,5 +92,4 @@ def available_or_claimable(cell: Cell) -> int:
         unused = cell.subtree - cell.usage + private
         if cell.parent is not None and unused > claimable:
             claimable = unused
-    free = unused if most is None or unused < most else most
-    return free if free > claimable else claimable
+    return unused if most is None or unused < most else most, claimable
