@@ -16,10 +16,10 @@ from kyu.api.workloads import PodSetUpdate
 from kyu.engine import topology
 from kyu.engine.asks import Ask
 from kyu.engine.flavors import Assignment, Mode, PodSetAnswer
-from kyu.engine.reasons import NoTopologyFlavor, PlacementFailed
+from kyu.engine.reasons import NoFitWord, NoTopologyFlavor, PlacementFailed
 from kyu.engine.state import State
 from kyu.engine.topology import Outcome
-from kyu.engine.topology_failures import ElasticNotUnconstrained
+from kyu.engine.topology_failures import ElasticNotUnconstrained, UpdateConflict
 from kyu.engine.topology_types import DomainUsage, Placement, PodSetRequest, TopologyRequest
 from kyu.engine.tree import Queue
 from kyu.engine.workload import Holding
@@ -68,7 +68,11 @@ def place_assignment(
         if moving is None and is_delayed(state, queue, flavor):
             answer.delayed = True
         else:
-            requests.append(_request(answer, flavor, ask.special.updates))
+            request = _request(answer, flavor, ask.special.updates)
+            if isinstance(request, UpdateConflict):
+                _refuse(assignment, answer, PlacementFailed(request), "TopologyPlacementFailed")
+                return []
+            requests.append(request)
     if requests:
         _place(state, assignment, requests, replaced, moving)
     return requests
@@ -80,10 +84,13 @@ def is_delayed(state: State, queue: Queue, flavor: str) -> bool:
     return cluster.is_dispatched(queue) or cluster.has_check(queue, {flavor}, PROVISIONING_CONTROLLER)
 
 
-def _request(answer: PodSetAnswer, flavor: str, updates: tuple[PodSetUpdate, ...]) -> PodSetRequest:
+def _request(answer: PodSetAnswer, flavor: str, updates: tuple[PodSetUpdate, ...]) -> PodSetRequest | UpdateConflict:
     pod_filter = answer.shape.pod_filter
     for update in updates:
         if update.name == answer.shape.name:
+            for key, value in pod_filter.node_selector:
+                if update.node_selector.get(key, value) != value:
+                    return UpdateConflict(answer.shape.name, key, value, update.node_selector[key])
             pod_filter = pod_filter.merged(update.node_selector, update.tolerations)
     return PodSetRequest(
         name=answer.shape.name,
@@ -109,24 +116,27 @@ def _place(
         if not outcome.failures:
             settle(assignment, requests, outcome, moving)
             return
-        for answer in assignment.pod_sets:
-            if (failure := outcome.failures.get(answer.shape.name)) is not None:
-                answer.reasons = (*answer.reasons, PlacementFailed(failure))
-                _lower(answer)
+        _lower(_tell(assignment, outcome))
         assignment.mode = Mode.PREEMPT
     if repairing:
         return
     outcome = topology.place(state.forest, requests, empty=True)
-    for answer in assignment.pod_sets:
-        failure = outcome.failures.get(answer.shape.name)
-        if failure is not None:
-            _refuse(assignment, answer, PlacementFailed(failure))
-            assignment.word = "TopologyPlacementFailed"
-    if assignment.mode != Mode.NO_FIT:
+    if outcome.failures:
+        if not any(isinstance(reason, PlacementFailed) for answer in assignment.pod_sets for reason in answer.reasons):
+            _tell(assignment, outcome)
+        assignment.mode, assignment.word = Mode.NO_FIT, "TopologyPlacementFailed"
+    else:
         placed = {request.name for request in requests}
         for answer in assignment.pod_sets:
             if answer.shape.name in placed:
                 _lower(answer)
+
+
+def _tell(assignment: Assignment, outcome: Outcome) -> PodSetAnswer:
+    """Note why there is no place: of several pod sets that have none, the first is told."""
+    answer = next(answer for answer in assignment.pod_sets if answer.shape.name in outcome.failures)
+    answer.reasons = (*answer.reasons, PlacementFailed(outcome.failures[answer.shape.name]))
+    return answer
 
 
 def find_place(
@@ -168,9 +178,12 @@ def _lower(answer: PodSetAnswer) -> None:
         choice.mode = min(choice.mode, Mode.PREEMPT)
 
 
-def _refuse(assignment: Assignment, answer: PodSetAnswer, reason: NoTopologyFlavor | PlacementFailed) -> None:
-    answer.reasons = (*(r for r in answer.reasons if r != reason), reason)
-    for choice in answer.choices.values():
-        choice.mode = Mode.NO_FIT
+def _refuse(
+    assignment: Assignment,
+    answer: PodSetAnswer,
+    reason: NoTopologyFlavor | PlacementFailed,
+    word: NoFitWord = "NoMatchingFlavor",
+) -> None:
+    answer.reasons = (*answer.reasons, reason)
     assignment.mode = Mode.NO_FIT
-    assignment.word = "NoMatchingFlavor"
+    assignment.word = word

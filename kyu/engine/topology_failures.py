@@ -114,6 +114,16 @@ class ElasticNotUnconstrained:
     wish: Literal["required", "preferred"]
 
 
+@dataclass(frozen=True, slots=True)
+class UpdateConflict:
+    """An admission check wants another value of a node selector than the pods have."""
+
+    pod_set: str
+    key: str
+    value: str
+    wanted: str
+
+
 Failure: TypeAlias = (
     DoesNotFit
     | LayersDoNotFit
@@ -128,6 +138,7 @@ Failure: TypeAlias = (
     | BadGroup
     | DomainGone
     | ElasticNotUnconstrained
+    | UpdateConflict
 )
 
 
@@ -165,6 +176,11 @@ def render_failure(failure: Failure) -> str:
             )
         case ElasticNotUnconstrained():
             return f"{failure.wish} topology is not supported with ElasticJobsViaWorkloadSlices"
+        case UpdateConflict(pod_set, key, value, wanted):
+            return (
+                f"invalid podSetUpdate for PodSet {pod_set}, error: invalid admission check PodSetUpdate: "
+                f"conflict for nodeSelector: conflict for key={key}, value1={value}, value2={wanted}"
+            )
         case _:
             assert_never(failure)
 

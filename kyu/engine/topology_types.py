@@ -48,7 +48,7 @@ class PodFilter:
     tolerations: tuple[Toleration, ...] = ()
 
     def merged(self, node_selector: Mapping[str, str], tolerations: tuple[Toleration, ...]) -> PodFilter:
-        """With the podSetUpdates of the admission checks, whose values win."""
+        """With what an admission check adds for the pods."""
         selector = {**dict(self.node_selector), **node_selector}
         return replace(
             self, node_selector=tuple(sorted(selector.items())), tolerations=(*self.tolerations, *tolerations)
