@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from kyu.api.meta import Json
 from kyu.server import cel
-from kyu.server.cel_quick import Unsure
+from kyu.server.cel_quick import Program, Unsure, compile_rule, is_surely_true
 from kyu.server.schema_checks import items_by_key, key_of
 from kyu.server.schema_node import Schema
 
@@ -86,20 +86,23 @@ def _rules(schema: Schema) -> Test | None:
     rules = cel.rules_of(schema)
     if any(rule.quick is None for rule in rules):
         return _never
-    present = [rule.quick for rule in rules if rule.quick is not None and not rule.needs_old]
+    present = _conjunction([rule for rule in rules if not rule.needs_old])
     changes = [(rule, _names(rule)) for rule in rules if rule.needs_old]
+    all_changes = _conjunction([rule for rule, _ in changes])
 
     def passes(value: Any, old: Any) -> bool:
-        for program in present:
-            if program(value, old) is not True:
-                return False
-        if old is not None:
-            for rule, names in changes:
-                if _have_changed(names, value, old) and cel.due((rule,), value, old):
-                    return False
-        return True
+        if present(value, old) is not True:
+            return False
+        if old is None or is_surely_true(all_changes, value, old):
+            return True
+        return not any(_have_changed(names, value, old) and cel.due((rule,), value, old) for rule, names in changes)
 
     return passes
+
+
+def _conjunction(rules: list[cel.Rule]) -> Program:
+    """All of these rules as one."""
+    return compile_rule(" && ".join(["true", *(f"({rule.source})" for rule in rules)])) or _never
 
 
 def _names(rule: cel.Rule) -> tuple[str, ...] | None:
@@ -108,12 +111,7 @@ def _names(rule: cel.Rule) -> tuple[str, ...] | None:
 
 
 def _have_changed(names: tuple[str, ...] | None, value: Any, old: Any) -> bool:
-    if names is None:
-        return True
-    for name in names:  # noqa: SIM110 - a generator costs as much again
-        if value.get(name) is not old.get(name):
-            return True
-    return False
+    return names is None or any(value.get(name) is not old.get(name) for name in names)
 
 
 def _struct(fields: list[tuple[str, Test]]) -> Test:
