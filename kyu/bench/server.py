@@ -2,7 +2,8 @@
 The API server as clients meet it: a process of its own, over TLS, every write on disk before its answer.
 
 *Writes*: 64 writers create Workloads and apply their status; where the kubeconfig of another API server is given, it
-takes the same writes from the same client, in legs that alternate. *Watchers*: writes at a fixed pace, and whether all
+takes the same writes from the same client, in legs that alternate. That one has to keep the same promise, with an etcd
+that syncs to disk: `python -m tests.cluster up --fsync`. *Watchers*: writes at a fixed pace, and whether all
 watchers hear of all of them. *Many objects*: start, memory, and how long others wait while all are listed. *Idle*: what
 a server costs that nobody asks.
 

@@ -7,7 +7,8 @@ Measure Kyu against a rival, with ratios and a plot.
     kyu bench pools             MasterQueues: many pools that speak every second
     kyu bench plugins           scheduler plugins: an object of every kind for Kueue and for YuniKorn
     kyu bench server            the API server over TLS: writes, watchers, many objects
-    kyu bench server --rival-kubeconfig FILE    the same, beside another API server
+    kyu bench server --rival-kubeconfig FILE    the same, beside another API server, whose etcd must sync to disk as
+                                Kyu does: `python -m tests.cluster up --fsync` starts such a one
     kyu bench engine --quick    the same on a smaller scale, in a few minutes
 
 Both sides are measured in the same run; what is CPU time says so.
@@ -31,7 +32,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("subject", choices=sorted(SUBJECTS), help="what to measure")
     parser.add_argument("--quick", action="store_true", help="a smaller scale, for a first look")
     parser.add_argument(
-        "--rival-kubeconfig", type=Path, metavar="FILE", help="an API server that takes the same writes"
+        "--rival-kubeconfig",
+        type=Path,
+        metavar="FILE",
+        help="an API server that takes the same writes; its etcd has to sync to disk",
     )
     parser.add_argument("--soak", type=float, metavar="MINUTES", help="watch the memory of the whole stack instead")
     parser.add_argument("--no-plot", action="store_true", help="the table only")

@@ -46,6 +46,7 @@ def parser() -> argparse.ArgumentParser:
     up.add_argument("--memory", default="32Gi", help="memory of a node (default 32Gi)")
     up.add_argument("--kueue", action="store_true", help="with upstream Kueue")
     up.add_argument("--yunikorn", action="store_true", help="with YuniKorn as a second scheduler")
+    up.add_argument("--fsync", action="store_true", help="every write on disk before its answer, to measure beside")
     commands.add_parser("measure", help="start-up times, memory and writes per second, as in README.md")
     return result
 
@@ -82,7 +83,7 @@ def run_tests(pytest_arguments: list[str]) -> int:
 
 def run_up(options: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
-    with ControlPlane.start(*EVERYTHING) as plane:
+    with ControlPlane.start(*EVERYTHING, fsync=options.fsync) as plane:
         names = [f"node-{number}" for number in range(options.nodes)]
         plane.add_nodes(names, {"cpu": options.cpu, "memory": options.memory})
         if options.kueue:

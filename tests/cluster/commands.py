@@ -2,7 +2,8 @@
 The command line of each Kubernetes process of a control plane.
 
 Pure: a layout (folder, address, certificates on disk) in, arguments out. The flags say what differs from a cluster that
-must last: no leader election, no fsync, no limits that would make a test wait, and everything on the loopback address.
+must last: no leader election, no fsync unless it is asked for, no limits that would make a test wait, and everything on
+the loopback address.
 
 Called by: controlplane.py.
 """
@@ -42,6 +43,8 @@ class Layout:
 
     folder: Path
     address: str
+    # Whether every write is on disk before its answer, as on a cluster that must last.
+    fsync: bool = False
 
     @property
     def server(self) -> str:
@@ -74,7 +77,7 @@ def etcd(layout: Layout) -> list[str]:
         f"--listen-peer-urls={peer}",
         f"--initial-advertise-peer-urls={peer}",
         f"--initial-cluster=test={peer}",
-        "--unsafe-no-fsync",
+        *([] if layout.fsync else ["--unsafe-no-fsync"]),
         "--log-level=warn",
     ]
 

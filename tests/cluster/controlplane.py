@@ -60,11 +60,11 @@ class ControlPlane:
     admin: Client
 
     @classmethod
-    def start(cls, *wanted: str) -> ControlPlane:
+    def start(cls, *wanted: str, fsync: bool = False) -> ControlPlane:
         """etcd and the API server, and those of EVERYTHING that are named."""
         claim = addresses.claim()
         processes = Processes.begin()
-        layout = Layout(processes.folder, claim.address)
+        layout = Layout(processes.folder, claim.address, fsync)
         authority = write_certificates(layout)
         admin = write_user(layout, authority, "admin", ["system:masters"])
         plane = cls(claim, layout, processes, authority, admin)
