@@ -95,7 +95,7 @@ def test_quantities_and_times_take_their_canonical_form() -> None:
         "requests": {"cpu": "1500m", "memory": "1Gi"},
         "limits": {"cpu": "2"},
     }
-    lease = {"metadata": {"name": "l"}, "spec": {"renewTime": "2026-01-01T01:00:00+01:00"}}
+    lease = {"metadata": {"name": "l"}, "spec": {"renewTime": "2026-01-01T01:00:00.000000+01:00"}}
     assert read("coordination.k8s.io", "Lease", lease)["spec"]["renewTime"] == "2026-01-01T00:00:00.000000Z"
 
 

@@ -22,6 +22,7 @@ from kyu.server import (
     builtin_core,
     builtin_cron,
     builtin_events,
+    builtin_job_status,
     builtin_jobs,
     builtin_limits,
     builtin_pod_rules,
@@ -291,6 +292,7 @@ CORE: Final = (
         field_labels=FieldLabels({"status.phase": at("status.phase")}, PLAIN_REFUSAL, knows_namespace=False),
         default=builtin_core.default_namespace,
         create=builtin_core.prepare_namespace, prepare_update_from=builtin_core.prepare_namespace_update,
+        check=builtin_core.validate_namespace, check_status=builtin_core.validate_namespace_status,
     ),
     BuiltinKind(
         _core("Node", "nodes", namespaced=False), ("no",), subresources=(STATUS,),
@@ -315,7 +317,7 @@ CORE: Final = (
     BuiltinKind(_core("ServiceAccount", "serviceaccounts"), ("sa",), answers_deleted_object=True),
     BuiltinKind(
         _core("Event", "events"), ("ev",), creates_on_update=True, field_labels=EVENT_LABELS,
-        check=builtin_core.validate_event,
+        check=builtin_events.validate_event,
     ),
     BuiltinKind(
         _core("LimitRange", "limitranges"), ("limits",), creates_on_update=True,
@@ -345,7 +347,7 @@ JOBS: Final = (
         Kind("batch", "v1", "Job", "jobs"), categories=("all",), subresources=(STATUS,), has_generation=True,
         default_propagation="Orphan", field_labels=JOB_LABELS, default=builtin_jobs.default_job,
         create=builtin_jobs.prepare_job, check=builtin_jobs.validate_job,
-        check_update=builtin_jobs.validate_job_update, check_status=builtin_jobs.validate_job_status,
+        check_update=builtin_jobs.validate_job_update, check_status=builtin_job_status.validate_job_status,
         warn=builtin_pod_warnings.template_warnings("spec.template", is_named_after=True),
     ),
     BuiltinKind(
@@ -426,7 +428,7 @@ OTHERS: Final = (
             "reason", "type", "reportingController", "regarding.kind", "regarding.namespace", "regarding.name",
             "regarding.uid",
         ),
-        check=builtin_core.validate_event, stored_as="events", stored_version=builtin_events.STORED_VERSION,
+        check=builtin_events.validate_new_event, stored_as="events", stored_version=builtin_events.STORED_VERSION,
         convert=builtin_events.convert,
     ),
     BuiltinKind(

@@ -16,7 +16,7 @@ from kyu.api import errors as fields
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
 from kyu.server.builtin_metadata import IMMUTABLE
-from kyu.server.builtin_names import config_key
+from kyu.server.builtin_names import config_key, label_key
 from kyu.server.builtin_pods import SYSTEM_PRIORITIES, default_template
 
 NAME_LABEL: Final = "kubernetes.io/metadata.name"
@@ -137,8 +137,29 @@ def default_namespace(namespace: Json) -> None:
 def prepare_namespace(namespace: Json) -> None:
     """With the name, which may have been generated since the defaults."""
     default_namespace(namespace)
-    namespace["spec"] = {"finalizers": ["kubernetes"]}
+    finalizers = (namespace.get("spec") or {}).get("finalizers") or []
+    namespace["spec"] = {"finalizers": finalizers if "kubernetes" in finalizers else [*finalizers, "kubernetes"]}
     namespace["status"] = {"phase": "Active"}
+
+
+def validate_namespace(namespace: Json) -> list[FieldError]:
+    found: list[FieldError] = []
+    for name in (namespace.get("spec") or {}).get("finalizers") or ():
+        found += [fields.invalid("spec.finalizers", name, text) for text in label_key(name)]
+        if "/" not in name and name != "kubernetes":
+            detail = "name is neither a standard finalizer name nor is it fully qualified"
+            found.append(fields.invalid("spec.finalizers", name, detail))
+    return found
+
+
+def validate_namespace_status(new: Json, old: Json) -> list[FieldError]:
+    """Whether it stays or goes is decided by the mark of its deletion."""
+    is_going = new["metadata"].get("deletionTimestamp") is not None
+    wanted, phase = "Terminating" if is_going else "Active", (new.get("status") or {}).get("phase", "")
+    if phase == wanted:
+        return []
+    state = "is not empty" if is_going else "is empty"
+    return [fields.invalid("status.Phase", phase, f"may only be '{wanted}' if `deletionTimestamp` {state}")]
 
 
 def prepare_namespace_update(new: Json, old: Json) -> None:
@@ -159,16 +180,7 @@ def prepare_node(node: Json) -> None:
         taints.append(taint)
 
 
-# Event and Lease
-
-
-def validate_event(event: Json) -> list[FieldError]:
-    involved = (event.get("involvedObject") or event.get("regarding") or {}).get("namespace", "")
-    namespace = (event.get("metadata") or {}).get("namespace", "")
-    name = "involvedObject" if "involvedObject" in event else "regarding"
-    if involved != namespace and not (not involved and namespace == "default"):
-        return [fields.invalid(f"{name}.namespace", involved, "does not match event.namespace")]
-    return []
+# Lease
 
 
 def validate_lease(lease: Json) -> list[FieldError]:

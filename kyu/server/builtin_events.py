@@ -3,14 +3,19 @@ The two faces of an Event: the same object is ``v1`` with an involvedObject and 
 
 Events are stored in their older form; the newer group shows them with other names for the same fields.
 
-Called by: builtin.py, as the conversion of the newer kind. Kubernetes: pkg/apis/events/v1/conversion.go
+Called by: builtin.py, as the conversion of the newer kind, and for the rules of both.
+Kubernetes: pkg/apis/events/v1/conversion.go, pkg/apis/core/validation/events.go
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
+from kyu.api import errors as fields
+from kyu.api.errors import FieldError
 from kyu.api.meta import Json
+from kyu.server.builtin_names import label_key
 
 # The version under which the older form is known to the conversion.
 STORED_VERSION: Final = "core/v1"
@@ -24,9 +29,58 @@ RENAMED: Final = {
     "deprecatedLastTimestamp": "lastTimestamp",
     "deprecatedCount": "count",
 }
+TYPES: Final = ("Normal", "Warning")
+MAX_NAME: Final = 128
+MAX_MESSAGE: Final = 1024
 RENAMED_BACK: Final = {old: new for new, old in RENAMED.items()}
 
 
 def convert(event: Json, source: str, target: str) -> Json:
     names = RENAMED_BACK if source == STORED_VERSION else RENAMED
     return {names.get(name, name): value for name, value in event.items()}
+
+
+def validate_event(event: Json) -> list[FieldError]:
+    """An Event that says exactly when it was says also who reports it."""
+    return [*_place_faults(event), *(_report_faults(event, "reportingComponent") if event.get("eventTime") else ())]
+
+
+def validate_new_event(event: Json) -> list[FieldError]:
+    """In the newer form, which has no use for what only the older one counts. The blamed names are the older ones."""
+    found = list(_place_faults(event))
+    if event.get("eventTime"):
+        found += _report_faults(event, "reportingController")
+    else:
+        found.append(fields.required("eventTime"))
+    if event.get("type") not in TYPES:
+        found.append(fields.invalid("type", "", f"has invalid value: {event.get('type', '')}"))
+    for name in ("deprecatedFirstTimestamp", "deprecatedLastTimestamp", "deprecatedCount", "deprecatedSource"):
+        if event.get(name):
+            found.append(fields.invalid(RENAMED[name], "", "needs to be unset"))
+    series = event.get("series")
+    if series is not None and series.get("count", 0) < 2:
+        found.append(fields.invalid("series.count", "", "should be at least 2"))
+    if series is not None and not series.get("lastObservedTime"):
+        found.append(fields.required("series.lastObservedTime"))
+    return found
+
+
+def _place_faults(event: Json) -> Iterator[FieldError]:
+    involved = (event.get("involvedObject") or event.get("regarding") or {}).get("namespace", "")
+    namespace = (event.get("metadata") or {}).get("namespace", "")
+    if involved != namespace and not (not involved and namespace == "default"):
+        yield fields.invalid("involvedObject.namespace", involved, "does not match event.namespace")
+
+
+def _report_faults(event: Json, controller: str) -> Iterator[FieldError]:
+    name = event.get(controller) or ""
+    if not name:
+        yield fields.required(controller)
+    yield from (fields.invalid(controller, name, text) for text in label_key(name))
+    for part in ("reportingInstance", "action", "reason"):
+        if not event.get(part):
+            yield fields.required(part)
+        elif len(event[part]) > MAX_NAME:
+            yield fields.invalid(part, "", f"can have at most {MAX_NAME} characters")
+    if len(event.get("message") or event.get("note") or "") > MAX_MESSAGE:
+        yield fields.invalid("message", "", f"can have at most {MAX_MESSAGE} characters")

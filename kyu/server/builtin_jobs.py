@@ -10,8 +10,7 @@ Called by: builtin.py. Kubernetes: pkg/apis/batch, pkg/registry/batch/job/strate
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from kyu.api import errors as fields
 from kyu.api.errors import FieldError
@@ -21,7 +20,6 @@ from kyu.server.builtin_names import label, subdomain
 from kyu.server.builtin_pod_probes import AT_LEAST_ZERO
 from kyu.server.builtin_pod_rules import validate_template
 from kyu.server.builtin_pods import default_template
-from kyu.server.errors import Unshown
 from kyu.server.patch import clone
 
 UID_LABEL: Final = "batch.kubernetes.io/controller-uid"
@@ -146,7 +144,7 @@ def validate_job_spec(spec: Json, path: str) -> list[FieldError]:
         found.append(fields.required(f"{path}.completions", "when completion mode is Indexed"))
     found += [
         fields.invalid(f"{path}.{name}", spec[name], "requires indexed completion mode")
-        for name in ("backoffLimitPerIndex", "maxFailedIndexes", "successPolicy")
+        for name in ("backoffLimitPerIndex", "maxFailedIndexes")
         if spec.get(name) is not None and not is_indexed
     ]
     if spec.get("maxFailedIndexes") is not None and spec.get("backoffLimitPerIndex") is None:
@@ -154,6 +152,7 @@ def validate_job_spec(spec: Json, path: str) -> list[FieldError]:
     if is_indexed:
         found += builtin_job_policies.index_faults(spec, path)
     found += builtin_job_policies.failure_faults(spec, path)
+    found += builtin_job_policies.success_faults(spec, path)
     found += validate_template(spec["template"], f"{path}.template")
     return found + _validate_restart_policy(spec, f"{path}.template.spec.restartPolicy")
 
@@ -248,73 +247,6 @@ def _copy(name: str, source: Json, target: Json) -> None:
         target[name] = source[name]
     else:
         target.pop(name, None)
-
-
-def validate_job_status(new: Json, old: Json) -> list[FieldError]:
-    """What the status of a Job can say; conditions that end it need each other and their times."""
-    after, before = new.get("status") or {}, old.get("status") or {}
-    found = [
-        fields.invalid(f"status.{name}", after[name], AT_LEAST_ZERO)
-        for name in ("active", "succeeded", "failed", "ready", "terminating")
-        if after.get(name) is not None and after[name] < 0
-    ]
-    if after.get("conditions") != before.get("conditions") or after.get("completionTime") != before.get(
-        "completionTime"
-    ):
-        found += _validate_end(after)
-    if after.get("ready", 0) > max(after.get("active", 0), 0):
-        found.append(fields.invalid("status.ready", after.get("ready", 0), "cannot set more ready pods than active"))
-    if after.get("completedIndexes") and (new.get("spec") or {}).get("completionMode") != "Indexed":
-        detail = "cannot set non-empty completedIndexes when non-indexed completion mode"
-        found.append(fields.invalid("status.completedIndexes", after["completedIndexes"], detail))
-    for name in ("failed", "succeeded"):
-        if after.get(name, 0) < before.get(name, 0):
-            found.append(fields.invalid(f"status.{name}", after.get(name, 0), f"cannot decrease the {name} counter"))
-    for type_ in ("Failed", "Complete", "FailureTarget"):
-        if _is_true(before, type_) and not _is_true(after, type_):
-            found.append(_refused_condition(f"cannot disable the terminal {type_}=True condition"))
-    started = before.get("startTime")
-    if started and after.get("startTime") != started and not (new.get("spec") or {}).get("suspend"):
-        detail = "field is immutable for unsuspended job once set"
-        found.append(fields.invalid("status.startTime", after.get("startTime"), detail))
-    return found
-
-
-def _validate_end(status: Json) -> list[FieldError]:
-    found: list[FieldError] = []
-    complete, failed = _is_true(status, "Complete"), _is_true(status, "Failed")
-    if complete and failed:
-        found.append(_refused_condition("cannot set Complete=True and Failed=true conditions"))
-    if status.get("completionTime") and not complete:
-        detail = "cannot set completionTime when there is no Complete=True condition"
-        found.append(fields.invalid("status.completionTime", status["completionTime"], detail))
-    if complete and not status.get("completionTime"):
-        found.append(fields.required("status.completionTime", "completionTime is required for Complete jobs"))
-    if failed and not _is_true(status, "FailureTarget"):
-        found.append(_refused_condition("cannot set Failed=True condition without the FailureTarget=true condition"))
-    if complete and not _is_true(status, "SuccessCriteriaMet"):
-        found.append(
-            _refused_condition("cannot set Complete=True condition without the SuccessCriteriaMet=true condition")
-        )
-    if not complete and not failed:
-        return found
-    found += [
-        fields.invalid(f"status.{name}", status[name], f"{name}>0 is invalid for finished job")
-        for name in ("active", "terminating")
-        if status.get(name, 0) > 0
-    ]
-    if not status.get("startTime"):
-        found.append(fields.required("status.startTime", "startTime is required for finished job"))
-    return found
-
-
-def _refused_condition(detail: str) -> FieldError:
-    return Unshown("Invalid", "status.conditions", None, detail)
-
-
-def _is_true(status: Json, type_: str) -> bool:
-    conditions: Sequence[Any] = status.get("conditions") or ()
-    return any(each.get("type") == type_ and each.get("status") == "True" for each in conditions)
 
 
 def default_cron_job(cron_job: Json) -> None:

@@ -54,9 +54,7 @@ class Deletion:
         resource = target.resource
         options = delete_options(request, _body(request, resource))
         form = forms.choose(resource, request.accept)
-        warnings: tuple[str, ...] = ()
-        if resource.rules.default_propagation == "Orphan" and options.propagation is None:
-            warnings = (f'299 - "{JOB_WARNING}"',)
+        warnings = _warnings(resource, options)
         with errors.Warned(warnings):
             deleted = self.delete_object(resource, *target.key, options, request.user)
         if deleted.done is not None:
@@ -92,7 +90,7 @@ class Deletion:
         if waits:
             await asyncio.gather(*waits)
         head = {"resourceVersion": str(self._objects.store.version)}
-        return Response(200, await reads.joined(form.many(found, head)))
+        return Response(200, await reads.joined(form.many(found, head)), warnings=_warnings(resource, options))
 
     def delete_object(
         self, resource: Resource, namespace: str, name: str, options: DeleteOptions, user: User
@@ -150,6 +148,12 @@ def finalizers_for(finalizers: list[str], policy: Propagation | None) -> list[st
     kept = [name for name in finalizers if name not in (ORPHAN, FOREGROUND)]
     added = {"Orphan": [ORPHAN], "Foreground": [FOREGROUND], "Background": []}[policy]
     return kept + added
+
+
+def _warnings(resource: Resource, options: DeleteOptions) -> tuple[str, ...]:
+    """Kinds that leave their dependents behind if nobody says otherwise."""
+    is_left_open = resource.rules.default_propagation == "Orphan" and options.propagation is None
+    return (f'299 - "{JOB_WARNING}"',) if is_left_open else ()
 
 
 def _check_preconditions(resource: Resource, record: Record, options: DeleteOptions) -> None:

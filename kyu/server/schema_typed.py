@@ -14,11 +14,11 @@ from __future__ import annotations
 import base64
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from kyu.api import quantity
 from kyu.api.meta import Json
+from kyu.server import go_times
 from kyu.server.schema_node import Schema
 
 # Left out when empty: "o" values, "z" times. Always there: "s" struct, "n" null, "e" "", "i" 0, "b" false, ...
@@ -200,19 +200,8 @@ def _decode_text(schema: Schema, value: str) -> str:
             good = re.match(r"(?:[A-Za-z0-9+/]{4})*[A-Za-z0-9+/]*={0,2}", plain)
             raise TypeMismatch(f"illegal base64 data at input byte {good.end() if good else 0}") from None
     elif schema.format == "date-time":
-        return canonical_time(value, "microseconds" if schema.name.endswith("MicroTime") else "seconds")
+        try:
+            return go_times.canonical(value, has_microseconds=schema.name.endswith("MicroTime"))
+        except go_times.TimeFault as error:
+            raise TypeMismatch(str(error)) from None
     return value
-
-
-def canonical_time(text: str, precision: str) -> str:
-    """A time in UTC with whole seconds, or with six digits of them."""
-    try:
-        if "T" not in text:
-            raise ValueError(text)
-        moment = datetime.fromisoformat(text)
-        if moment.tzinfo is None:
-            raise ValueError(text)
-    except ValueError:
-        layout = '"2006-01-02T15:04:05Z07:00"'
-        raise TypeMismatch(f'parsing time "{text}" as {layout}: cannot parse "{text}" as "2006"') from None
-    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec=precision) + "Z"

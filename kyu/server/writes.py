@@ -85,7 +85,7 @@ class Writes:
         with errors.Warned(warnings):
             metadata.check_place(resource.kind, obj, target.namespace, target.name)
             if not target.subresource and self._creates_on_update(target):
-                written = self.create_object(resource, obj, options, request.user)
+                written = self._create_missing(resource, obj, options, request.user)
             else:
                 written = self.replace_object(target, obj, options, request.user)
         return await _answer(resource, _warned(written, warnings), form)
@@ -128,14 +128,21 @@ class Writes:
         written = self._store_new(resource, obj, options)
         return _warned(written, _quoted(rules.warnings(obj, None)))
 
+    def _create_missing(self, resource: Resource, obj: Json, options: WriteOptions, user: User) -> Written:
+        """PUT where there is nothing: the version of what was there once does not matter, its identity does."""
+        given = obj["metadata"]
+        given.pop("resourceVersion", None)
+        if given.get("uid"):
+            raise errors.conflict(resource.kind, given["name"], _other_uid(given["uid"], ""))
+        return self.create_object(resource, obj, options, user)
+
     def replace_object(self, target: Target, obj: Json, options: WriteOptions, user: User) -> Written:
         """PUT: the whole object, or the part of it that the subresource writes."""
         resource = target.resource
         record, old = self._objects.latest(resource, *target.key)
         given = obj["metadata"]
         if given.get("uid") and given["uid"] != record.uid:
-            text = f"Precondition failed: UID in precondition: {given['uid']}, UID in object meta: {record.uid}"
-            raise errors.conflict(resource.kind, target.name, text)
+            raise errors.conflict(resource.kind, target.name, _other_uid(given["uid"], record.uid))
         if not given.get("resourceVersion") and not resource.rules.allows_unconditional_update:
             raise intake.version_required(resource.kind, target.name)
         return self._finish(resource, record, old, obj, options, user, target.subresource)
@@ -279,6 +286,10 @@ class Writes:
     def _creates_on_update(self, target: Target) -> bool:
         missing = self._objects.store.latest(target.resource.storage, *target.key) is None
         return missing and target.resource.rules.creates_on_update
+
+
+def _other_uid(given: str, stored: str) -> str:
+    return f"Precondition failed: UID in precondition: {given}, UID in object meta: {stored}"
 
 
 def check_patch_type(resource: Resource, content_type: str) -> None:
