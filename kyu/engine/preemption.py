@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, auto
 from heapq import merge
-from itertools import chain, repeat
+from itertools import repeat
 from typing import NamedTuple, Protocol
 
 from kyu.engine import quota
@@ -175,13 +175,14 @@ class Candidates:
         parts = [part for part in (self.hierarchical, self.priority, self.own) if part]
         for evicted in (True, False):
             for part in parts:
-                yield from self._merged(part, evicted=evicted)
-
-    def _merged(self, part: list[Source], *, evicted: bool) -> Iterator[tuple[Holding, Source]]:
-        """The workloads of several queues in one order."""
-        sources = [source for source in part if not evicted or source.queue.has_evicted]
-        lines = [zip(self._takable(source, evicted=evicted), repeat(source)) for source in sources]
-        return merge(*lines, key=_order) if len(lines) > 1 else chain(*lines)
+                sources = [source for source in part if source.queue.has_evicted] if evicted else part
+                if len(sources) == 1:
+                    (source,) = sources
+                    for holding in self._takable(source, evicted=evicted):
+                        yield holding, source
+                elif sources:
+                    lines = [zip(self._takable(source, evicted=evicted), repeat(source)) for source in sources]
+                    yield from merge(*lines, key=_order)
 
     def _takable(self, source: Source, *, evicted: bool) -> Iterator[Holding]:
         """Workloads of one queue: the evicted ones, or the others."""
@@ -211,20 +212,34 @@ def collect(stage: Stage, demand: Demand) -> Candidates:
     found.add(found.own, Source(queue))
     if queue.policies.reclaim not in ("Any", "LowerPriority"):
         return found
-    advantage = all(cell.usage + amount <= cell.subtree for cell, amount in demand.amounts.items())
-    rest: dict[Cell, int] = {}
-    for cell, amount in demand.amounts.items():
-        if cell.parent is not None:
-            rest[cell.parent] = max(0, amount - quota.local_available(cell))
+    advantage = are_within(demand.amounts)
+    rest = beyond_private(demand.amounts)
     visited: CohortNode | Queue = queue
     for cohort in queue.ancestors():
         part = found.hierarchical if advantage else found.priority
         for other in borrowing_queues(cohort, visited, demand.needed):
             found.add(part, Source(other, cohort, advantage))
-        advantage = advantage or all(cell.usage + amount <= cell.subtree for cell, amount in rest.items())
-        rest = {c.parent: max(0, v - quota.local_available(c)) for c, v in rest.items() if c.parent is not None}
+        advantage = advantage or are_within(rest)
+        rest = beyond_private(rest)
         visited = cohort
     return found
+
+
+def are_within(amounts: Mapping[Cell, int]) -> bool:
+    """Whether the nodes would use no more than they and their children have."""
+    for cell, amount in amounts.items():  # noqa: SIM110 - a generator costs as much again
+        if cell.usage + amount > cell.subtree:
+            return False
+    return True
+
+
+def beyond_private(amounts: Mapping[Cell, int]) -> dict[Cell, int]:
+    """What the parents would have to give."""
+    rest: dict[Cell, int] = {}
+    for cell, amount in amounts.items():
+        if cell.parent is not None:
+            rest[cell.parent] = max(0, amount - quota.local_available(cell))
+    return rest
 
 
 def own_candidates(stage: Stage, demand: Demand) -> list[Holding]:

@@ -123,11 +123,11 @@ def _limited(amount: int) -> int:
 
 def count_priority(cell: Cell, priority: int, amount: int) -> None:
     """A workload of a queue uses so much more, or less, from now on."""
-    root = cell
-    while root.parent is not None:
-        root = root.parent
     _count_priority(cell, priority, amount)
-    if root is not cell:
+    root = cell.parent
+    if root is not None:
+        while root.parent is not None:
+            root = root.parent
         _count_priority(root, priority, amount)
 
 

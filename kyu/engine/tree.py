@@ -279,17 +279,18 @@ class Queue(TreeNode):
     def add(self, holding: Holding) -> None:
         self.changes += 1
         insort(self.holdings, (holding.order, holding))
-        quota.charge_all(holding.charges)
-        self.count_priority(holding, +1)
-        for cell, _ in holding.charges:
+        for cell, amount in holding.charges:
+            quota.charge(cell, amount)
+            quota.count_priority(cell, holding.priority, amount)
             self.line.grown.add(cell.key)
         if holding.admitted:
             self.count_admitted(holding, +1)
 
     def remove(self, holding: Holding) -> None:
         del self.holdings[bisect_left(self.holdings, (holding.order,))]
-        quota.refund_all(holding.charges)
-        self.count_priority(holding, -1)
+        for cell, amount in holding.charges:
+            quota.charge(cell, -amount)
+            quota.count_priority(cell, holding.priority, -amount)
         self.changes += 1
         self.generation += 1
         if holding.admitted:
