@@ -268,7 +268,7 @@ class Assigner:
         index = start = self._start(answers[0].shape.name, resource)
         for index in range(start, len(group.flavors)):
             flavor = group.flavors[index]
-            refusal = self._why_skipped(flavor, wanted, answers)
+            refusal = self._why_skipped(flavor, resource, answers)
             if refusal is not None:
                 reasons.append(refusal)
                 continue
@@ -315,19 +315,14 @@ class Assigner:
             return False
         return verdict.level == 0 or policy.when_can_borrow != "TryNextFlavor"
 
-    def _why_skipped(
-        self, flavor: Flavor, wanted: Mapping[str, int], answers: Sequence[PodSetAnswer]
-    ) -> FlavorSkipped | None:
+    def _why_skipped(self, flavor: Flavor, resource: str, answers: Sequence[PodSetAnswer]) -> FlavorSkipped | None:
+        if self.pinned:
+            pinned = (self.pinned.get(answer.shape.name, {}).get(resource) for answer in answers)
+            if flavor.name not in pinned:
+                return FlavorSkipped(flavor.name, resource)
         allowed = self.ask.special.allowed_flavor
         if allowed and flavor.name not in allowed.split(","):
             return FlavorSkipped(flavor.name)
-        if self.pinned is None:
-            return None
-        for answer in answers:
-            pins = self.pinned.get(answer.shape.name, {})
-            for resource in wanted:
-                if pins.get(resource, flavor.name) != flavor.name:
-                    return FlavorSkipped(flavor.name, resource)
         return None
 
     def _why_not(self, group: Group, flavor: Flavor, answers: Sequence[PodSetAnswer]) -> FlavorReason | None:
