@@ -110,6 +110,8 @@ GATES: tuple[Gate, ...] = (
     Gate("TASValidateWorkloadSliceSize", BETA, "Refuse bad slice sizes."),
     Gate("WorkloadValidationForPodSetMetadata", BETA, "Validate template labels/annotations."),
     Gate("PrioritizePreemptorWorkloads", ALPHA, "Preemptors keep the head of the queue while victims leave."),
+    Gate("SchedulerTimestampPreemptionBuffer", ALPHA, "Equal priority is preempted only by what is 5 minutes older."),
+    Gate("SchedulerLongRequeueInterval", ALPHA, "Ask parked workloads again less often."),
     Gate("LWSImmutableGroupSize", BETA, "Freeze LWS size."),
     Gate("FlavorFungibilityPreserveScanProgress", BETA, "Do not restart the flavor scan each cycle."),
     Gate("SkipAncestorCheckForDeletedWorkloads", BETA, "Tolerate missing owners while deleting."),
@@ -117,6 +119,12 @@ GATES: tuple[Gate, ...] = (
     Gate("RecomputeAssignmentUponPreemptionTargetsOverlap", BETA, "Pick other victims when targets clash."),
     Gate("PodIntegrationValidateGroupOwner", BETA, "Do not adopt foreign workloads as pod group."),
     Gate("ValidateRayAndSparkJobUpdates", BETA, "Check updates that drop the queue label."),
+    Gate("HierarchicalCohorts", STABLE, "Cohorts of cohorts."),
+    Gate("ObjectRetentionPolicies", STABLE, "Delete finished and deactivated workloads after a while."),
+    Gate("PropagateBatchJobLabelsToWorkload", STABLE, "Labels of Jobs on their workloads."),
+    Gate("MultiKueueWaitForWorkloadAdmitted", STABLE, "A worker wins when it has admitted, not reserved."),
+    Gate("MultiKueueRedoAdmissionOnEvictionInWorker", STABLE, "Dispatch again after an eviction in the worker."),
+    Gate("SkipFinalizersForPodsSuspendedByParent", STABLE, "No finalizers on pods of managed parents."),
 )
 
 GATE_BY_NAME: Mapping[str, Gate] = {gate.name: gate for gate in GATES}

@@ -385,7 +385,10 @@ class Assigner:
 
     def _ask_oracle(self, cell: Cell, amount: int, height: int) -> Verdict:
         """Would preemption help, for this resource alone?"""
-        targets = find_targets(self.state, Demand(self.queue, self.ask, {cell: amount}, (cell.key,)))
+        targets = find_targets(
+            self.state,
+            Demand(self.queue, self.ask, {cell: amount}, (cell.key,), head_start=self.state.options.head_start),
+        )
         self.oracle = Oracle(cell, amount, targets)
         if not targets:
             return Verdict(Inner.NO_CANDIDATES, height)

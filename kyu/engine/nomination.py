@@ -126,7 +126,14 @@ def add_targets(
             if choice.mode == Mode.PREEMPT:
                 needed[choice.cell.key] = None
     amounts = {cell: amount for cell, amount in assignment.usage.items() if amount and cell.key.resource != PODS}
-    demand = Demand(nomination.queue, nomination.ask, amounts, tuple(needed), has_place if requests else None)
+    demand = Demand(
+        nomination.queue,
+        nomination.ask,
+        amounts,
+        tuple(needed),
+        has_place if requests else None,
+        state.options.head_start,
+    )
     if oracle is not None and len(needed) == 1 and oracle.answers(demand):
         nomination.targets = oracle.targets
     else:

@@ -60,6 +60,7 @@ class Options:
     elastic_jobs_via_workload_slices: bool = True
     priority_boost: bool = False
     prioritize_preemptor_workloads: bool = False
+    scheduler_timestamp_preemption_buffer: bool = False
     concurrent_admission: bool = False
     multi_kueue_orchestrated_preemption: bool = False
     unadmitted_workloads_observability: bool = True
@@ -73,6 +74,11 @@ class Options:
     tas_balanced_placement: bool = False
     tas_respect_node_affinity_preferred: bool = False
     elastic_jobs_via_workload_slices_with_tas: bool = False
+
+    @property
+    def head_start(self) -> float:
+        """By how many seconds a workload must be older than those of its own priority to preempt them."""
+        return 300.0 if self.scheduler_timestamp_preemption_buffer else 0.0
 
     @property
     def topology_gates(self) -> Gates:

@@ -28,7 +28,7 @@ from kyu.engine.workload import AssignedPodSet
 def are_open(options: Options) -> bool:
     """Whether short ways lead where the long way does, under these options."""
     return options.flavor_fungibility and not (
-        options.fair_sharing or options.concurrent_admission or options.block_admission
+        options.fair_sharing or options.concurrent_admission or options.block_admission or options.head_start
     )
 
 

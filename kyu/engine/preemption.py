@@ -50,6 +50,8 @@ class Demand:
     needed: tuple[FlavorResource, ...]
     has_place: Callable[[], bool] | None = None
     """Whether the pods could be placed as things stand in the what-if; None where topology does not matter."""
+    head_start: float = 0.0
+    """By more than so many seconds it must be older than those of its own priority whom it preempts."""
 
     def fits(self, *, borrowing: bool) -> bool:
         for cell, amount in self.amounts.items():
@@ -77,7 +79,7 @@ class Demand:
             case "LowerOrNewerEqualPriority":
                 if candidate.priority != self.ask.priority:
                     return candidate.priority < self.ask.priority
-                return self.ask.time < candidate.time
+                return self.ask.time + self.head_start < candidate.time
             case _:
                 return False
 
