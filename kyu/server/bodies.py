@@ -38,6 +38,9 @@ def decode(request: Request, kind: Kind, *, is_custom: bool = False) -> tuple[Js
     if content_type == PROTOBUF:
         return protobuf.decode(request.body), []
     value = parse_yaml(request.body) if content_type == YAML else parse_json(request.body)
+    if value is None:
+        # Nothing is an object without fields.
+        return {}, []
     if not isinstance(value, dict):
         raise errors.bad_request(
             f"couldn't get version/kind; json parse error: json: cannot unmarshal {_name(value)} into Go value of type"

@@ -25,6 +25,7 @@ decode: Callable[[bytes], Json] = msgspec.json.Decoder(dict[str, Any]).decode
 JSON = "application/json"
 # What Kubernetes can write. Here all is written in the first of them.
 MEDIA_TYPES = (JSON, "application/yaml", "application/vnd.kubernetes.protobuf")
+STREAMED_TYPES = (f"{JSON};stream=watch", "application/vnd.kubernetes.protobuf;stream=watch")
 RECORDS_PER_PART = 500
 META_VERSIONS = ("v1", "v1beta1")
 
@@ -69,6 +70,8 @@ def choose(
         if wanted in ("PartialObjectMetadata", "PartialObjectMetadataList"):
             _check_number(resource, wanted, is_list=is_list and not is_watch)
             return Metadata(resource, api_version)
+    if is_watch and is_known:
+        raise errors.not_acceptable(STREAMED_TYPES)
     raise errors.not_acceptable(MEDIA_TYPES) if is_known else errors.unknown_form(MEDIA_TYPES, is_list=is_list)
 
 

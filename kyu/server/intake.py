@@ -87,14 +87,16 @@ def from_apply(resource: Resource, config: Any) -> Json:
         raise errors.bad_request("error decoding YAML: the body is not an object")
     kind = resource.kind
     if config.get("apiVersion") != resource.api_version or config.get("kind") != kind.kind:
-        given = str(config.get("apiVersion", ""))
-        shown = given if "/" in given or not given else f"/{given}"
-        raise errors.bad_request(f"invalid object type: {shown or '/'}, Kind={config.get('kind', '')}")
+        # What is no text is as good as nothing.
+        version, name = (value if isinstance(value := config.get(key), str) else "" for key in ("apiVersion", "kind"))
+        shown = version if "/" in version else f"/{version}"
+        raise errors.bad_request(f"invalid object type: {shown}, Kind={name}")
     metadata = config.get("metadata")
     if metadata is None:
         return {name: value for name, value in config.items() if name != "metadata"}
     if not isinstance(metadata, dict):
-        raise errors.bad_request("metadata is not an object")
+        # Told by those who look at all types, below.
+        return config
     if metadata.get("managedFields") is not None:
         raise errors.bad_request("metadata.managedFields must be nil")
     return {**config, "metadata": dict(metadata)}

@@ -139,10 +139,10 @@ def _applied_set(schema: Schema, config: Json, described: str) -> FieldSet:
         except ShapeError:
             pass
     if found := managed_shape.problems(schema, config):
-        metadata = config.get("metadata") or {}
-        where = (
-            f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {'' if '/' in described else '/'}{described}"
-        )
+        metadata = config["metadata"] if isinstance(config.get("metadata"), dict) else {}
+        # Of a name that is no text nothing is known.
+        place = "/".join(text if isinstance(text := metadata.get(key), str) else "" for key in ("namespace", "name"))
+        where = f"{place}; {'' if '/' in described else '/'}{described}"
         raise errors.internal(f"failed to create typed patch object ({where}): {managed_shape.render(found)}")
     return managed_fields.applied_set(schema, config)
 

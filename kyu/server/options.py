@@ -7,9 +7,10 @@ UpdateOptions, PatchOptions, DeleteOptions and their validation.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -27,6 +28,7 @@ PROPAGATIONS: dict[str, Propagation] = {
     "Background": "Background",
     "Orphan": "Orphan",
 }
+_DURATION: Final = re.compile(r"[-+]?(?:0|(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:ns|us|µs|ms|s|m|h))+)")
 MAXIMAL_MANAGER_BYTES = 128
 
 
@@ -60,6 +62,22 @@ def list_options(query: Mapping[str, str]) -> ListOptions:
     if found := _list_problems(options):
         raise errors.invalid(Kind("meta.k8s.io", "v1", "ListOptions", ""), "", found)
     return options
+
+
+def check_timeout(text: str) -> None:
+    """No request here takes so long that a timeout would matter; one that is no duration is refused nevertheless."""
+    fault = ""
+    if text and not _DURATION.fullmatch(text):
+        number = re.match(r"[-+]?[0-9]*(?:\.[0-9]*)?", text)
+        unit = re.match(r"[^0-9.]*", text[number.end() :]) if number and number[0].strip("+-.") else None
+        if unit is None:
+            fault = f'invalid duration "{text}"'
+        elif not unit[0]:
+            fault = f'missing unit in duration "{text}"'
+        else:
+            fault = f'unknown unit "{unit[0]}" in duration "{text}"'
+    if fault:
+        raise errors.bad_request(f"invalid timeout specified in the request URL - time: {fault}")
 
 
 def is_watch(query: Mapping[str, str]) -> bool:
@@ -123,7 +141,9 @@ def write_options(request: Request, name: Literal["CreateOptions", "UpdateOption
     if len(manager.encode()) > MAXIMAL_MANAGER_BYTES:
         found.append(fields.too_long("fieldManager", manager, MAXIMAL_MANAGER_BYTES))
     if not manager.isprintable():
-        found.append(fields.invalid("fieldManager", manager, "should only contain printable characters"))
+        position, bad = next((at, each) for at, each in enumerate(manager) if not each.isprintable())
+        text = f"invalid character U+{ord(bad):04X} (at position {position})"
+        found.append(fields.invalid("fieldManager", manager, text))
     found += _dry_run_problems(query)
     asked = query.get("fieldValidation", "")
     validation = VALIDATIONS.get(asked)

@@ -23,10 +23,12 @@ from kyu.server import (
     intake,
     managed,
     metadata,
+    old_watches,
     options,
     rbac,
     reviews,
     unserved,
+    yaml_answers,
 )
 from kyu.server.exchange import Request, Response, error_response, json_response, text_response
 from kyu.server.options import write_options
@@ -89,8 +91,15 @@ class Routes:
         self._pages = pages
 
     async def __call__(self, request: Request) -> Response:
+        is_watch = options.is_watch(request.query)
+        if (accept := yaml_answers.json_instead(request.accept)) and not is_watch:
+            headers = {**request.headers, "accept": accept}
+            return await yaml_answers.rewritten(await self(msgspec.structs.replace(request, headers=headers)))
         try:
-            return await self._answer(impersonation.effective(request, self._authorizer))
+            if "timeout" in request.query and not is_watch:
+                options.check_timeout(request.query["timeout"])
+            effective = impersonation.effective(request, self._authorizer)
+            return await self._answer(old_watches.as_usual(effective))
         except errors.ApiError as error:
             return error_response(error)
         except Unwritable as error:

@@ -173,9 +173,10 @@ class Writes:
     def apply_object(self, target: Target, config: Any, options: WriteOptions, user: User) -> Written:
         resource, subresource = target.resource, target.subresource
         config = intake.from_apply(resource, config)
-        given = config.get("metadata", {})
+        given = config.get("metadata", {}) if isinstance(config.get("metadata"), dict) else {}
         # Checked on a copy: what the body leaves open is neither owned nor remembered as if it had been applied.
-        place = {**given, "name": given.get("name") or target.name}
+        place = {key: value for key, value in given.items() if isinstance(value, str)}
+        place["name"] = place.get("name") or target.name
         metadata.check_place(resource.kind, {"metadata": place}, target.namespace, target.name)
         record = self._objects.store.latest(resource.storage, *target.key)
         if record is None and subresource:

@@ -1,0 +1,137 @@
+"""What a request can ask for besides the object itself: YAML, old paths, a timeout; and a body that is nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kyu.server import options, yaml_answers
+from kyu.server.errors import ApiError
+from kyu.server.exchange import Request, Response
+from kyu.server.old_watches import as_usual
+from kyu.server.yaml_answers import YAML
+from tests.answers import APPLY, MAPS, send
+from tests.servers import serving
+
+
+@pytest.mark.parametrize(
+    ("accept", "instead"),
+    [
+        ("application/json", ""),
+        ("application/json,application/yaml", ""),
+        ("application/yaml", "application/json"),
+        ("application/yaml,application/json", "application/json"),
+        ("application/yaml;q=0.5,application/json;q=0.9", ""),
+        ("application/yaml;as=Table;v=v1;g=meta.k8s.io", "application/json;as=Table;v=v1;g=meta.k8s.io"),
+    ],
+)
+def test_who_prefers_yaml(accept: str, instead: str) -> None:
+    assert yaml_answers.json_instead(accept) == instead
+
+
+def test_yaml_as_kubernetes_writes_it() -> None:
+    value = {
+        "b": {"a10": "1", "a9": "yes", "n": None, "text": "one\ntwo\n"},
+        "a": ["plain", "", "a: b", "1e3", 1, True, {}, []],
+        "when": "2026-01-01T00:00:00Z",
+    }
+    assert yaml_answers.render(value) == (
+        'a:\n- plain\n- ""\n- \'a: b\'\n- "1e3"\n- 1\n- true\n- {}\n- []\n'
+        'b:\n  a9: "yes"\n  a10: "1"\n  "n": null\n  text: |\n    one\n    two\n'
+        'when: "2026-01-01T00:00:00Z"\n'
+    )
+
+
+async def test_answers_and_refusals_in_yaml(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, _):
+        response, _ = await send(api, f"POST {MAPS}", {"metadata": {"name": "a"}}, accept=YAML)
+        assert (response.status, response.content_type) == (201, YAML)
+        assert _bytes(response).startswith(b"apiVersion: v1\nkind: ConfigMap\n")
+        response, _ = await send(api, f"GET {MAPS}/none", accept=YAML)
+        assert (response.status, response.content_type) == (404, YAML)
+        assert b'message: configmaps "none" not found\n' in _bytes(response)
+        response, status = await send(api, f"GET {MAPS}?watch=1", accept=YAML)
+        assert (response.status, status["reason"]) == (406, "NotAcceptable")
+
+
+def _bytes(response: Response) -> bytes:
+    assert isinstance(response.body, bytes)
+    return response.body
+
+
+@pytest.mark.parametrize(
+    ("old", "path", "query"),
+    [
+        ("/api/v1/watch/nodes", "/api/v1/nodes", {}),
+        ("/api/v1/watch/nodes/n", "/api/v1/nodes", {"fieldSelector": "metadata.name=n"}),
+        ("/api/v1/watch/namespaces/n", "/api/v1/namespaces", {"fieldSelector": "metadata.name=n"}),
+        ("/api/v1/watch/namespaces/n/pods", "/api/v1/namespaces/n/pods", {}),
+        ("/apis/batch/v1/watch/namespaces/n/jobs/j", "/apis/batch/v1/namespaces/n/jobs",
+         {"fieldSelector": "metadata.name=j"}),
+    ],
+)  # fmt: skip
+def test_old_paths_of_watches(old: str, path: str, query: dict[str, str]) -> None:
+    request = as_usual(Request("GET", old, {"watch": "false"}))
+    assert (request.path, request.query) == (path, {"watch": "true", **query})
+
+
+def test_a_name_that_is_watch_is_a_name() -> None:
+    request = Request("GET", "/api/v1/namespaces/n/pods/watch/log")
+    assert as_usual(request) is request
+    with pytest.raises(ApiError):
+        as_usual(Request("POST", "/api/v1/watch/pods"))
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("", None),
+        ("0", None),
+        ("1h30m", None),
+        ("-1.5s", None),
+        ("x", 'invalid duration "x"'),
+        ("5", 'missing unit in duration "5"'),
+        ("1d", 'unknown unit "d" in duration "1d"'),
+    ],
+)
+def test_a_timeout_is_a_duration(text: str, fault: str | None) -> None:
+    if fault is None:
+        options.check_timeout(text)
+        return
+    with pytest.raises(ApiError) as caught:
+        options.check_timeout(text)
+    assert caught.value.message == f"invalid timeout specified in the request URL - time: {fault}"
+
+
+async def test_a_body_that_is_null_is_an_object_without_fields(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, _):
+        response, status = await send(api, f"POST {MAPS}", b"null")
+        assert (response.status, status["details"]["causes"][0]["field"]) == (422, "metadata.name")
+        response, status = await send(api, f"DELETE {MAPS}/none", b"null")
+        assert (response.status, status["reason"]) == (404, "NotFound")
+
+
+@pytest.mark.parametrize(
+    ("config", "code", "message"),
+    [
+        ({"apiVersion": 5, "kind": "ConfigMap"}, 400, "invalid object type: /, Kind=ConfigMap"),
+        (
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": "x"},
+            500,
+            "failed to create typed patch object (/; /v1, Kind=ConfigMap): .metadata: expected map, got &{x}",
+        ),
+        (
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": 5}},
+            500,
+            "failed to create typed patch object (/; /v1, Kind=ConfigMap): .metadata.name: expected string, got"
+            " &value.valueUnstructured{Value:5}",
+        ),
+    ],
+)
+async def test_an_apply_whose_metadata_are_of_the_wrong_type(
+    tmp_path: Path, config: dict[str, object], code: int, message: str
+) -> None:
+    async with serving(tmp_path) as (api, _):
+        response, status = await send(api, f"PATCH {MAPS}/a?fieldManager=m", config, kind=APPLY)
+        assert (response.status, status["message"]) == (code, message)
