@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
+from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
@@ -27,25 +28,30 @@ WAIT_BUCKETS = (1.0, 2.5, *(5.0 * 2**n for n in range(12)))
 
 
 class Metrics:
-    """One set for the process; ``state`` gives the engine's state as it is when asked."""
+    """One set for the process; ``state`` gives the engine's state as it is when asked.
+
+    Each counter is a function from its labels: the library takes longer to look one up than to count.
+    """
 
     def __init__(self, registry: CollectorRegistry, state: Callable[[], State]) -> None:
         queue_labels = ["cluster_queue", "priority_class", "replica_role"]
 
-        def counter(name: str, text: str, labels: list[str]) -> Counter:
-            return Counter(name, text, labels, registry=registry)
+        def counter(name: str, text: str, labels: list[str]) -> Callable[..., Counter]:
+            return cache(Counter(name, text, labels, registry=registry).labels)
 
-        def histogram(name: str, text: str, labels: list[str]) -> Histogram:
-            return Histogram(name, text, labels, registry=registry, buckets=WAIT_BUCKETS)
+        def histogram(name: str, text: str, labels: list[str]) -> Callable[..., Histogram]:
+            return cache(Histogram(name, text, labels, registry=registry, buckets=WAIT_BUCKETS).labels)
 
         self._attempts = counter(
             "kueue_admission_attempts_total", "Scheduling passes, by their result.", ["result", "replica_role"]
         )
-        self._attempt_seconds = Histogram(
-            "kueue_admission_attempt_duration_seconds",
-            "How long a scheduling pass took.",
-            ["result", "replica_role"],
-            registry=registry,
+        self._attempt_seconds = cache(
+            Histogram(
+                "kueue_admission_attempt_duration_seconds",
+                "How long a scheduling pass took.",
+                ["result", "replica_role"],
+                registry=registry,
+            ).labels
         )
         self._reserved = counter("kueue_quota_reserved_workloads_total", "Workloads that got quota.", queue_labels)
         self._admitted = counter("kueue_admitted_workloads_total", "Workloads that were admitted.", queue_labels)
@@ -68,11 +74,11 @@ class Metrics:
 
     def note_cycle(self, decided: Cycle, seconds: float) -> None:
         result = "success" if any(decided.admitted()) else "inadmissible"
-        self._attempts.labels(result, ROLE).inc()
-        self._attempt_seconds.labels(result, ROLE).observe(seconds)
+        self._attempts(result, ROLE).inc()
+        self._attempt_seconds(result, ROLE).observe(seconds)
         for decision in decided.decisions:
             if isinstance(decision, Preempt):
-                self._preempted.labels(decision.cluster_queue, decision.reason, ROLE).inc()
+                self._preempted(decision.cluster_queue, decision.reason, ROLE).inc()
 
     def note_workload(self, old: Json, new: Workload, now: datetime) -> None:
         """Count what became true with this change. What was true when we came is not counted again."""
@@ -84,19 +90,19 @@ class Metrics:
         ref = new.spec.priority_class_ref
         labels = (name, ref.name if ref else "", ROLE)
         if "QuotaReserved" in now_true:
-            self._reserved.labels(*labels).inc()
-            self._wait_reserved.labels(*labels).observe(seconds_queued(new, now))
+            self._reserved(*labels).inc()
+            self._wait_reserved(*labels).observe(seconds_queued(new, now))
         if "Admitted" in now_true:
-            self._admitted.labels(*labels).inc()
-            self._wait.labels(*labels).observe(seconds_queued(new, now))
+            self._admitted(*labels).inc()
+            self._wait(*labels).observe(seconds_queued(new, now))
         if "Finished" in now_true:
-            self._finished.labels(*labels).inc()
+            self._finished(*labels).inc()
         if evicted := now_true.get("Evicted"):
             reason, _, cause = evicted.reason.partition("DueTo")
             preempted = find_condition(new.status.conditions, "Preempted")
             if reason == "Preempted" and preempted is not None:
                 cause = preempted.reason
-            self._evicted.labels(name, reason, cause, labels[1], ROLE).inc()
+            self._evicted(name, reason, cause, labels[1], ROLE).inc()
 
 
 def seconds_queued(workload: Workload, now: datetime) -> float:

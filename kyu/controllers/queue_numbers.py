@@ -2,7 +2,8 @@
 Which queues have other numbers than they show, and what the numbers are.
 
 A queue may change with every workload that comes or goes, so its status is written a moment after a change and then not
-again for a while; and of all queues only so many at once, those that wait longest first.
+again for a while; and of all queues only so many at once, those that wait longest first. In a process that has more to
+do than it can, they wait longer: what is admitted is worth more than the count of it.
 
 Called by: scheduler.py; the rows of the queues ask for the numbers. Calls: the engine's counts.
 """
@@ -24,6 +25,9 @@ TICK_SECONDS = 0.1
 PAUSE_SECONDS = 1.0
 # With this many a tick, thousands of queues leave most of the time to admissions.
 QUEUES_PER_TICK = 5
+# A tick that comes late says that the process is busy: the next one comes after this many times the delay.
+PAUSES_PER_DELAY = 40
+LONGEST_TICK_SECONDS = 1.0
 
 
 class QueueNumbers:
@@ -52,7 +56,7 @@ class QueueNumbers:
             elif type_ in (ResourceFlavor, AdmissionCheck, Topology):
                 for queue in self._view.list_json(ClusterQueue.KIND):
                     self._waiting[(ClusterQueue, key_of(queue))] = None
-        if type_ is ClusterQueue and new is not None:
+        if type_ is ClusterQueue and new is not None and is_other_queue(old, new):
             name = new["metadata"]["name"]
             for queue in self._view.list_json(LocalQueue.KIND):
                 if (queue.get("spec") or {}).get("clusterQueue") == name:
@@ -70,9 +74,12 @@ class QueueNumbers:
 
     async def tell(self) -> None:
         clock = asyncio.get_running_loop().time
+        pause = TICK_SECONDS
         while True:
-            await asyncio.sleep(TICK_SECONDS)
+            due_at = clock() + pause
+            await asyncio.sleep(pause)
             now = clock()
+            pause = min(max(TICK_SECONDS, PAUSES_PER_DELAY * (now - due_at)), LONGEST_TICK_SECONDS)
             due = [queue for queue in self._waiting if self._told.get(queue, 0.0) <= now - PAUSE_SECONDS]
             for queue in due[:QUEUES_PER_TICK]:
                 del self._waiting[queue]
@@ -101,6 +108,15 @@ class QueueNumbers:
             {(cell.flavor, cell.resource): usage.admitted for cell, usage in stats.usage.items()},
             stats.weighted_share if self._state().options.fair_sharing else None,
         )
+
+
+def is_other_queue(old: Json | None, new: Json) -> bool:
+    """Whether LocalQueues would show it differently: its flavors, or whether it is active; not what it holds."""
+    return old is None or old.get("spec") != new.get("spec") or conditions(old) != conditions(new)
+
+
+def conditions(queue: Json) -> object:
+    return (queue.get("status") or {}).get("conditions")
 
 
 def key_of(obj: Json) -> Key:
