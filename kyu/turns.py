@@ -6,7 +6,7 @@ would be one long round, in which nothing else happens: no answer is given, no c
 of them have caused begins. So only a few begin in each round. Half of them are decisions of the scheduler, which must
 not stand behind a hundred submissions; half of them are requests of users, many of which say that something has ended.
 What one half leaves the other takes. In both lines those of different origin (namespaces, users) take turns, so that
-the storm of one does not keep the others waiting.
+the storm of one does not keep the others waiting, and who had nothing to do for a while comes first.
 
 Called by: controllers/outcome.py for what was decided, app.py for what users ask.
 Kubernetes: API priority and fairness, with its levels, seats and flows.
@@ -16,65 +16,84 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 
 # Fewer make shorter rounds, and more transactions and scheduling passes, each for less, which costs CPU.
 PER_ROUND = 16
 
 
 class Turns:
-    """``decision`` and ``request`` return when the caller may begin; ``flow`` says where the work comes from."""
+    """``flow`` says where the work comes from."""
 
     def __init__(self) -> None:
         self._begun = 0
         self._decisions = _Line()
         self._requests = _Line()
 
-    async def decision(self, flow: str) -> None:
-        await self._take(self._decisions, flow)
+    def decision(self, flow: str, begin: Callable[[], None]) -> None:
+        """Call ``begin`` when it is its turn, which may be now."""
+        if self._is_free():
+            begin()
+        else:
+            self._decisions.add(flow, begin)
 
     async def request(self, flow: str) -> None:
-        await self._take(self._requests, flow)
-
-    async def _take(self, line: _Line, flow: str) -> None:
-        loop = asyncio.get_running_loop()
-        if self._begun >= PER_ROUND:
-            turn = loop.create_future()
-            line.add(flow, turn)
+        """Return when it is the caller's turn."""
+        if not self._is_free():
+            turn = asyncio.get_running_loop().create_future()
+            self._requests.add(flow, partial(_wake, turn))
             await turn
-            return
-        if not self._begun:
-            loop.call_soon(self._next_round, loop)
-        self._begun += 1
 
-    def _next_round(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _is_free(self) -> bool:
+        """Whether one more may begin in this round, which is counted if so."""
+        if self._begun >= PER_ROUND:
+            return False
+        if not self._begun:
+            asyncio.get_running_loop().call_soon(self._next_round)
+        self._begun += 1
+        return True
+
+    def _next_round(self) -> None:
         begun = self._requests.begin(PER_ROUND // 2)
         begun += self._decisions.begin(PER_ROUND - begun)
         begun += self._requests.begin(PER_ROUND - begun)
         self._begun = begun
         if begun:
-            loop.call_soon(self._next_round, loop)
+            asyncio.get_running_loop().call_soon(self._next_round)
 
 
 class _Line:
-    """Those who wait, by flow. The flow that is served goes to the end."""
+    """Those who wait, by flow: first the flows that are new, then those that were served, who go to the end each time.
+
+    A flow that was served stays among those until it comes to the front with nothing to do: otherwise many that
+    come with one thing at a time would always be before one that has many. Linux: the queueing discipline fq_codel.
+    """
 
     def __init__(self) -> None:
-        self._flows: dict[str, deque[asyncio.Future[None]]] = {}
+        self._new: dict[str, deque[Callable[[], None]]] = {}
+        self._served: dict[str, deque[Callable[[], None]]] = {}
 
-    def add(self, flow: str, turn: asyncio.Future[None]) -> None:
-        self._flows.setdefault(flow, deque()).append(turn)
+    def add(self, flow: str, begin: Callable[[], None]) -> None:
+        waiting = self._served.get(flow)
+        if waiting is None:
+            waiting = self._new.setdefault(flow, deque())
+        waiting.append(begin)
 
     def begin(self, most: int) -> int:
         """Let so many begin; how many there were."""
         begun = 0
-        while begun < most and self._flows:
-            flow = next(iter(self._flows))
-            waiting = self._flows.pop(flow)
-            turn = waiting.popleft()
+        while begun < most and (flows := self._new or self._served):
+            flow = next(iter(flows))
+            waiting = flows.pop(flow)
             if waiting:
-                self._flows[flow] = waiting
-            # One that was given up is cancelled.
-            if not turn.done():
-                turn.set_result(None)
+                waiting.popleft()()
                 begun += 1
+                self._served[flow] = waiting
         return begun
+
+
+def _wake(turn: asyncio.Future[None]) -> None:
+    # One that was given up is cancelled.
+    if not turn.done():
+        turn.set_result(None)

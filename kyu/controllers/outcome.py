@@ -60,8 +60,9 @@ class Outcome:
         self._decide_again = decide_again
         self._slots = asyncio.Semaphore(parallel)
         self._turns = turns
-        # The last write of each workload that is on its way.
-        self._writing: dict[Key, asyncio.Task[None]] = {}
+        # The last write of each workload that is on its way, done when it is written or was given up.
+        self._writing: dict[Key, asyncio.Future[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         # Why they wait; None if nobody has asked the engine yet.
         self._reasons: dict[Key, Wait | None] = {}
 
@@ -100,24 +101,33 @@ class Outcome:
                 told = decision or Wait(key, "", explain.why_waiting(self._state(), ask), parked=True)
                 await self._start(key, partial(self._tell, told, ask.shape))
 
-    def _start(self, key: Key, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
-        """Begin a write of the workload, after the one that is on its way."""
-        task = asyncio.create_task(self._in_turn(key, self._writing.get(key), work))
-        self._writing[key] = task
-        return task
+    def _start(self, key: Key, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Future[None]:
+        """Begin a write of the workload in its turn, after the one that is on its way."""
+        done = asyncio.get_running_loop().create_future()
+        before, self._writing[key] = self._writing.get(key), done
+        take_turn = partial(self._turns.decision, key.namespace, partial(self._begin, key, work, done))
+        if before is None:
+            take_turn()
+        else:
+            before.add_done_callback(lambda _: take_turn())
+        return done
 
-    async def _in_turn(
-        self, key: Key, before: asyncio.Task[None] | None, work: Callable[[], Coroutine[Any, Any, None]]
+    def _begin(self, key: Key, work: Callable[[], Coroutine[Any, Any, None]], done: asyncio.Future[None]) -> None:
+        task = asyncio.create_task(self._carry_out(key, work, done))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _carry_out(
+        self, key: Key, work: Callable[[], Coroutine[Any, Any, None]], done: asyncio.Future[None]
     ) -> None:
         try:
-            if before is not None:
-                await asyncio.wait({before})
             async with self._slots:
-                await self._turns.decision(key.namespace)
                 await work()
         finally:
-            if self._writing.get(key) is asyncio.current_task():
+            if self._writing.get(key) is done:
                 del self._writing[key]
+            if not done.done():
+                done.set_result(None)
 
     async def _admit(self, decision: Admit) -> None:
         try:

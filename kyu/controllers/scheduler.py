@@ -144,9 +144,8 @@ class Scheduler:
 
     async def _decide(self) -> None:
         while True:
+            # Goes on in the next round of the event loop, when everything that has come with the change is in.
             await self._wakeup.wait()
-            # Let everything that is already there come in first: one pass for a burst.
-            await asyncio.sleep(0)
             self._wakeup.clear()
             started = time.perf_counter()
             try:
