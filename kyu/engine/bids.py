@@ -24,9 +24,9 @@ class Bid(NamedTuple):
     """How much of what is free it takes."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Front:
-    """What a queue wants, in order."""
+    """What a queue wants, in order, and where in its line it is in a pass that it sleeps through."""
 
     line_changes: int
     queue_changes: int
@@ -37,3 +37,29 @@ class Front:
     """How much must be free for each of the line to be worth asking."""
     least: list[int] = field(default_factory=list)
     """The least that must be free for somebody from there on to be worth asking."""
+    index: int = 0
+    """Who of the line is next, in the turn ``at``."""
+    at: int = 0
+    ahead: int = 0
+    """Who is worth asking next, if nothing changes before."""
+    due: int = 0
+    """The turn in which that is."""
+
+    def begin(self) -> None:
+        """A pass begins, in which everybody of the line has a turn."""
+        self.index = self.at = self.ahead = self.due = 0
+
+    def index_in(self, turn: int) -> int:
+        """Who of the line is next in a turn: one after another had theirs, until one stays who is worth asking."""
+        return self.index + (turn if turn < self.due else self.due) - self.at
+
+    def look_ahead(self, turn: int, free: int) -> bool:
+        """Find who is worth asking next, and when; False if there is nobody."""
+        index = ahead = self.index + (turn if turn < self.due else self.due) - self.at
+        if index >= len(self.least) or self.least[index] > free:
+            return False
+        while self.asked_from[ahead] > free:
+            ahead += 1
+        self.index, self.at = index, turn
+        self.ahead, self.due = ahead, turn + ahead - index
+        return True

@@ -12,6 +12,8 @@ Called by: passes.py. Agrees with: quota.py and reach.py, whose answers it antic
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from operator import itemgetter
+from typing import NamedTuple
 
 from kyu.engine import plan, quota, reach
 from kyu.engine.bids import Bid, Front, Rank
@@ -22,6 +24,8 @@ from kyu.engine.tree import Queue
 # In a line of more than so many different ones, those that matter are found by the line's own index.
 MOST = 16
 NEVER = 1 << 62
+# Bids come in the order of their ranks, and no two have the same.
+_BID = itemgetter(0)
 
 
 def find(queue: Queue, rank: Callable[[Sketch], Rank]) -> Front | None:
@@ -83,34 +87,11 @@ def _room(cell: Cell) -> tuple[int, int]:
     return private, BOUNDLESS if cell.cap is None else cell.cap - over + private
 
 
-class Sleeper:
+class Sleeper(NamedTuple):
     """A queue in a pass that was not woken so far."""
 
-    __slots__ = ("at", "due", "front", "index", "queue")
-
-    def __init__(self, queue: Queue, front: Front) -> None:
-        self.queue = queue
-        self.front = front
-        self.index = 0
-        """Who of the line is next, in the turn ``at``."""
-        self.at = 0
-        self.due = 0
-        """The turn in which somebody is worth asking, if nothing changes before."""
-
-    def index_in(self, turn: int) -> int:
-        """Who of the line is next in a turn: one after another had theirs, until one stays who is worth asking."""
-        return self.index + (turn if turn < self.due else self.due) - self.at
-
-    def look_ahead(self, turn: int, free: int) -> bool:
-        """Find who is worth asking next, and when; False if there is nobody."""
-        front, index = self.front, self.index_in(turn)
-        if index >= len(front.least) or front.least[index] > free:
-            return False
-        ahead = index
-        while front.asked_from[ahead] > free:
-            ahead += 1
-        self.index, self.at, self.due = index, turn, turn + ahead - index
-        return True
+    front: Front
+    queue: Queue
 
 
 class Sleepers:
@@ -131,7 +112,8 @@ class Sleepers:
             self._least[root] = least
         elif least < self._least[root]:
             self._least[root] = least
-        self.by_root[root].append(Sleeper(queue, front))
+        front.begin()
+        self.by_root[root].append(Sleeper(front, queue))
 
     def nearest(self, turn: int) -> int:
         """The next turn in which one of them is worth asking; those for whom there is no hope sleep on."""
@@ -142,7 +124,7 @@ class Sleepers:
                 self._free[root] = free
                 sleepers = self.by_root[root] = self._look_ahead(sleepers, turn, free, self._least[root])
             if sleepers:
-                nearest = min(nearest, min([sleeper.due for sleeper in sleepers]))
+                nearest = min(nearest, min([front.due for front, _ in sleepers]))
             else:
                 del self.by_root[root]
         return nearest
@@ -151,36 +133,35 @@ class Sleepers:
     def _look_ahead(sleepers: list[Sleeper], turn: int, free: int, least: int) -> list[Sleeper]:
         left: list[Sleeper] = []
         for sleeper in sleepers:
-            if least <= free and sleeper.look_ahead(turn, free):
+            front, queue = sleeper
+            if least <= free and front.look_ahead(turn, free):
                 left.append(sleeper)
             else:
-                sleeper.queue.line.sleep_on()
+                queue.line.sleep_on()
         return left
 
     def all(self) -> list[Sleeper]:
         return [sleeper for sleepers in self.by_root.values() for sleeper in sleepers]
 
     def due(self, turn: int) -> list[Sleeper]:
-        return [sleeper for sleeper in self.all() if sleeper.due <= turn]
+        return [sleeper for sleepers in self.by_root.values() for sleeper in sleepers if sleeper.front.due <= turn]
 
     def looks(self, turn: int) -> Iterator[object]:
         """All that their next turns depend on, while nothing changes."""
-        return ((sleeper.queue.name, max(0, sleeper.due - turn)) for sleeper in self.all())
+        return ((queue.name, max(0, front.due - turn)) for front, queue in self.all())
 
     def remove(self, sleeper: Sleeper) -> None:
         assert sleeper.front.root is not None
         self.by_root[sleeper.front.root].remove(sleeper)
 
 
-def winners(
-    due: list[Sleeper], turn: int, awake: Iterable[Sketch], rank: Callable[[Sketch], Rank]
-) -> list[Sleeper] | None:
+def winners(due: list[Sleeper], awake: Iterable[Sketch], rank: Callable[[Sketch], Rank]) -> list[Sleeper] | None:
     """Who of those that are due gets what it wants in a turn, beside others who fit; None if that cannot be told."""
     contenders: dict[Cell, list[tuple[Bid, Sleeper | None]]] = {}
     for sleeper in due:
         front = sleeper.front
         assert front.root is not None
-        contenders.setdefault(front.root, []).append((front.bids[sleeper.index_in(turn)], sleeper))
+        contenders.setdefault(front.root, []).append((front.bids[front.ahead], sleeper))
     for sketch in awake:
         root = sketch.cell.parent
         if root is None or root.parent is not None:
@@ -194,13 +175,9 @@ def winners(
             # Somebody would have to preempt others.
             return None
         while fitting:
-            bid, winner = min(fitting, key=_rank)
+            bid, winner = min(fitting, key=_BID)
             free -= bid.takes
             if winner is not None:
                 found.append(winner)
             fitting = [other for other in fitting if other[0].fits_from <= free and other[0] is not bid]
     return found
-
-
-def _rank(contender: tuple[Bid, Sleeper | None]) -> Rank:
-    return contender[0].rank

@@ -176,11 +176,11 @@ class Pass:
             if not line.size:
                 continue
             by_turns = queue.strict or queue.by_usage or not options.scheduling_equivalence_hashing
-            if not (by_turns or line.may_have_news or queue.policies.reclaim != "Any"):
-                line.skip_all()
-                continue
             if may_sleep and not by_turns and (front := fronts.find(queue, self.turn.classical_rank)) is not None:
                 self.sleepers.add(queue, front)
+                continue
+            if not (by_turns or line.may_have_news or queue.policies.reclaim != "Any"):
+                line.skip_all()
                 continue
             lane = _Lane(queue, by_turns=by_turns, todo=[] if by_turns else line.worth_asking())
             lane.look_ahead(0)
@@ -241,7 +241,7 @@ class Pass:
         awake = [sketch for lane in chosen if isinstance(sketch := self._foretell(lane), Sketch)]
         found = None
         if len(awake) == len(chosen) and not second:
-            found = fronts.winners(due, self.number, awake, self.turn.classical_rank)
+            found = fronts.winners(due, awake, self.turn.classical_rank)
         lanes = self._lanes(due if found is None else found)
         if found is not None and any(not isinstance(self._foretell(lane), Sketch) for lane in lanes):
             # What was remembered of somebody does not hold any more: let it show in a turn with all of them.
@@ -262,8 +262,8 @@ class Pass:
     def _lane(self, sleeper: Sleeper) -> _Lane:
         """The sleeper is awake, at the place in its line that it has come to."""
         self.sleepers.remove(sleeper)
-        queue = sleeper.queue
-        queue.line.skip(sleeper.index_in(self.number))
+        front, queue = sleeper
+        queue.line.skip(front.index_in(self.number))
         lane = _Lane(queue, todo=queue.line.worth_asking(), at=self.number)
         lane.look_ahead(0)
         lane.checked = self.decisions
