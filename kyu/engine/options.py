@@ -109,7 +109,8 @@ def from_configuration(configuration: Configuration) -> Options:
             weight_by_resource=dict(past.resource_weights),
         )
     resources = configuration.resources
-    values["ignore_undeclared"] = resources.quota_check_strategy == "IgnoreUndeclared"
+    ignore = resources.quota_check_strategy == "IgnoreUndeclared"
+    values["ignore_undeclared"] = ignore and gates.enabled("QuotaCheckStrategy")
     values["excluded_prefixes"] = tuple(resources.exclude_resource_prefixes)
     values["transformations"] = {
         rule.input: Transformation(
