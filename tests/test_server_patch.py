@@ -55,6 +55,8 @@ def test_merge_patch_must_be_an_object() -> None:
         ([{"op": "replace", "path": "/list/-1", "value": "z"}], {"list": ["a", "z"], "m": {"k/e": 1}}),
         ([{"op": "move", "from": "/list/0", "path": "/first"}], {"list": ["b"], "m": {"k/e": 1}, "first": "a"}),
         ([{"op": "copy", "from": "/m", "path": "/n"}], {"list": ["a", "b"], "m": {"k/e": 1}, "n": {"k/e": 1}}),
+        ([{"op": "copy", "from": "/none", "path": "/n"}], {"list": ["a", "b"], "m": {"k/e": 1}, "n": None}),
+        ([{"op": "add", "path": "m/n", "value": 2}], {"list": ["a", "b"], "m": {"k/e": 1}, "n": 2}),
         ([{"op": "test", "path": "/m/none", "value": None}], {"list": ["a", "b"], "m": {"k/e": 1}}),
         ([], {"list": ["a", "b"], "m": {"k/e": 1}}),
     ],
@@ -69,12 +71,13 @@ def test_json_patch(operations: list[Json], expected: Json) -> None:
         {"op": "remove", "path": "/none"},
         {"op": "add", "path": "/list/9", "value": 1},
         {"op": "test", "path": "/one", "value": True},
-        {"op": "copy", "from": "/none", "path": "/x"},
+        {"op": "copy", "from": "/list/0", "path": "/x"},
         {"op": "frob", "path": "/one"},
         {"op": "add", "path": "one", "value": 1},
+        None,
     ],
 )
-def test_a_json_patch_that_does_not_apply_is_refused(operation: Json) -> None:
+def test_a_json_patch_that_does_not_apply_is_refused(operation: Json | None) -> None:
     with pytest.raises(ApiError) as caught:
         json_patch({"one": 1, "list": []}, [operation])
     assert (caught.value.code, caught.value.details) == (422, {})

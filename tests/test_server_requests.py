@@ -127,9 +127,15 @@ async def test_a_body_that_is_null_is_an_object_without_fields(tmp_path: Path) -
             "failed to create typed patch object (/; /v1, Kind=ConfigMap): .metadata.name: expected string, got"
             " &value.valueUnstructured{Value:5}",
         ),
+        (
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"uid": "x"}},
+            409,
+            'Operation cannot be fulfilled on configmaps "a": uid mismatch: the provided object specified uid x, and no'
+            " existing object was found",
+        ),
     ],
 )
-async def test_an_apply_whose_metadata_are_of_the_wrong_type(
+async def test_an_apply_whose_metadata_do_not_fit(
     tmp_path: Path, config: dict[str, object], code: int, message: str
 ) -> None:
     async with serving(tmp_path) as (api, _):

@@ -19,6 +19,7 @@ from kyu.api import documents
 from kyu.api.meta import Json, Kind
 from kyu.server import errors, protobuf
 from kyu.server.exchange import Request, encode
+from kyu.server.go_words import json_name
 
 JSON = "application/json"
 YAML = "application/yaml"
@@ -42,10 +43,9 @@ def decode(request: Request, kind: Kind, *, is_custom: bool = False) -> tuple[Js
         # Nothing is an object without fields.
         return {}, []
     if not isinstance(value, dict):
-        raise errors.bad_request(
-            f"couldn't get version/kind; json parse error: json: cannot unmarshal {_name(value)} into Go value of type"
-            " struct { APIVersion string; Kind string }"
-        )
+        found = f"json: cannot unmarshal {json_name(value)} into Go value of type"
+        wanted = r'struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }'
+        raise errors.bad_request(f"couldn't get version/kind; json parse error: {found} {wanted}")
     return value, duplicates(request.body, value) if content_type == JSON else []
 
 
@@ -61,7 +61,7 @@ def section(body: Json, name: str) -> Json:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise errors.bad_request(f"json: cannot unmarshal {_name(value)} into {name} of type object")
+        raise errors.bad_request(f"json: cannot unmarshal {json_name(value)} into {name} of type object")
     return value
 
 
@@ -113,9 +113,3 @@ def _duplicates(value: Any, path: str) -> Iterator[str]:
     elif isinstance(value, list):
         for index, item in enumerate(value):
             yield from _duplicates(item, f"{path}[{index}]")
-
-
-def _name(value: Any) -> str:
-    if value is None:
-        return "null"
-    return {list: "array", str: "string", bool: "bool", int: "number", float: "number"}.get(type(value), "value")

@@ -24,3 +24,10 @@ def type_of(value: Any) -> str:
     """The name of the type that JSON has in Go."""
     names = {str: "string", bool: "bool", int: "int64", float: "float64", list: "[]interface {}"}
     return names.get(type(value), "map[string]interface {}" if isinstance(value, dict) else "<nil>")
+
+
+def json_name(value: Any) -> str:
+    """What sort of JSON a value is."""
+    if value is None:
+        return "null"
+    return {list: "array", str: "string", bool: "bool", int: "number", float: "number"}.get(type(value), "object")

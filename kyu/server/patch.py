@@ -1,8 +1,9 @@
 """
 JSON patch (RFC 6902) and merge patch (RFC 7396), with the habits of the library that Kubernetes uses.
 
-Three of its habits differ from the letter of the RFC and clients rely on them: ``replace`` of a key that is absent adds
-it, ``test`` of an absent path against null passes, and an index may count from the end.
+Some of its habits differ from the letter of the RFC and clients rely on them: ``replace`` of a key that is absent adds
+it, ``copy`` of one copies null, ``test`` of an absent path against null passes, an index may count from the end, and
+what stands before the first slash of a path does not count.
 The object that is given is never changed. What a merge patch does not mention, its result shares with the object, so
 that those who compare the two need not look there; the result of a JSON patch shares nothing.
 
@@ -18,6 +19,7 @@ import msgspec
 
 from kyu.api.meta import Json
 from kyu.server import errors
+from kyu.server.go_words import json_name
 
 MAX_OPERATIONS = 10_000
 
@@ -37,8 +39,11 @@ def clone(value: Any) -> Any:
 
 def merge_patch(obj: Json, patch: Any) -> Json:
     """Null deletes, maps merge, everything else replaces."""
-    if not isinstance(patch, dict):
+    if patch is None:
         raise errors.bad_request("Invalid JSON Patch")
+    if not isinstance(patch, dict):
+        found = f"cannot unmarshal {json_name(patch)} into Go value of type map[string]interface {{}}"
+        raise errors.bad_request(f"error decoding patch: json: {found}")
     return _merged(obj, patch)
 
 
@@ -66,7 +71,8 @@ class Operation(msgspec.Struct, frozen=True):
 def json_patch(obj: Json, operations: Any) -> Json:
     """All operations or none: the first that fails refuses the patch."""
     try:
-        steps = msgspec.convert([] if operations is None else operations, list[Operation])
+        found = msgspec.convert([] if operations is None else operations, list[Operation | None])
+        steps = [Operation() if step is None else step for step in found]
     except msgspec.ValidationError as error:
         raise errors.bad_request(f"error decoding patch: {error}") from None
     if len(steps) > MAX_OPERATIONS:
@@ -94,7 +100,9 @@ def _apply(document: Json, step: Operation) -> None:
             _remove(document, step.from_)
             _add(document, step.path, value)
         case "copy":
-            _add(document, step.path, clone(_find(document, step.from_)))
+            container, last = _parent(document, step.from_)
+            copied = container.get(last) if isinstance(container, dict) else _child(container, last)
+            _add(document, step.path, clone(copied))
         case "test":
             _test(document, step.path, step.value)
         case _:
@@ -102,9 +110,10 @@ def _apply(document: Json, step: Operation) -> None:
 
 
 def _parts(pointer: str) -> list[str]:
-    if not pointer.startswith("/"):
-        raise PatchFailed(f"the path {pointer!r} does not start with a slash")
-    return [part.replace("~1", "/").replace("~0", "~") for part in pointer[1:].split("/")]
+    _, slash, rest = pointer.partition("/")
+    if not slash:
+        raise PatchFailed(f"the path {pointer!r} has no slash")
+    return [part.replace("~1", "/").replace("~0", "~") for part in rest.split("/")]
 
 
 def _parent(document: Json, pointer: str) -> tuple[Any, str]:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from kyu.api.meta import Json
 from kyu.server import errors
-from kyu.server.go_words import shown
+from kyu.server.go_words import json_name, shown
 from kyu.server.patch import clone
 from kyu.server.schema_node import Schema
 
@@ -31,7 +31,8 @@ def strategic_patch(schema: Schema, obj: Json, patch: Any) -> Json:
     if patch is None:
         return obj
     if not isinstance(patch, dict):
-        raise errors.bad_request("a strategic merge patch must be a JSON object")
+        found = f"cannot unmarshal {json_name(patch)} into Go value of type map[string]interface {{}}"
+        raise errors.bad_request(f"json: {found}")
     return _merge_map(schema, obj, patch)
 
 
@@ -41,7 +42,7 @@ def _merge_map(schema: Schema, original: Json, patch: Json) -> Json:
         return {}
     if directive == "replace":
         return _without_directives(patch)
-    if directive not in (None, "merge") and original and schema.additional is None:
+    if directive is not None and original and schema.additional is None:
         raise errors.internal(f"unknown patch type: {directive} in map: {shown(patch)}")
     result = _retained(original, patch)
     for key, change in patch.items():

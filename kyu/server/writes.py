@@ -181,6 +181,9 @@ class Writes:
         record = self._objects.store.latest(resource.storage, *target.key)
         if record is None and subresource:
             raise errors.not_found(resource.kind, target.name)
+        if record is None and (uid := given.get("uid")):
+            text = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+            raise errors.conflict(resource.kind, target.name, text)
         old = None if record is None else self._old(target, record)
         version = given.pop("resourceVersion", "")
         applied = managed.apply(
