@@ -8,6 +8,7 @@ Kueue: pkg/cache/scheduler/clusterqueue.go (inactive reasons), pkg/controller/co
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from kyu.api.actions import View
 from kyu.api.kueue import (
@@ -30,7 +31,8 @@ class Stop:
     reason: str
     message: str
     cancels_reservation: bool = True
-    eviction: str = ""
+    stopped: Literal["", "LocalQueue", "ClusterQueue"] = ""
+    """Which of the two somebody has stopped."""
     drains: bool = False
 
 
@@ -42,25 +44,18 @@ def why_stopped(local_queue: LocalQueue | None, cluster_queue: ClusterQueue | No
         where = "no queue name is set" if not name else f"LocalQueue {name} {problem}"
         return Stop("Misconfigured", where)
     if local_queue.spec.stop_policy != "None":
-        return Stop(
-            "Suspended",
-            "The LocalQueue is stopped",
-            eviction="LocalQueueStopped",
-            drains=local_queue.spec.stop_policy == "HoldAndDrain",
-        )
+        drains = local_queue.spec.stop_policy == "HoldAndDrain"
+        return Stop("Suspended", f"LocalQueue {name} is inactive", stopped="LocalQueue", drains=drains)
     if cluster_queue is None or cluster_queue.metadata.deletion_timestamp:
         problem = "is terminating" if cluster_queue else "doesn't exist"
         return Stop("Misconfigured", f"ClusterQueue {local_queue.spec.cluster_queue} {problem}")
+    inactive = f"ClusterQueue {cluster_queue.metadata.name} is inactive"
     if cluster_queue.spec.stop_policy != "None":
-        return Stop(
-            "Suspended",
-            "The ClusterQueue is stopped",
-            eviction="ClusterQueueStopped",
-            drains=cluster_queue.spec.stop_policy == "HoldAndDrain",
-        )
+        drains = cluster_queue.spec.stop_policy == "HoldAndDrain"
+        return Stop("Suspended", inactive, stopped="ClusterQueue", drains=drains)
     active = find_condition(cluster_queue.status.conditions, "Active")
     if active is not None and active.status == "False":
-        return Stop("Suspended", f"ClusterQueue {cluster_queue.metadata.name} is inactive: {active.message}", False)
+        return Stop("Suspended", inactive, cancels_reservation=False)
     return None
 
 

@@ -172,8 +172,9 @@ def cancel_without_queue(life: Life) -> list[Action]:
         clear_reservation(life.edit, stop.reason, stop.message)
         return life.written(life.event(stop.reason, stop.message, warning=True))
     if stop.drains:
-        evict(life.edit, stop.eviction, stop.message)
-        return life.written(life.event(f"EvictedDueTo{stop.eviction}", stop.message))
+        message = f"The {stop.stopped} is stopped"
+        evict(life.edit, f"{stop.stopped}Stopped", message)
+        return life.written(life.event(f"EvictedDueTo{stop.stopped}Stopped", message))
     return []
 
 
