@@ -126,6 +126,32 @@ async def test_who_expects_to_be_asked_for_a_body_is_asked() -> None:
         assert await peer.one(b"x") == shown(b"POST /a {}  1")
 
 
+@pytest.mark.parametrize("start", [b"POST /a HTTP/1.0\r\ncontent-length: 2", b"GET /a HTTP/1.1\r\nconnection: close"])
+async def test_who_cannot_wait_or_has_no_body_is_not_told_to_go_on(start: bytes) -> None:
+    body = b"{}" if b"length" in start else b""
+    async with connected() as peer:
+        answers = await peer.ask(start + b"\r\nexpect: 100-continue\r\n\r\n" + body)
+    assert answers.startswith(b"HTTP/1.1 200 OK\r\n")
+
+
+async def test_being_told_to_go_on_waits_for_the_answers_before_it() -> None:
+    second = b"POST /b HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 2\r\n\r\n"
+    async with connected() as peer:
+        first = await peer.one(b"GET /a HTTP/1.1\r\n\r\n" + second)
+        assert b"GET /a" in first
+        async with asyncio.timeout(30):
+            assert await peer.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        assert b"POST /b {}  2" in await peer.one(b"{}")
+
+
+async def test_head_of_a_stream_is_only_its_head() -> None:
+    async with connected() as peer:
+        answers = await peer.ask(b"HEAD /stream HTTP/1.1\r\n\r\nGET /a HTTP/1.1\r\nconnection: close\r\n\r\n")
+    first, _, second = answers.partition(b"\r\n\r\n")
+    assert b"transfer-encoding: chunked" in first
+    assert second.startswith(b"HTTP/1.1 200 OK\r\n")
+
+
 async def test_head_has_the_length_and_no_body() -> None:
     async with connected() as peer:
         answers = await peer.ask(b"HEAD /a HTTP/1.1\r\nconnection: close\r\n\r\n")

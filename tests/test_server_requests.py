@@ -11,7 +11,7 @@ from kyu.server.errors import ApiError
 from kyu.server.exchange import Request, Response
 from kyu.server.old_watches import as_usual
 from kyu.server.yaml_answers import YAML
-from tests.answers import APPLY, MAPS, send
+from tests.answers import APPLY, MAPS, QUEUES, send
 from tests.servers import serving
 
 
@@ -141,3 +141,25 @@ async def test_an_apply_whose_metadata_do_not_fit(
     async with serving(tmp_path) as (api, _):
         response, status = await send(api, f"PATCH {MAPS}/a?fieldManager=m", config, kind=APPLY)
         assert (response.status, status["message"]) == (code, message)
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "words"),
+    [
+        ("OPTIONS *", 404, "404 page not found\n"),
+        ("HEAD " + MAPS, 405, ""),
+        ("GET /apis/kueue.x-k8s.io/v1beta2/none", 404, "404 page not found\n"),
+        ("GET /apis/batch/v1/none", 404, "the server could not find the requested resource"),
+        (f"GET {QUEUES}/a/odd", 404, 'localqueues.kueue.x-k8s.io "a" not found'),
+        (f"PUT {QUEUES}", 400, "name must be provided"),
+        ("POST /apis/kueue.x-k8s.io/v1beta2/localqueues", 404, "404 page not found\n"),
+        ("POST /api/v1/configmaps", 405, "the server does not allow this method on the requested resource"),
+        (f"OPTIONS {QUEUES}", 405, ' is not supported on resources of kind "localqueues.kueue.x-k8s.io"'),
+    ],
+)
+async def test_paths_and_verbs_without_anybody_behind_them(
+    tmp_path: Path, request_: str, code: int, words: str
+) -> None:
+    async with serving(tmp_path) as (api, _):
+        response, status = await send(api, request_, {})
+        assert (response.status, status.get("message", _bytes(response).decode())) == (code, words or status["message"])

@@ -102,6 +102,8 @@ class Connection(asyncio.Protocol):
         # Nothing that comes after a refused request is looked at.
         self._is_refused = False
         self._is_paused = False
+        # Somebody waits with a body until what came before is answered.
+        self._owes_continue = False
         self._seen = time.monotonic()
         # The parser calls the methods on_…, which collect one request.
         self._parser = httptools.HttpRequestParser(self)
@@ -187,8 +189,22 @@ class Connection(asyncio.Protocol):
             self._refuse_head()
 
     def on_headers_complete(self) -> None:
-        if self._headers.get("expect", "").lower() == "100-continue" and self._transport is not None:
+        if "expect" in self._headers and self._is_waited_for():
+            # Answers come in the order of the requests, and this one is a part of the last.
+            self._owes_continue = True
+            if self._task is None:
+                self._continue()
+
+    def _is_waited_for(self) -> bool:
+        """Whether the client holds back a body until it is told to go on."""
+        has_body = self._headers.get("content-length", "0") != "0" or "transfer-encoding" in self._headers
+        is_asked = self._headers["expect"].lower() == "100-continue"
+        return is_asked and has_body and self._parser.get_http_version() == "1.1"
+
+    def _continue(self) -> None:
+        if self._owes_continue and self._transport is not None:
             self._transport.write(CONTINUE)
+        self._owes_continue = False
 
     def on_body(self, body: bytes) -> None:
         self._body.append(body)
@@ -198,6 +214,7 @@ class Connection(asyncio.Protocol):
             self._refuse(errors.too_large(text))
 
     def on_message_complete(self) -> None:
+        self._owes_continue = False
         if self._is_refused:
             return
         parser = self._parser
@@ -262,6 +279,7 @@ class Connection(asyncio.Protocol):
         """After the last answer: close, or read again."""
         if self._transport is None:
             return
+        self._continue()
         if self._is_refused:
             asyncio.get_running_loop().call_later(LINGER_SECONDS, self._transport.close)
         elif self._is_closing:
@@ -316,6 +334,8 @@ class Connection(asyncio.Protocol):
             # The headers leave at once: the client waits for them before anything happens.
             framing = b"transfer-encoding: chunked\r\n" if is_chunked else b""
             await self._write(head(response, framing, is_last=self._is_last(asked)))
+            if asked.request.method == "HEAD":
+                return
             async for part in stream.parts():
                 if part:
                     await self._write(b"%x\r\n%b\r\n" % (len(part), part) if is_chunked else part)

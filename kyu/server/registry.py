@@ -144,6 +144,11 @@ class Registry:
     def groups(self) -> list[str]:
         return list(self._by_group)
 
+    def is_built_in(self, group: str) -> bool:
+        """Whether the group has kinds that nobody has defined."""
+        versions = self._by_group.get(group, {}).values()
+        return any(not resource.is_custom for resources in versions for resource in resources.values())
+
     def versions(self, group: str) -> list[str]:
         """In order of preference: v1 before v1beta2 before v1beta1 before v1alpha1."""
         return sorted(self._by_group.get(group, {}), key=_preference)

@@ -116,10 +116,12 @@ class Routes:
             if reason := unserved.why_not(path.group, path.plural, path.subresource):
                 what = f"{path.plural}/{path.subresource}" if path.subresource else path.plural
                 raise errors.not_implemented(f"{what} is not served: {reason}")
-            if path.group not in self._registry.groups():
-                return text_response(404, PAGE_NOT_FOUND)
-            raise self._missing(path)
+            if missing := self._missing(path):
+                raise missing
+            return text_response(404, PAGE_NOT_FOUND)
         self._authorize(request, target, verb)
+        if _is_across(target, verb) and target.resource.is_custom:
+            return text_response(404, PAGE_NOT_FOUND)
         handler = self._handler(target, request.method, verb)
         if not target.resource.deprecation:
             return await handler(request, target)
@@ -128,13 +130,13 @@ class Routes:
             response = await handler(request, target)
         return msgspec.structs.replace(response, warnings=(*response.warnings, warning))
 
-    def _missing(self, path: Path) -> errors.ApiError:
-        """Why there is nothing at the path."""
+    def _missing(self, path: Path) -> errors.ApiError | None:
+        """Why there is nothing at the path; None where Kubernetes itself does not know who could tell."""
         resource = self._registry.find(path.group, path.version, path.plural)
-        if resource is not None and resource.is_custom and path.subresource in ("status", "scale"):
-            # Kubernetes knows these two for all custom kinds, and finds nothing behind them.
+        if resource is not None and resource.is_custom and path.subresource:
+            # All subresources of custom kinds are looked for behind the object.
             return errors.not_found(resource.kind, path.name)
-        return errors.no_such_resource()
+        return errors.no_such_resource() if self._registry.is_built_in(path.group) else None
 
     def _target(self, path: Path) -> Target | None:
         resource = self._registry.find(path.group, path.version, path.plural)
@@ -161,11 +163,15 @@ class Routes:
                 )
             return handler
         wanted = "list" if verb == "watch" else verb
+        is_custom = target.resource.is_custom
         # Objects are not posted to, collections neither put nor patched, and nothing is created across namespaces.
-        across = target.resource.kind.namespaced and target.namespace is None and verb in ("create", "deletecollection")
         misplaced = method == "POST" if target.name else method in ("PUT", "PATCH")
-        if misplaced or across or verb not in target.resource.verbs:
+        if misplaced and is_custom and not target.name:
+            raise errors.bad_request("name must be provided")
+        if misplaced or _is_across(target, verb) or (method == "HEAD" and not is_custom):
             raise errors.method_not_allowed()
+        if verb not in target.resource.verbs:
+            raise errors.unsupported_verb(target.resource.kind, verb) if is_custom else errors.method_not_allowed()
         return self._special.get(target.resource.storage) or self._verbs[wanted]
 
     def _authorize(self, request: Request, target: Target, verb: str) -> None:
@@ -194,8 +200,8 @@ class Routes:
             return self._discover(request, path)
         page = self._pages.get(request.path.rstrip("/") or "/")
         if page is None:
-            prefix = "/" + request.path.split("/")[1] + "/"
-            page = self._pages.get(prefix)
+            prefix = request.path.strip("/").partition("/")[0]
+            page = self._pages.get(f"/{prefix}/")
         if page is None:
             return text_response(404, PAGE_NOT_FOUND)
         if request.method not in ("GET", "HEAD"):
@@ -266,6 +272,11 @@ def refusal(user: str, attributes: rbac.Attributes) -> str:
         resource = f"{resource}/{attributes.subresource}"
     where = f'in the namespace "{attributes.namespace}"' if attributes.namespace else "at the cluster scope"
     return f'User "{user}" cannot {attributes.verb} resource "{resource}" in API group "{attributes.group}" {where}'
+
+
+def _is_across(target: Target, verb: str) -> bool:
+    """A write to all namespaces at once."""
+    return target.resource.kind.namespaced and target.namespace is None and verb in ("create", "deletecollection")
 
 
 def _verb(request: Request, path: Path) -> str:
