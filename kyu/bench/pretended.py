@@ -51,13 +51,13 @@ def submissions(load: Load, *, at_once: bool = False, suffix: str = "") -> list[
 
 
 def probes(seconds: float) -> list[Submission]:
-    """For each probe as many workloads, one after the other, as fit in the time."""
+    """For each probe as many workloads as fit in the time; each comes when the one before can begin at the earliest."""
     found = []
     for number in range(int(seconds * 1000 / PROBE_MILLISECONDS)):
         for probe in range(PROBES):
             key = Key(probe_name(probe), f"turn-{number:05d}")
             # They start one after the other, so that their finishes do not share their writes.
-            when = probe * PROBE_MILLISECONDS // PROBES
+            when = probe * PROBE_MILLISECONDS // PROBES + max(0, number - 1) * PROBE_MILLISECONDS
             found.append(Submission(key, workload_body(key, "1", 0), when, PROBE_MILLISECONDS, is_probe=True))
     return found
 
