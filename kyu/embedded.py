@@ -40,9 +40,9 @@ from kyu.runtime.processes import Machine, Runtime
 from kyu.runtime.simulated_nodes import SIMULATED_LABEL
 from kyu.server import errors, wrapping
 from kyu.server.api import INTERNAL, Api
+from kyu.server.attempts import Attempt
 from kyu.server.exchange import Stream
 from kyu.server.pods import LogOptions
-from kyu.server.writes import Attempt
 from kyu.turns import Turns
 
 

@@ -18,7 +18,7 @@ from kyu.server import bootstrap
 from kyu.server.api import Api
 from kyu.server.database import back_up
 from kyu.server.exchange import Request, Response, User, parse_query
-from kyu.server.store import Change
+from kyu.server.records import Change
 
 CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps")
 SECRET = Kind("", "v1", "Secret", "secrets")

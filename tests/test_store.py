@@ -17,7 +17,8 @@ import msgspec
 import pytest
 
 from kyu.server.database import Database, DatabaseError, Row, back_up
-from kyu.server.store import Expired, Record, Store, Unwritable
+from kyu.server.records import Record
+from kyu.server.store import Expired, Store, Unwritable
 
 THINGS = "things"
 

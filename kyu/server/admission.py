@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from kyu.api.meta import Json, Kind
 from kyu.kinds import table
 from kyu.server import builtin_pods, errors, escalation, forms, rbac
+from kyu.server.attempts import Attempt
 from kyu.server.namespaces import Lifecycle
 from kyu.server.store import Store
-from kyu.server.writes import Attempt
 
 PRIORITY_CLASSES = "priorityclasses.scheduling.k8s.io"
 

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from kyu.server import errors
 from kyu.server.exchange import ANONYMOUS, User
 from kyu.server.forms import decode
-from kyu.server.store import Change, Record, Store
+from kyu.server.records import Change, Record
+from kyu.server.store import Store
 from kyu.server.tokens import NAMESPACE, SECRET_TYPE, read_secret, token_hash
 
 Authenticate = Callable[[str], User]

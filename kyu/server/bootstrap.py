@@ -19,7 +19,7 @@ from kyu.server import auth, errors, rbac, tokens
 from kyu.server.api import INTERNAL, Api
 from kyu.server.exchange import encode
 from kyu.server.options import WriteOptions
-from kyu.server.routes import Target
+from kyu.server.targets import Target
 
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease", tokens.NAMESPACE)
 MANAGER = "kyu"

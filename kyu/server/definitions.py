@@ -18,8 +18,9 @@ from kyu.server.deletion import Deletion
 from kyu.server.exchange import User
 from kyu.server.objects import Objects
 from kyu.server.options import DeleteOptions
+from kyu.server.records import Change, Record
 from kyu.server.registry import Registry, Resource, storage_name
-from kyu.server.store import Change, Record, Store, Unwritable
+from kyu.server.store import Store, Unwritable
 from kyu.server.watch import Hub
 
 DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"

@@ -20,9 +20,9 @@ from kyu.server import bodies, errors, forms, metadata, reads
 from kyu.server.exchange import Request, Response, User, json_response
 from kyu.server.objects import Objects
 from kyu.server.options import DeleteOptions, Propagation, delete_options, list_options
+from kyu.server.records import Record
 from kyu.server.registry import Resource
-from kyu.server.routes import Target
-from kyu.server.store import Record
+from kyu.server.targets import Target
 
 ORPHAN = "orphan"
 FOREGROUND = "foregroundDeletion"

@@ -16,9 +16,9 @@ import msgspec
 
 from kyu.api.meta import Json
 from kyu.server import auth, errors, forms, rbac
+from kyu.server.attempts import Attempt
 from kyu.server.exchange import User
 from kyu.server.store import Store
-from kyu.server.writes import Attempt
 
 ROLES = (rbac.ROLES, rbac.CLUSTER_ROLES)
 BINDINGS = (rbac.BINDINGS, rbac.CLUSTER_BINDINGS)

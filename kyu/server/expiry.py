@@ -13,7 +13,8 @@ from datetime import datetime, timedelta
 
 from kyu.server.forms import decode
 from kyu.server.objects import Objects
-from kyu.server.store import Record, Unwritable
+from kyu.server.records import Record
+from kyu.server.store import Unwritable
 
 LIFETIME = timedelta(hours=1)
 INTERVAL_SECONDS = 300.0

@@ -17,8 +17,8 @@ import msgspec
 from kyu.api.meta import Json
 from kyu.server import errors, table
 from kyu.server.exchange import encode
+from kyu.server.records import Record
 from kyu.server.registry import Resource
-from kyu.server.store import Record
 
 decode: Callable[[bytes], Json] = msgspec.json.Decoder(dict[str, Any]).decode
 

@@ -20,8 +20,9 @@ from kyu.server.deletion import FOREGROUND, ORPHAN, Deletion
 from kyu.server.exchange import User
 from kyu.server.objects import Objects
 from kyu.server.options import DeleteOptions, Propagation
+from kyu.server.records import Change, Record
 from kyu.server.registry import Registry, Resource
-from kyu.server.store import Change, Record, Store, Unwritable
+from kyu.server.store import Store, Unwritable
 
 COLLECTOR = User("system:serviceaccount:kube-system:generic-garbage-collector", (auth.MASTERS,))
 RETRY_SECONDS = 2.0

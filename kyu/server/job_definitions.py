@@ -14,7 +14,7 @@ from kyu.kinds import crds
 from kyu.server import forms
 from kyu.server.api import INTERNAL, Api
 from kyu.server.options import WriteOptions
-from kyu.server.routes import Target
+from kyu.server.targets import Target
 
 MANAGER = "kubectl"
 BUILT_IN = "kyu.dev/built-in"

@@ -13,13 +13,14 @@ from collections.abc import Callable
 from kyu import log
 from kyu.api.meta import Json, Kind
 from kyu.server import auth, errors, forms
+from kyu.server.attempts import Attempt
 from kyu.server.deletion import Deletion
 from kyu.server.exchange import User
 from kyu.server.objects import Objects
 from kyu.server.options import DeleteOptions
+from kyu.server.records import Change
 from kyu.server.registry import Registry, Resource
-from kyu.server.store import Change, Store, Unwritable
-from kyu.server.writes import Attempt
+from kyu.server.store import Store, Unwritable
 
 NAMESPACE = Kind("", "v1", "Namespace", "namespaces", namespaced=False)
 # They can never be deleted.

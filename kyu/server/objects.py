@@ -13,8 +13,9 @@ import msgspec
 from kyu.api.meta import Json
 from kyu.server import errors, forms, intake, metadata
 from kyu.server.exchange import encode
+from kyu.server.records import Record
 from kyu.server.registry import Resource
-from kyu.server.store import Record, Store
+from kyu.server.store import Store
 
 # Of how many objects that were just written the JSON is kept: the next write of their status mostly comes soon.
 KEPT_OBJECTS = 512

@@ -19,7 +19,7 @@ from kyu.server.deletion import Deletion
 from kyu.server.exchange import Request, Response, Stream, json_response
 from kyu.server.objects import Objects
 from kyu.server.options import delete_options, write_options
-from kyu.server.routes import Target
+from kyu.server.targets import Target
 
 BINDING = Kind("", "v1", "Binding", "bindings")
 EVICTION = Kind("policy", "v1", "Eviction", "evictions")

@@ -19,7 +19,8 @@ import msgspec
 from kyu.api import meta
 from kyu.server import auth
 from kyu.server.exchange import User
-from kyu.server.store import Change, Store
+from kyu.server.records import Change
+from kyu.server.store import Store
 
 GROUP = "rbac.authorization.k8s.io"
 ROLES = f"roles.{GROUP}"

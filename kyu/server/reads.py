@@ -23,9 +23,10 @@ from kyu.api.meta import Json
 from kyu.server import errors, forms, selectors
 from kyu.server.exchange import Request, Response
 from kyu.server.options import ListOptions, list_options
+from kyu.server.records import Change, Record
 from kyu.server.registry import Resource
-from kyu.server.routes import Target
-from kyu.server.store import Change, Expired, Record, Store
+from kyu.server.store import Expired, Store
+from kyu.server.targets import Target
 from kyu.server.watch import Hub, Matches, Watcher
 
 # A version of the future is waited for this long: the client may have it from another connection.

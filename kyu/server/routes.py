@@ -32,38 +32,15 @@ from kyu.server import (
 )
 from kyu.server.exchange import Request, Response, error_response, json_response, text_response
 from kyu.server.options import write_options
-from kyu.server.registry import Registry, Resource
+from kyu.server.registry import Registry
 from kyu.server.store import Unwritable
+from kyu.server.targets import Path, Target
 
 PAGE_NOT_FOUND = "404 page not found\n"
 # Paths that everyone may read, known or not.
 OPEN_PATHS = ("/version", "/version/", "/healthz", "/livez", "/readyz")
 _COLLECTION_VERBS = {"GET": "list", "HEAD": "list", "POST": "create", "DELETE": "deletecollection"}
 _OBJECT_VERBS = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "POST": "create"}
-
-
-class Target(msgspec.Struct, frozen=True):
-    """What a path names. No name is the collection; namespace None is all of them, or a cluster-scoped kind."""
-
-    resource: Resource
-    namespace: str | None
-    name: str = ""
-    subresource: str = ""
-
-    @property
-    def key(self) -> tuple[str, str]:
-        return self.namespace or "", self.name
-
-
-class Path(msgspec.Struct, frozen=True):
-    """The words of a path, before anyone looked whether there is such a resource."""
-
-    group: str
-    version: str
-    namespace: str | None = None
-    plural: str = ""
-    name: str = ""
-    subresource: str = ""
 
 
 Verb = Callable[[Request, Target], Awaitable[Response]]

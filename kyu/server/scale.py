@@ -34,8 +34,8 @@ from kyu.server.exchange import Request, Response, json_response
 from kyu.server.objects import Objects
 from kyu.server.options import WriteOptions, write_options
 from kyu.server.registry import Resource, ScalePaths
-from kyu.server.routes import Target
 from kyu.server.schema_node import Schema
+from kyu.server.targets import Target
 
 SCALE = Kind("autoscaling", "v1", "Scale", "scales")
 SUBRESOURCE = "scale"

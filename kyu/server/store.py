@@ -22,12 +22,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
-
-import msgspec
 
 from kyu.api.meta import Json
 from kyu.server.database import Database, DatabaseError, Row
+from kyu.server.records import Change, Record, change_of, record_of, row_of
 
 # How many changes of one resource are kept in memory for watches that come back and for lists that go on; those that
 # look back further read them from the disk.
@@ -36,34 +34,6 @@ WINDOW = 2048
 SHARED_FORMS = 512
 # How many obsolete rows the database keeps; with the writes of a busy hour this is some minutes of history.
 HISTORY = 50_000
-
-
-class Record(msgspec.Struct, frozen=True, gc=False):
-    """One object at one version. The value is its JSON without kind and apiVersion."""
-
-    resource: str
-    namespace: str
-    name: str
-    uid: str
-    version: int
-    value: bytes
-    labels: dict[str, str]
-    owners: tuple[str, ...]
-
-    @property
-    def key(self) -> tuple[str, str]:
-        return self.namespace, self.name
-
-
-class Change(msgspec.Struct, frozen=True):
-    """A row as watchers see it. After a deletion, ``record`` is the last state with the version of the deletion."""
-
-    type: Literal["ADDED", "MODIFIED", "DELETED"]
-    record: Record
-    previous: Record | None
-    # What watchers are sent, by form (served version, Table, …): made by the writer or the first watcher, shared by
-    # the others. Bytes of a line, or for watchers in this process the object, which nobody may change.
-    forms: dict[object, bytes | Json] = {}
 
 
 class Expired(Exception):
@@ -195,7 +165,7 @@ class Store:
         if after < start:
             end = start if until is None else min(start, until)
             rows = await asyncio.to_thread(self._database.between, resource, after, end)
-            older = [_change(row, before) for row, before in rows]
+            older = [change_of(row, before) for row, before in rows]
             if start < shelf.start:
                 raise Expired(after, shelf.start)
         recent = [c for c in shelf.changes if c.record.version > max(after, start)]
@@ -274,7 +244,7 @@ class Store:
         while (batch := self._to_write.get()) is not None:
             error: DatabaseError | None = None
             try:
-                self._database.commit([_row(c) for c in batch.changes], batch.forget, batch.compacted)
+                self._database.commit([row_of(c) for c in batch.changes], batch.forget, batch.compacted)
             except DatabaseError as refused:
                 error = refused
             self._loop.call_soon_threadsafe(self._settle, batch, error)
@@ -359,7 +329,7 @@ class Store:
             else:
                 newest[(resource, namespace, name)] = row
         for row in newest.values():
-            record = _record(row)
+            record = record_of(row)
             self._shelf(record.resource).records[record.key] = record
         for shelf in self._shelves.values():
             shelf.order = sorted(shelf.records)
@@ -381,43 +351,6 @@ def _without_collections() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
-
-
-class _Owner(msgspec.Struct):
-    uid: str = ""
-
-
-class _Metadata(msgspec.Struct, rename="camel"):
-    labels: dict[str, str] | None = None
-    owner_references: list[_Owner] | None = None
-
-
-class _Head(msgspec.Struct):
-    metadata: _Metadata
-
-
-_decode_head = msgspec.json.Decoder(_Head).decode
-
-
-def _record(row: Row) -> Record:
-    version, resource, namespace, name, uid, _, _, value = row
-    metadata = _decode_head(value).metadata
-    owners = tuple(owner.uid for owner in metadata.owner_references or ())
-    return Record(resource, namespace, name, uid, version, value, metadata.labels or {}, owners)
-
-
-def _row(change: Change) -> Row:
-    record, previous = change.record, change.previous
-    deleted = int(change.type == "DELETED")
-    before = previous.version if previous else 0
-    return record.version, record.resource, record.namespace, record.name, record.uid, before, deleted, record.value
-
-
-def _change(row: Row, before: bytes | None) -> Change:
-    previous = None
-    if before is not None:
-        previous = _record((row[5], *row[1:5], 0, 0, before))
-    return Change("DELETED" if row[6] else "MODIFIED" if previous else "ADDED", _record(row), previous)
 
 
 def _range(

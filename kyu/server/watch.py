@@ -22,8 +22,9 @@ from kyu.api.meta import Json
 from kyu.server import forms, intake
 from kyu.server.exchange import encode
 from kyu.server.forms import Form, decode
+from kyu.server.records import Change, Record
 from kyu.server.registry import Resource
-from kyu.server.store import Change, Record, Store
+from kyu.server.store import Store
 
 # How many events a client may be behind before it is cut off.
 MAXIMAL_BACKLOG = 100_000

@@ -16,8 +16,8 @@ from kyu.api.errors import FieldError, forbidden
 from kyu.api.meta import Json
 from kyu.kinds import fields
 from kyu.server import rbac
+from kyu.server.attempts import Attempt
 from kyu.server.registry import Registry
-from kyu.server.writes import Attempt
 
 
 def find_faults(attempt: Attempt, registry: Registry, authorizer: rbac.Authorizer) -> list[FieldError]:

@@ -11,7 +11,6 @@ Kubernetes: apiserver/pkg/endpoints/handlers/{create,update,patch}.go, pkg/regis
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -20,39 +19,19 @@ import msgspec
 
 from kyu.api.meta import Json
 from kyu.server import bodies, errors, forms, intake, managed, metadata, patch, strategic
+from kyu.server.attempts import Admission, Attempt, Written
 from kyu.server.exchange import Request, Response, User
 from kyu.server.objects import Objects
 from kyu.server.options import WriteOptions, write_options
+from kyu.server.records import Record
 from kyu.server.registry import Resource
-from kyu.server.routes import Target
-from kyu.server.store import Record
+from kyu.server.targets import Target
 
 MERGE = "application/merge-patch+json"
 JSON = "application/json-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
 CUSTOM_PATCHES = (JSON, MERGE, APPLY)
-
-
-class Attempt(msgspec.Struct, frozen=True):
-    """A write that is about to happen, for those who may object. ``old`` is None for a create."""
-
-    resource: Resource
-    user: User
-    subresource: str
-    new: Json
-    old: Json | None
-
-
-# Changes the new object, or raises. Called after defaults and before validation.
-Admission = Callable[[Attempt], None]
-
-
-class Written(msgspec.Struct, frozen=True):
-    record: Record
-    warnings: tuple[str, ...] = ()
-    created: bool = False
-    done: asyncio.Future[None] | None = None
 
 
 class Writes:

@@ -1,0 +1,38 @@
+"""
+A write before and after it has happened: what those see who may object to it, and what its client is answered.
+
+Made by: server/writes.py. Read by: server/admission.py and whom it asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from kyu.api.meta import Json
+from kyu.server.exchange import User
+from kyu.server.records import Record
+from kyu.server.registry import Resource
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """A write that is about to happen, for those who may object. ``old`` is None for a create."""
+
+    resource: Resource
+    user: User
+    subresource: str
+    new: Json
+    old: Json | None
+
+
+# Changes the new object, or raises. Called after defaults and before validation.
+Admission = Callable[[Attempt], None]
+
+
+class Written(msgspec.Struct, frozen=True):
+    record: Record
+    warnings: tuple[str, ...] = ()
+    created: bool = False
+    done: asyncio.Future[None] | None = None
