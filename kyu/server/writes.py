@@ -32,6 +32,7 @@ JSON = "application/json-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
 CUSTOM_PATCHES = (JSON, MERGE, APPLY)
+PATCHES = (*CUSTOM_PATCHES, STRATEGIC)
 
 
 class Writes:
@@ -279,7 +280,7 @@ def check_patch_type(resource: Resource, content_type: str) -> None:
     """415 for what is no patch, or none that the kind takes."""
     if resource.is_custom and content_type not in CUSTOM_PATCHES:
         raise errors.unsupported_media_type(CUSTOM_PATCHES)
-    if content_type not in (*CUSTOM_PATCHES, STRATEGIC):
+    if content_type not in PATCHES:
         raise errors.unsupported_patch_type()
 
 
