@@ -100,8 +100,8 @@ class Store:
         self._obsolete: deque[tuple[int, int]] = deque()
         with _without_collections():
             self._load()
-        self._thread = threading.Thread(target=self._write_batches, name="store-writer", daemon=True)
-        self._thread.start()
+        self._writer = threading.Thread(target=self._write_batches, name="store-writer", daemon=True)
+        self._writer.start()
 
     # Reading.
 
@@ -214,7 +214,7 @@ class Store:
         with contextlib.suppress(Unwritable):
             await self.flush()
         self._to_write.put(None)
-        await asyncio.to_thread(self._thread.join)
+        await asyncio.to_thread(self._writer.join)
         self._database.close()
 
     # The batch that is open, and the thread that stores it.
