@@ -223,15 +223,15 @@ class KueueRules(CustomRules):
     """What Kueue's webhooks check, without a webhook."""
 
     def validate_create(self, obj: Json) -> list[FieldError]:
-        return super().validate_create(obj) or rules.review(self._typed(obj))
+        return super().validate_create(obj) or self._review(obj, None)
 
     def validate_update(self, new: Json, old: Json, subresource: str) -> list[FieldError]:
         if found := super().validate_update(new, old, subresource):
             return found
-        return rules.review(self._typed(new), self._typed(old)) if _is_new_to_rules(new, old) else []
+        return self._review(new, old) if _is_new_to_rules(new, old) else []
 
-    def _typed(self, obj: Json) -> Json:
-        return {"apiVersion": self._api_version, "kind": self._kind.kind, **obj}
+    def _review(self, new: Json, old: Json | None) -> list[FieldError]:
+        return rules.review_as(self._api_version, self._kind.kind, new, old)
 
 
 def _is_new_to_rules(new: Json, old: Json) -> bool:

@@ -120,16 +120,21 @@ def drop_double_owners(obj: Json, when: str = "") -> tuple[str, ...]:
 def tidy(obj: Json) -> Json:
     """Metadata in the usual order, without what is empty."""
     metadata = obj["metadata"]
+    names = _ordered(tuple(metadata))
     # Of what counts as false in Python, numbers alone say something.
-    kept = {name: value for name in _ORDER if (value := metadata.get(name)) or type(value) is int}
-    if len(kept) < len(metadata):
-        kept |= {name: value for name, value in metadata.items() if name not in kept and value not in _EMPTY}
+    kept = {name: value for name in names if (value := metadata[name]) or type(value) in _NUMBERS}
     return {"metadata": kept, **{name: value for name, value in obj.items() if name not in _HEAD}}
+
+
+@lru_cache(maxsize=256)
+def _ordered(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Most metadata have the same few fields."""
+    return tuple(sorted(names, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER)))
 
 
 _VARIANTS = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))
 _HEAD = frozenset({"kind", "apiVersion", "metadata"})
-_EMPTY: tuple[object, ...] = (None, "", [], {})
+_NUMBERS = frozenset({int, float, bool})
 _ORDER = ("name", "generateName", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp",
           "deletionTimestamp", "deletionGracePeriodSeconds", "labels", "annotations", "ownerReferences",
           "finalizers", "managedFields")  # fmt: skip

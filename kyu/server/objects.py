@@ -46,7 +46,10 @@ class Objects:
 
     def put(self, resource: Resource, obj: Json) -> tuple[Record, asyncio.Future[None]]:
         """The object gets the next version and is on its way to the disk; wait for the future before answering."""
-        tidied = metadata.tidy(obj)
+        return self.put_tidied(resource, metadata.tidy(obj))
+
+    def put_tidied(self, resource: Resource, tidied: Json) -> tuple[Record, asyncio.Future[None]]:
+        """The same for an object whose metadata is in its final form; it gets its version in place."""
         record = self._record(resource, tidied, self.store.next_version)
         self._keep(resource, record, tidied)
         shared: dict[object, bytes | Json] = {forms.object_key(resource): intake.typed(resource, tidied)}

@@ -260,11 +260,12 @@ class Writes:
         return Written(record, created=True, done=done)
 
     def _store_changed(self, resource: Resource, record: Record, obj: Json, options: WriteOptions) -> Written:
+        """The metadata is tidied already."""
         if options.dry_run:
             return Written(self._objects.draft(resource, obj, record.version))
         if resource.rules.is_finally_deleted(obj):
             return Written(self._objects.draft(resource, obj, record.version), done=self._objects.remove(record))
-        stored, done = self._objects.put(resource, obj)
+        stored, done = self._objects.put_tidied(resource, obj)
         return Written(stored, done=done)
 
     def _creates_on_update(self, target: Target) -> bool:

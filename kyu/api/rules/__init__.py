@@ -11,7 +11,7 @@ Used by: server, the webhooks, `kyu decide`. Kueue: pkg/webhooks and the CEL rul
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, cast
 
 import msgspec
@@ -80,11 +80,24 @@ def validate(object_: Json, old: Json | None = None, gates: FeatureGates = DEFAU
 
 def review(object_: Json, old: Json | None = None, gates: FeatureGates = DEFAULT_GATES) -> list[FieldError]:
     """The faults of an object whose shape is right and whose defaults are filled in."""
-    type_ = _kueue_type(object_)
+    return review_as(str(object_.get("apiVersion")), str(object_.get("kind")), object_, old, gates)
+
+
+def review_as(
+    api_version: str, kind: str, object_: Json, old: Json | None, gates: FeatureGates = DEFAULT_GATES
+) -> list[FieldError]:
+    """The same for objects of which the caller knows what they are, whether they say so or not."""
+    type_ = _type_of(api_version, kind)
     if type_ is None:
         return []
-    current = convert.convert(object_, convert.CURRENT)
-    before = convert.convert(old, convert.CURRENT) if old is not None else None
+    if api_version == convert.CURRENT:
+        return _review(type_, object_, old, gates)
+    typed = {"apiVersion": api_version, "kind": kind}
+    before = convert.convert({**typed, **old}, convert.CURRENT) if old is not None else None
+    return _review(type_, convert.convert({**typed, **object_}, convert.CURRENT), before, gates)
+
+
+def _review(type_: type[Object], current: Json, before: Json | None, gates: FeatureGates) -> list[FieldError]:
     new_object = codec.decode_as(type_, current)
     old_object = _decode_before(type_, before, current, new_object) if before is not None else None
     faults = list(_RULE_BY_KIND[type_](new_object, old_object, gates)) if type_ in _RULE_BY_KIND else []
@@ -133,7 +146,12 @@ _METADATA: Json = {
 
 
 def _kueue_type(object_: Json) -> type[Object] | None:
-    type_ = codec.find_type(str(object_.get("apiVersion")), str(object_.get("kind")))
+    return _type_of(str(object_.get("apiVersion")), str(object_.get("kind")))
+
+
+@lru_cache(maxsize=256)
+def _type_of(api_version: str, kind: str) -> type[Object] | None:
+    type_ = codec.find_type(api_version, kind)
     return type_ if type_ in crds.RESOURCES else None
 
 

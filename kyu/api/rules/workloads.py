@@ -30,14 +30,15 @@ def validate_workload(workload: Workload, old: Workload | None, gates: FeatureGa
         # What was accepted is not asked again with every write of the status.
         yield from _validate_pod_sets(workload, gates)
         yield from _validate_priority(workload, gates)
-    yield from _validate_admission(workload, old)
-    yield from _validate_reclaimable_pods(workload, old, gates)
-    for index, state in enumerate(workload.status.admission_checks):
-        yield from _validate_pod_set_updates(workload, state, f"status.admissionChecks[{index}].podSetUpdates")
     status = workload.status
+    yield from _validate_admission(workload, old)
+    if status.reclaimable_pods:
+        yield from _validate_reclaimable_pods(workload, old, gates)
+    for index, state in enumerate(status.admission_checks):
+        yield from _validate_pod_set_updates(workload, state, f"status.admissionChecks[{index}].podSetUpdates")
     if status.cluster_name is not None and status.nominated_cluster_names:
         yield broken_rule("status", "clusterName and nominatedClusterNames exclude each other")
-    if gates.enabled("AdmissionGatedBy"):
+    if workload.metadata.annotations and gates.enabled("AdmissionGatedBy"):
         yield from _validate_admission_gates(workload)
 
 
@@ -63,12 +64,14 @@ def _validate_pod_set(pod_set: PodSet, path: str, gates: FeatureGates) -> Iterat
             f"{path}.minCount", pod_set.min_count, f"must not be greater than the count, which is {pod_set.count}"
         )
     metadata = pod_set.template.metadata
-    if gates.enabled("WorkloadValidationForPodSetMetadata"):
+    if (metadata.labels or metadata.annotations) and gates.enabled("WorkloadValidationForPodSetMetadata"):
         yield from validate_labels(metadata.labels, f"{path}.template.metadata.labels")
         yield from validate_annotations(metadata.annotations, f"{path}.template.metadata.annotations")
     for here, resources in _resources(pod_set.template, f"{path}.template.spec"):
-        yield from _validate_resources(resources.requests, f"{here}.requests", gates)
-        yield from _validate_resources(resources.limits, f"{here}.limits", gates)
+        if resources.requests:
+            yield from _validate_resources(resources.requests, f"{here}.requests", gates)
+        if resources.limits:
+            yield from _validate_resources(resources.limits, f"{here}.limits", gates)
     if pod_set.topology_request is not None and gates.enabled("TASValidateWorkloadSliceSize"):
         yield from _validate_slices(pod_set.topology_request, f"{path}.topologyRequest")
 
