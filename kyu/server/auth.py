@@ -34,7 +34,7 @@ class Tokens:
         self._user_by_header: dict[str, User] = {}
         for record in store.objects("secrets", NAMESPACE):
             self._add(record)
-        store.listen(self._heard)
+        store.listen(self._heard, "secrets")
 
     def authenticate(self, authorization: str) -> User:
         """No token is the anonymous user; a wrong one is refused."""
@@ -57,7 +57,7 @@ class Tokens:
 
     def _heard(self, change: Change) -> None:
         record = change.record
-        if record.resource != "secrets" or record.namespace != NAMESPACE:
+        if record.namespace != NAMESPACE:
             return
         self._user_by_header.clear()
         if (known := self._hash_by_secret.pop(record.name, None)) is not None:

@@ -87,8 +87,8 @@ class GarbageCollector:
         place = _place(record)
         for uid in record.owners:
             self._dependents.setdefault(uid, set()).add(place)
-        # Cheap tests on the bytes; the few that pass are read.
-        if record.owners or (b'"deletionTimestamp"' in record.value and _may_wait(record.value)):
+        # A cheap test on the bytes; the few that pass are read.
+        if record.owners or (record.is_ending and _may_wait(record.value)):
             self._put(place)
 
     def _put(self, place: Place) -> None:

@@ -181,9 +181,10 @@ class Connection(asyncio.Protocol):
             self._refuse_head()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        key, text = _header(name, value)
+        headers = self._headers
         # The values of a header that is sent several times are joined by commas.
-        self._headers[key] = f"{self._headers[key]},{text}" if key in self._headers else text
+        headers[key] = f"{headers[key]},{text}" if key in headers else text
         self._head_bytes += len(name) + len(value)
         if self._head_bytes > MAXIMAL_HEAD_BYTES:
             self._refuse_head()
@@ -360,6 +361,12 @@ def head(response: Response, framing: bytes, *, is_last: bool) -> bytes:
     # A line break would end the header; no text of ours has one, but a field that somebody sent may be named so.
     lines = [f"{name}: {' '.join(value.splitlines())}\r\n" for name, value in headers]
     return start + "".join(lines).encode() + b"\r\n"
+
+
+@lru_cache(maxsize=1024)
+def _header(name: bytes, value: bytes) -> tuple[str, str]:
+    """Clients send nearly the same headers again and again."""
+    return name.decode("latin-1").lower(), value.decode("latin-1")
 
 
 @lru_cache(maxsize=256)

@@ -24,6 +24,8 @@ CONTAINERS: Final = (dict, list)
 SCALARS: Final = frozenset({"string", "integer", "number", "boolean"})
 # How many choices of names one place of a schema remembers. Maps have other names each time.
 KEPT_NAMES: Final = 64
+# How many names of items one list of a schema remembers.
+KEPT_ELEMENTS: Final = 4096
 
 
 class ShapeError(Exception):
@@ -62,7 +64,7 @@ def element_of(schema: Schema, item: Any) -> str:
     names = schema.sorted_keys
     try:
         if len(names) == 1 and names[0] in item:
-            return sets.key_element(names[0], item[names[0]])
+            return _key_element(schema, names[0], item[names[0]])
         keys = [(name, item[name] if name in item else _default_key(schema, name)) for name in names]
         if given := [(name, value) for name, value in keys if value is not MISSING]:
             return sets.keys_element(*zip(*given, strict=True))
@@ -71,6 +73,19 @@ def element_of(schema: Schema, item: Any) -> str:
     listed = " ".join(f'"{name}"' for name in schema.list_map_keys)
     message = f"associative list with keys has an element that omits all key fields [{listed}]"
     raise ShapeError(f"{message} (and doesn't have default values for any key fields)")
+
+
+def _key_element(schema: Schema, name: str, value: Any) -> str:
+    """Most items are named by a text, and many have the same name."""
+    if type(value) is not str:
+        return sets.keys_element((name,), (value,))
+    known: dict[str, str] = schema.elements
+    found = known.get(value)
+    if found is None:
+        if len(known) >= KEPT_ELEMENTS:
+            known.clear()
+        found = known[value] = sets.keys_element((name,), (value,))
+    return found
 
 
 def _default_key(schema: Schema, name: str) -> Any:

@@ -121,12 +121,6 @@ def keys_element(names: tuple[str, ...], values: tuple[Any, ...]) -> str:
     return f"k:{encoded(dict(zip(names, values, strict=True)))}"
 
 
-@lru_cache(maxsize=16384, typed=True)
-def key_element(name: str, value: Any) -> str:
-    """The same for the many lists that have one key."""
-    return keys_element((name,), (value,))
-
-
 @lru_cache(maxsize=4096, typed=True)
 def value_element(value: Any) -> str:
     return f"v:{encoded(value)}"

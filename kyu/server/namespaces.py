@@ -18,7 +18,7 @@ from kyu.server.deletion import Deletion
 from kyu.server.exchange import User
 from kyu.server.objects import Objects
 from kyu.server.options import DeleteOptions
-from kyu.server.records import Change
+from kyu.server.records import Change, Record
 from kyu.server.registry import Registry, Resource
 from kyu.server.store import Store, Unwritable
 
@@ -44,7 +44,7 @@ class Lifecycle:
         record = self._store.latest("namespaces", "", name)
         if record is None:
             raise errors.not_found(NAMESPACE, name)
-        if b'"deletionTimestamp"' in record.value and _is_terminating(record.value):
+        if record.is_ending:
             own = attempt.new["metadata"].get("name", "")
             text = f"unable to create new content in namespace {name} because it is being terminated"
             cause = errors.cause("NamespaceTerminating", f"namespace {name} is being terminated", "metadata.namespace")
@@ -67,7 +67,7 @@ class Cleaner:
         self._terminating: set[str] = set()
         self._wake = asyncio.Event()
         for record in store.objects("namespaces"):
-            self._note(record.name, record.value)
+            self._note(record)
         self._stop: Callable[[], None] = store.listen(self._heard)
 
     async def run(self) -> None:
@@ -87,13 +87,13 @@ class Cleaner:
             if change.type == "DELETED":
                 self._terminating.discard(record.name)
             else:
-                self._note(record.name, record.value)
+                self._note(record)
         elif change.type == "DELETED" and record.namespace in self._terminating:
             self._wake.set()
 
-    def _note(self, name: str, value: bytes) -> None:
-        if b'"deletionTimestamp"' in value and _is_terminating(value):
-            self._terminating.add(name)
+    def _note(self, record: Record) -> None:
+        if record.is_ending:
+            self._terminating.add(record.name)
             self._wake.set()
 
     async def _clean(self, name: str) -> None:
@@ -139,7 +139,3 @@ class Cleaner:
         elif left != (spec.get("finalizers") or []):
             _, done = self._objects.put(resource, released)
             await done
-
-
-def _is_terminating(value: bytes) -> bool:
-    return "deletionTimestamp" in forms.decode(value)["metadata"]

@@ -95,4 +95,5 @@ class Objects:
             encode(stored),
             meta.get("labels") or {},
             owners,
+            "deletionTimestamp" in meta,
         )

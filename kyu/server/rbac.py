@@ -91,7 +91,7 @@ class Authorizer:
         self._store = store
         self._grants: dict[tuple[str, str], list[Grant]] | None = None
         self._verdicts: dict[tuple[User, Attributes], bool] = {}
-        store.listen(self._heard)
+        store.listen(self._heard, ROLES, CLUSTER_ROLES, BINDINGS, CLUSTER_BINDINGS)
 
     def is_allowed(self, user: User, attributes: Attributes) -> bool:
         if auth.MASTERS in user.groups:
@@ -126,9 +126,8 @@ class Authorizer:
         )
 
     def _heard(self, change: Change) -> None:
-        if change.record.resource in (ROLES, CLUSTER_ROLES, BINDINGS, CLUSTER_BINDINGS):
-            self._grants = None
-            self._verdicts.clear()
+        self._grants = None
+        self._verdicts.clear()
 
     def _compile(self) -> dict[tuple[str, str], list[Grant]]:
         cluster_roles = [_decode_role(r.value) for r in self._store.objects(CLUSTER_ROLES)]

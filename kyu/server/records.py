@@ -25,6 +25,8 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     value: bytes
     labels: dict[str, str]
     owners: tuple[str, ...]
+    # Its deletion has begun.
+    is_ending: bool = False
 
     @property
     def key(self) -> tuple[str, str]:
@@ -49,6 +51,7 @@ class _Owner(msgspec.Struct):
 class _Metadata(msgspec.Struct, rename="camel"):
     labels: dict[str, str] | None = None
     owner_references: list[_Owner] | None = None
+    deletion_timestamp: str | None = None
 
 
 class _Head(msgspec.Struct):
@@ -62,7 +65,8 @@ def record_of(row: Row) -> Record:
     version, resource, namespace, name, uid, _, _, value = row
     metadata = _decode_head(value).metadata
     owners = tuple(owner.uid for owner in metadata.owner_references or ())
-    return Record(resource, namespace, name, uid, version, value, metadata.labels or {}, owners)
+    is_ending = metadata.deletion_timestamp is not None
+    return Record(resource, namespace, name, uid, version, value, metadata.labels or {}, owners, is_ending)
 
 
 def row_of(change: Change) -> Row:

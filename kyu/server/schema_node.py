@@ -77,6 +77,8 @@ class Schema:
         self.validators: dict[object, Any] = {}
         # What managed_fields.py knows of maps at this place, by their names.
         self.named: dict[tuple[str, ...], Any] = {}
+        # The same of the items of a list, by the text that names them.
+        self.elements: dict[str, str] = {}
 
     @cached_property
     def properties(self) -> Mapping[str, Schema]:

@@ -89,7 +89,8 @@ class Store:
         self._history = history
         self._window = window
         self._shelves: dict[str, _Shelf] = {}
-        self._listeners: list[Listener] = []
+        # By the resource that they listen to; under the empty name, to all.
+        self._listeners: dict[str, tuple[Listener, ...]] = {}
         self._pending: dict[tuple[str, str, str], Change] = {}
         self._open: _Batch | None = None
         self._in_flight = False
@@ -173,10 +174,20 @@ class Store:
             recent = [c for c in recent if c.record.version <= until]
         return older + recent
 
-    def listen(self, listener: Listener) -> Callable[[], None]:
-        """Call the listener with each change once it is on disk, in order. Returns how to stop that."""
-        self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener)
+    def listen(self, listener: Listener, *resources: str) -> Callable[[], None]:
+        """Call the listener with each change (of these resources) once it is on disk, in order.
+
+        Returns how to stop that.
+        """
+        names = resources or ("",)
+        for name in names:
+            self._listeners[name] = (*self._listeners.get(name, ()), listener)
+
+        def stop() -> None:
+            for name in names:
+                self._listeners[name] = tuple(each for each in self._listeners[name] if each != listener)
+
+        return stop
 
     # Writing.
 
@@ -292,7 +303,7 @@ class Store:
         if len(shelf.changes) > self._window:
             shelf.start = shelf.changes.popleft().record.version
         self.version = record.version
-        for listener in tuple(self._listeners):
+        for listener in self._listeners.get("", ()) + self._listeners.get(record.resource, ()):
             # The change is stored: a fault of one listener must not keep others from hearing of it, nor its writer.
             try:
                 listener(change)
