@@ -9,6 +9,7 @@ Called by: server/writes.py, server/deletion.py. Kubernetes: apimachinery/pkg/ru
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -73,6 +74,10 @@ def parse_json(body: bytes) -> Any:
 
 
 def parse_yaml(body: bytes) -> Any:
+    if body[:1] == b"{":
+        # Most who may send YAML send JSON, which is YAML too.
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return _decode(body)
     try:
         found = documents.parse(body.decode())
     except ValueError as error:
