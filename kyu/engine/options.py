@@ -66,7 +66,6 @@ class Options:
     unadmitted_workloads_observability: bool = True
     topology_aware_scheduling: bool = True
     tas_recompute_assignment_within_scheduling_cycle: bool = True
-    tas_failed_node_replacement: bool = True
     tas_failed_node_replacement_fail_fast: bool = True
     skip_reassignment_for_pod_owned_workloads: bool = True
     tas_profile_mixed: bool = True

@@ -247,7 +247,7 @@ def second_pass(workload: Workload, options: Options) -> SecondPass | None:
     if status.admission is None or is_evicted(workload):
         return None
     if is_admitted(workload):
-        if not status.unhealthy_nodes or not options.tas_failed_node_replacement:
+        if not status.unhealthy_nodes:
             return None
         return SecondPass(status.unhealthy_nodes[0].name, keep=_is_single_pod(workload, options))
     delayed = any(a.delayed_topology_request == "Pending" for a in status.admission.pod_set_assignments)

@@ -124,9 +124,9 @@ def plan_evict(view: View, decision: Evict, now: datetime) -> list[Action]:
     workload, raw = view.get(Workload, decision.key), view.find_json(Workload.KIND, decision.key)
     if workload is None or raw is None:
         return []
-    nodes = ", ".join(decision.nodes)
+    nodes = ",".join(decision.nodes)
     message = (
-        f"There is no replacement for the unhealthy node(s): {nodes}"
+        f"Workload was evicted as there was no replacement for unhealthy node(s): {nodes}"
         if decision.reason == "NodeFailures"
         else "Moves to a flavor that is liked better"
     )
