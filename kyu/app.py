@@ -30,6 +30,7 @@ import uvloop
 
 from kyu import log
 from kyu.api.config import Configuration
+from kyu.bus.connector import Bus, Connector, State
 from kyu.controllers import memory
 from kyu.controllers.first import first_objects, read_configuration
 from kyu.kube import kubeconfig
@@ -151,7 +152,7 @@ async def _control(credentials: Credentials, configuration: Configuration, plane
 
     client = Client(await http.connect(credentials), "kyu")
     try:
-        await plane(client, configuration, clock).run()
+        await plane(client, configuration, clock, connect).run()
     except asyncio.CancelledError:
         log.info("stopping")
     finally:
@@ -246,13 +247,20 @@ def control_plane(settings: Settings, host: str) -> ControlPlane:
     """Others are let in only where their pods are kept apart, or where somebody has said that this need not be."""
     from kyu.embedded import ControlPlane
 
-    plane = ControlPlane(settings.data, settings.configuration(), clock, settings.node_settings())
+    plane = ControlPlane(settings.data, settings.configuration(), clock, connect, settings.node_settings())
     if plane.isolation == "None" and not settings.trust_users and not ipaddress.ip_address(host).is_loopback:
         raise CannotStart(
             f"{host} can be reached by others, and all pods run as one user here: whoever may submit jobs may do what "
             "this user may. With --trust-users it is done nevertheless; as root, each namespace gets a user of its own"
         )
     return plane
+
+
+def connect(connector: Connector, name: str, on_state: Callable[[State], None]) -> Bus:
+    """A connection to the NATS server of pools: most never make one, and its library takes long to import."""
+    from kyu.bus.nats import Connection
+
+    return Connection(connector, name, on_state)
 
 
 def machine_size(cores: int | None) -> tuple[int, int]:

@@ -25,6 +25,7 @@ from kyu.api.core import Node
 from kyu.api.kueue import ClusterQueue
 from kyu.api.meta import Json, Key
 from kyu.bus import signing
+from kyu.bus.connector import Connect
 from kyu.controllers import stand_ins
 from kyu.controllers.plane import Plane
 from kyu.kinds import table
@@ -66,12 +67,18 @@ class ControlPlane:
     """Everything beside the server; ``run`` runs until it is cancelled, and the pods run on."""
 
     def __init__(
-        self, data: Path, configuration: Configuration, clock: Callable[[], datetime], settings: NodeSettings
+        self,
+        data: Path,
+        configuration: Configuration,
+        clock: Callable[[], datetime],
+        connect: Connect,
+        settings: NodeSettings,
     ) -> None:
         self._folder = data / "runtime"
         self._folder.mkdir(mode=0o711, exist_ok=True)
         self._configuration = configuration
         self._clock = clock
+        self._connect = connect
         self._settings = settings
         separate = not settings.trust_users and lets_others_pass(data, self._folder)
         self._options = podplan.Options(path=settings.path, user_per_namespace=separate)
@@ -92,7 +99,15 @@ class ControlPlane:
 
     async def run(self, api: Api, turns: Turns) -> None:
         client = Client(Direct(api), "kyu")
-        plane = Plane(client, self._configuration, self._clock, stand_ins.controllers(), api.metrics.registry, turns)
+        plane = Plane(
+            client,
+            self._configuration,
+            self._clock,
+            self._connect,
+            stand_ins.controllers(),
+            api.metrics.registry,
+            turns,
+        )
         write = Writer(client, plane.cache, self._clock, component="kyu-node")
         mode = self._settings.virtual_node
         is_virtual = partial(is_virtual_node, plane)

@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 
 from kyu.api.meta import Key
 from kyu.api.pools import MasterQueue, PoolReport, PoolSource
-from kyu.bus.nats import Connection, Connector
+from kyu.bus.connector import Connector
+from kyu.bus.nats import Connection
 from kyu.controllers.pools import PoolListener
 from kyu.kube.cache import Cache
 from kyu.kube.client import Client
@@ -45,7 +46,7 @@ class Heard:
 
     def __init__(self, secrets: Secrets) -> None:
         self.cache = Cache()
-        self.listener = PoolListener(self.cache, Client(secrets), lambda: datetime.now(UTC))
+        self.listener = PoolListener(self.cache, Client(secrets), lambda: datetime.now(UTC), Connection)
         self.cache.subscribe(self.listener.changed)
         self._version = 0
 

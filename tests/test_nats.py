@@ -15,7 +15,8 @@ from kyu.api.pool_messages import LONGEST_MESSAGE_BYTES
 from kyu.api.pools import PoolReport, PoolSource
 from kyu.bus import envelopes, signing
 from kyu.bus import nats as bus
-from kyu.bus.nats import BadConnector, Connection, Connector, Unanswered
+from kyu.bus.connector import BadConnector, Connector, Unanswered
+from kyu.bus.nats import Connection
 from kyu.controllers import pools as listening
 from kyu.controllers.pool_expressions import Expressions, Question
 from kyu.pools import publisher

@@ -14,7 +14,7 @@ from pathlib import Path
 import nkeys
 import pytest
 
-from kyu.bus.nats import Connector
+from kyu.bus.connector import Connector
 from tests.cluster import certificates
 from tests.cluster.certificates import KeyPair
 from tests.nats_listening import heard, say, speaking

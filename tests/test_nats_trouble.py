@@ -193,7 +193,7 @@ async def test_a_server_that_does_not_answer_makes_nobody_silent(tmp_path: Path)
     with nats_server(tmp_path) as nats:
         async with control_plane(tmp_path, server_only=True) as plane, speaking(nats.url) as mouth:
             stalling = Stalling(plane.transport)
-            pools = asyncio.create_task(PoolPlane(Client(stalling), Configuration(), app.clock).run())
+            pools = asyncio.create_task(PoolPlane(Client(stalling), Configuration(), app.clock, Connection).run())
             try:
                 await plane.create("far", nats.url)
                 async with voice(mouth, "far.lives") as spoke:

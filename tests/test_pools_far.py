@@ -17,7 +17,8 @@ from kyu.api.core import Taint
 from kyu.api.meta import Json
 from kyu.api.pool_messages import Announcement
 from kyu.bus import envelopes, signing
-from kyu.bus.nats import Connection, Connector, Unanswered
+from kyu.bus.connector import Connector, Unanswered
+from kyu.bus.nats import Connection
 from kyu.cli.main import main
 from kyu.pools import offers, publisher
 from kyu.pools.offers import NoOffer, Offer

@@ -15,7 +15,8 @@ from kyu.api import codec
 from kyu.api.kueue import ClusterQueue, LocalQueue, ResourceFlavor
 from kyu.api.meta import Json, Key
 from kyu.api.pools import MasterQueue
-from kyu.bus.nats import Connection, Connector
+from kyu.bus.connector import Connector
+from kyu.bus.nats import Connection
 from kyu.kinds.job import JOB
 from kyu.kube import errors, kubeconfig
 from kyu.kube.apply import EVENT

@@ -17,7 +17,8 @@ import time
 import msgspec
 
 from kyu.api.meta import Json
-from kyu.bus.nats import Connection, Connector
+from kyu.bus.connector import Connector
+from kyu.bus.nats import Connection
 
 PERIOD_SECONDS = 1.0
 # Messages leave together in so many ticks of a period.

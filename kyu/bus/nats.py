@@ -5,7 +5,8 @@ The connection reconnects by itself for as long as ``run`` runs; what was listen
 are handed over in the order in which they come, to plain functions that must be quick. Where they come faster than they
 are taken some are dropped instead of keeping them all, and who listens is told.
 
-Called by: controllers/pools.py, pools/publisher.py, pools/runner.py. The only file that imports NATS.
+Made by: app.py, cli/pool.py. Implements connector.Bus. The only file that imports NATS, which takes long:
+whoever only speaks of connections imports connector.py instead.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import random
 import ssl
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -26,6 +27,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from kyu import log
+from kyu.bus.connector import Connector, OnMessage, State, Unanswered
 
 FIRST_DELAY_SECONDS = 0.2
 LONGEST_DELAY_SECONDS = 15.0
@@ -35,62 +37,6 @@ CLOSE_SECONDS = 1.0
 PING_SECONDS = 5
 MOST_WAITING_MESSAGES = 8192
 MOST_WAITING_BYTES = 16 * 1024 * 1024
-
-# (subject, body, where to answer)
-OnMessage = Callable[[str, bytes, str], None]
-
-
-class Unanswered(Exception):
-    """Nobody answered in time, or nobody listens, or there is no connection."""
-
-
-class BadConnector(ValueError):
-    """The connector cannot be used; the message names no credentials."""
-
-
-@dataclass(frozen=True, slots=True)
-class Connector:
-    """Where the server is, and how to get in. Equal connectors share a connection; the secret parts are not shown."""
-
-    url: str = field(repr=False)
-    user: str = field(default="", repr=False)
-    password: str = field(default="", repr=False)
-    token: str = field(default="", repr=False)
-    credentials: str = field(default="", repr=False)
-    nkey_seed: str = field(default="", repr=False)
-    authority: str = field(default="", repr=False)
-    certificate: str = field(default="", repr=False)
-    private_key: str = field(default="", repr=False)
-
-    def __post_init__(self) -> None:
-        if urlsplit(self.url).scheme not in ("nats", "tls", "ws", "wss"):
-            raise BadConnector("a NATS connector starts with nats://, tls://, ws:// or wss://")
-
-    @property
-    def address(self) -> str:
-        """The URL without user and password."""
-        parts = urlsplit(self.url)
-        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-
-    @property
-    def is_private(self) -> bool:
-        """What is said cannot be read by others on the way: encrypted, or it never leaves this machine."""
-        parts = urlsplit(self.url)
-        return parts.scheme in ("tls", "wss") or parts.hostname in ("127.0.0.1", "::1", "localhost")
-
-    def clean(self, text: str) -> str:
-        """A text about this connection without its secrets."""
-        parts = urlsplit(self.url)
-        for secret in (self.url, parts.password, parts.username, self.password, self.token, self.nkey_seed):
-            if secret:
-                text = text.replace(secret, "***")
-        return text
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    connected: bool
-    error: str = ""
 
 
 @dataclass(slots=True, eq=False)

@@ -20,7 +20,7 @@ from kyu.cli.main import BadInput, Failed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kyu.bus.nats import Connector
+    from kyu.bus.connector import Connector
     from kyu.pools.offers import Offer
     from kyu.pools.publisher import Publication
 
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
 def _publish(args: argparse.Namespace) -> int:
     from kyu import log
     from kyu.api import names
-    from kyu.bus.nats import BadConnector
+    from kyu.bus.connector import BadConnector
 
     if not args.nats or not args.pool:
         raise BadInput("kyu pool publish: --nats and --pool are needed")
@@ -92,7 +92,7 @@ def _publish(args: argparse.Namespace) -> int:
 def _connector(args: argparse.Namespace) -> Connector:
     from dataclasses import replace
 
-    from kyu.bus.nats import Connector
+    from kyu.bus.connector import Connector
     from kyu.controllers import pool_secrets
 
     try:

@@ -19,6 +19,7 @@ from kyu.api.config import Configuration
 from kyu.api.config_file import CONFIG_MAP
 from kyu.api.kueue import ClusterQueue, Cohort, LocalQueue
 from kyu.api.meta import Json, Key, Kind, Object
+from kyu.bus.connector import Connect
 from kyu.controllers import memory, pool_rows, table
 from kyu.controllers.live import LiveView
 from kyu.controllers.loop import Controller, Loop
@@ -43,13 +44,14 @@ ROW_BY_TYPE: dict[type[Object], str] = {
 
 
 class Plane:
-    """``run`` runs until it is cancelled. ``extra`` are rows that only one mode has."""
+    """``run`` runs until it is cancelled. ``connect`` makes connections to pools, ``extra`` are rows of one mode."""
 
     def __init__(
         self,
         client: Client,
         configuration: Configuration,
         clock: Callable[[], datetime],
+        connect: Connect,
         extra: Iterable[Controller] = (),
         registry: CollectorRegistry | None = None,
         turns: Turns | None = None,
@@ -69,7 +71,7 @@ class Plane:
         )
         rows = (*table.controllers(), *pool_rows.controllers(), *self._queue_rows(), *extra)
         self._loop = Loop(self.view, write, rows, clock)
-        self.pools = PoolListener(self.cache, client, clock)
+        self.pools = PoolListener(self.cache, client, clock, connect)
         self._served: set[Kind] = set()
         self._followed: set[Kind] = set()
         self._new_kinds = asyncio.Event()

@@ -16,6 +16,7 @@ from datetime import datetime
 from kyu.api.config import Configuration
 from kyu.api.meta import Json, Kind
 from kyu.api.pools import PoolReport, PoolSource
+from kyu.bus.connector import Connect
 from kyu.controllers import pool_rows
 from kyu.controllers.live import LiveView
 from kyu.controllers.loop import Loop
@@ -31,13 +32,15 @@ HEARD = frozenset({PoolReport.KIND, PoolSource.KIND})
 class PoolPlane:
     """``run`` runs until it is cancelled."""
 
-    def __init__(self, client: Client, configuration: Configuration, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self, client: Client, configuration: Configuration, clock: Callable[[], datetime], connect: Connect
+    ) -> None:
         self._client = client
         self._cache = Cache()
         view = LiveView(self._cache, configuration, on_settings=lambda: None)
         write = Writer(client, self._cache, clock, component="kyu-pools")
         self._loop = Loop(view, write, pool_rows.controllers(), clock)
-        self._pools = PoolListener(self._cache, client, clock)
+        self._pools = PoolListener(self._cache, client, clock, connect)
         self._cache.subscribe(self._changed)
 
     async def run(self) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kyu.api.meta import Key, Kind
 from kyu.api.pools import NatsFlavor
-from kyu.bus.nats import Connector
+from kyu.bus.connector import Connector
 from kyu.kube.client import Client
 
 SECRET = Kind("", "v1", "Secret", "secrets")

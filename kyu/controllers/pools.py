@@ -5,7 +5,7 @@ Each group of NATS pools of each MasterQueue has an ear. Ears of equal connector
 cannot be believed is counted and changes nothing. A message that says the same as the one before only moves the time
 of its report, which no controller reacts to; so a pool may speak as often as it likes.
 
-Called by: plane.py. Calls: bus/nats.py, pool_expressions.py. Read by: plans/pools.py, through the view.
+Called by: plane.py. Calls: a connection of bus/nats.py, pool_expressions.py. Read by: plans/pools.py, through the view.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kyu.api.meta import Json, Key, Kind
 from kyu.api.pool_messages import Announcement, Refused, Seen
 from kyu.api.pools import MasterQueue, NatsFlavor, PoolReport, PoolSource
 from kyu.bus import signing
-from kyu.bus.nats import BadConnector, Connection, Connector, State
+from kyu.bus.connector import BadConnector, Bus, Connect, Connector, State
 from kyu.controllers.pool_expressions import Expressions, Question
 from kyu.controllers.pool_refusals import Refusals
 from kyu.controllers.pool_secrets import find_connector
@@ -232,13 +232,14 @@ class Ear:
 class PoolListener:
     """All ears of this process. ``changed`` follows the MasterQueues; ``run`` runs until it is cancelled."""
 
-    def __init__(self, cache: Cache, client: Client, clock: Callable[[], datetime]) -> None:
+    def __init__(self, cache: Cache, client: Client, clock: Callable[[], datetime], connect: Connect) -> None:
         self._cache = cache
         self._client = client
         self._clock = clock
+        self._connect_bus = connect
         self._versions = itertools.count(1)
         self._ears: dict[tuple[str, str], tuple[NatsFlavor, Ear, Connector | None]] = {}
-        self._connections: dict[Connector, tuple[Connection, asyncio.Task[None]]] = {}
+        self._connections: dict[Connector, tuple[Bus, asyncio.Task[None]]] = {}
         self._due: dict[str, None] = {}
         self._wakeup = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -293,7 +294,7 @@ class PoolListener:
             asyncio.get_running_loop().call_later(SECRETS_AGAIN_SECONDS, self._again, name, ear)
             return None
         if connector not in self._connections:
-            connection = Connection(connector, "kyu", lambda state: self._on_state(connector, state))
+            connection = self._connect_bus(connector, "kyu", lambda state: self._on_state(connector, state))
             self._connections[connector] = (connection, asyncio.create_task(connection.run()))
         connection = self._connections[connector][0]
         ear.end = connection.listen(f"{ear.nats.nats_subject}.*", ear.on_message, ear.on_missed)
@@ -318,7 +319,7 @@ class PoolListener:
         for connector in [one for one in self._connections if one not in used]:
             self._connections.pop(connector)[1].cancel()
 
-    def find_connection(self, queue: str, flavor: str) -> Connection | None:
+    def find_connection(self, queue: str, flavor: str) -> Bus | None:
         """The connection of a group, for those who talk back to its pools."""
         found = self._ears.get((queue, flavor))
         known = self._connections.get(found[2]) if found and found[2] else None

@@ -22,8 +22,8 @@ from kyu.api.core import Node
 from kyu.api.meta import Json, Key
 from kyu.api.pools import POOL_TOLERATION, MasterQueue, NatsFlavor, PoolReport
 from kyu.bus import envelopes, signing
+from kyu.bus.connector import Bus, Unanswered
 from kyu.bus.envelopes import NotOpened
-from kyu.bus.nats import Connection, Unanswered
 from kyu.controllers.pools import PoolListener
 from kyu.plans.pool_nodes import VIRTUAL_LABEL
 from kyu.runtime import environment
@@ -45,7 +45,7 @@ class NoRunner(Exception):
 class Route:
     """How a pool is reached."""
 
-    connection: Connection
+    connection: Bus
     subject: str
     pool: str
     keys: tuple[str, ...] | None

@@ -4,7 +4,7 @@ Announces a pool on NATS, again and again: what it has, how often it will say so
 Messages carry the fields of today's publishers, so every listener understands them; a sequence number, a time and, with
 a key, a signature let a careful one tell replays and forgeries.
 
-Called by: cli/pool.py. Calls: bus/nats.py, bus/signing.py, an offer of offers.py.
+Called by: cli/pool.py. Calls: a connection of bus/nats.py, bus/signing.py, an offer of offers.py.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kyu import log
 from kyu.api import pool_messages
 from kyu.api.meta import Json
 from kyu.bus import signing
-from kyu.bus.nats import Connection, Unanswered
+from kyu.bus.connector import Bus, Unanswered
 from kyu.pools.offers import NoOffer, Offer
 
 
@@ -37,7 +37,7 @@ class Publication:
     signer: signing.Signer | None = None
 
 
-async def publish(connection: Connection, publication: Publication, find_offer: Callable[[], Offer]) -> None:
+async def publish(connection: Bus, publication: Publication, find_offer: Callable[[], Offer]) -> None:
     """Until cancelled. An offer that cannot be found out is not made: silence is the honest answer."""
     while True:
         await connection.connected()
@@ -50,7 +50,7 @@ async def publish(connection: Connection, publication: Publication, find_offer: 
         await asyncio.sleep(publication.period_seconds)
 
 
-async def publish_once(connection: Connection, publication: Publication, offer: Offer) -> None:
+async def publish_once(connection: Bus, publication: Publication, offer: Offer) -> None:
     body = message(publication, offer, time.time())
     await connection.publish(f"{publication.subject}.{publication.pool}", msgspec.json.encode(body))
 

@@ -21,8 +21,8 @@ from pathlib import Path
 from kyu import log
 from kyu.api.meta import Json
 from kyu.bus import envelopes, signing
+from kyu.bus.connector import Bus
 from kyu.bus.envelopes import Letter, NotOpened
-from kyu.bus.nats import Connection
 from kyu.runtime import logs, node, podplan
 from kyu.runtime.processes import Machine, Runtime
 
@@ -47,7 +47,7 @@ class Sent:
 class Runner:
     """One pool. ``run`` runs until it is cancelled; the pods run on."""
 
-    def __init__(self, connection: Connection, subject: str, pool: str, folder: Path, allowed: Collection[str]) -> None:
+    def __init__(self, connection: Bus, subject: str, pool: str, folder: Path, allowed: Collection[str]) -> None:
         self._connection = connection
         self._subject = envelopes.subject_of(subject, pool)
         self._pool = pool

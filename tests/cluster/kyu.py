@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 import yaml
 
 from kyu.api.config import Configuration
+from kyu.app import connect
 from kyu.controllers.plane import Plane
 from kyu.kube import http, kubeconfig
 from kyu.kube.client import Client
@@ -59,7 +60,7 @@ def manifests() -> list[Manifest]:
 async def control(plane: ControlPlane) -> None:
     connection = Client(await http.connect(kubeconfig.load(plane.kubeconfig)))
     try:
-        await Plane(connection, Configuration(), lambda: datetime.now(UTC)).run()
+        await Plane(connection, Configuration(), lambda: datetime.now(UTC), connect).run()
     finally:
         await connection.close()
 
