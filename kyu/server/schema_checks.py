@@ -12,28 +12,28 @@ apiextensions-apiserver/pkg/apiserver/{schema/listtype,validation}
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, Final
 
 from kyu.api import errors as fields
 from kyu.api.errors import FieldError
-from kyu.server import schema_fast
+from kyu.server import formats, schema_fast
+from kyu.server.builtin_metadata import validate_labels
 from kyu.server.patch import same
 from kyu.server.schema_node import MISSING, Schema
 
 TYPES: Final[Mapping[type, str]] = {
     dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null",
 }  # fmt: skip
-INT_RANGES: Final = {"int32": range(-(2**31), 2**31), "int64": range(-(2**63), 2**63)}
+# The number of bits of an integer.
+INT_BITS: Final = {"int32": 32, "int64": 64}
 # Errors after which rules in CEL are not tried: they may rely on what is wrong.
 BLOCKING: Final = frozenset({"NotSupported", "Required", "TooLong", "TooMany", "TypeInvalid"})
-FORMATS: Final = frozenset({"date-time", "date", "email", "hostname", "ipv4", "ipv6", "uri", "uuid"})
 
 
 def check(schema: Schema, value: Any, old: Any, path: str, found: list[FieldError]) -> None:
     if old is not MISSING and value == old:
         return
-    fits = _check_type(schema, value, path, found)
+    fits = _check_type(schema, value, path, found) or _is_fraction(schema, value)
     if value is None:
         return
     if "enum" in schema.raw and not any(same(value, choice) for choice in schema.raw["enum"]):
@@ -53,6 +53,9 @@ def check(schema: Schema, value: Any, old: Any, path: str, found: list[FieldErro
 
 def _check_type(schema: Schema, value: Any, path: str, found: list[FieldError]) -> bool:
     actual = TYPES[type(value)]
+    if actual == "integer" and not _has_room(value, 64):
+        # What is longer is read as a number with a point.
+        actual = "number"
     if value is None and (schema.nullable or not (schema.type or schema.is_int_or_string)):
         return True
     if schema.is_int_or_string:
@@ -62,7 +65,11 @@ def _check_type(schema: Schema, value: Any, path: str, found: list[FieldError]) 
         wanted = schema.type
         fits = not wanted or actual == wanted or (wanted == "number" and actual == "integer")
         fits = fits or (wanted == "integer" and isinstance(value, float) and value.is_integer())
-    if not fits:
+    if not fits and schema.format in INT_BITS and actual == "number":
+        # With a format the names of Go count, and the rules about numbers are looked at nevertheless.
+        detail = f'{path} in body must be of type {schema.format}: "float64"'
+        found.append(fields.type_invalid(path, "float64", detail))
+    elif not fits:
         if wanted == "integer" and actual == "number":
             found.append(_unfit_number("integer (default format)", path))
         detail = f'{path} in body must be of type {wanted}: "{actual}"'
@@ -70,23 +77,45 @@ def _check_type(schema: Schema, value: Any, path: str, found: list[FieldError]) 
     return fits
 
 
-def _check_combinations(schema: Schema, value: Any, path: str, found: list[FieldError]) -> None:
-    def is_valid(raw: Any) -> bool:
-        inner: list[FieldError] = []
-        check(Schema(raw, schema.definitions), value, MISSING, path, inner)
-        return not inner
+def _has_room(value: float, bits: int) -> bool:
+    return -(1 << bits - 1) <= value < 1 << bits - 1
 
+
+def _is_fraction(schema: Schema, value: Any) -> bool:
+    """A number that is none of the integers of its format, and is checked as a number nevertheless."""
+    is_number = isinstance(value, float) or (type(value) is int and not _has_room(value, 64))
+    return is_number and schema.type == "integer" and schema.format in INT_BITS
+
+
+def _check_combinations(schema: Schema, value: Any, path: str, found: list[FieldError]) -> None:
+    """Kubernetes names the field only in the text, and tells besides what is wrong with the first alternative."""
     raw = schema.raw
-    for part in raw.get("allOf", ()):
-        check(Schema(part, schema.definitions), value, MISSING, path, found)
-    if "anyOf" in raw and not any(map(is_valid, raw["anyOf"])):
-        found.append(fields.invalid(path, "", f"{path} in body must validate at least one schema (anyOf)"))
-    if "oneOf" in raw and (count := sum(map(is_valid, raw["oneOf"]))) != 1:
+
+    def faults(name: str) -> list[list[FieldError]]:
+        return [_faults(Schema(part, schema.definitions), value, path) for part in raw.get(name) or ()]
+
+    def refuse(text: str) -> None:
+        found.append(fields.invalid("<nil>", "", f'"{path}" must {text}'))
+
+    if any(parts := faults("allOf")):
+        refuse("validate all the schemas (allOf)" + (". None validated" if all(parts) else ""))
+        found += [fault for part in parts for fault in part]
+    if (parts := faults("anyOf")) and all(parts):
+        refuse("validate at least one schema (anyOf)")
+        found += parts[0]
+    parts = faults("oneOf")
+    if parts and (count := parts.count([])) != 1:
         result = f"Found {count} valid alternatives" if count else "Found none valid"
-        text = f"{path} in body must validate one and only one schema (oneOf). {result}"
-        found.append(fields.invalid(path, "", text))
-    if "not" in raw and is_valid(raw["not"]):
-        found.append(fields.invalid(path, "", f"{path} in body must not validate the schema (not)"))
+        refuse(f"validate one and only one schema (oneOf). {result}")
+        found += parts[0] if not count else []
+    if "not" in raw and not _faults(Schema(raw["not"], schema.definitions), value, path):
+        refuse("not validate the schema (not)")
+
+
+def _faults(schema: Schema, value: Any, path: str) -> list[FieldError]:
+    found: list[FieldError] = []
+    check(schema, value, MISSING, path, found)
+    return found
 
 
 def _check_object(schema: Schema, value: dict[str, Any], old: Any, path: str, found: list[FieldError]) -> None:
@@ -97,11 +126,22 @@ def _check_object(schema: Schema, value: dict[str, Any], old: Any, path: str, fo
     if len(value) < raw.get("minProperties", 0):
         text = f"{path} in body should have at least {raw['minProperties']} properties"
         found.append(fields.invalid(path, len(value), text))
+    if schema.is_embedded:
+        _check_embedded(value, path, found)
     before = old if isinstance(old, dict) else {}
     for name, item in value.items():
         child = schema.child(name)
         if child is not None:
             check(child, item, before.get(name, MISSING), _join(path, name), found)
+
+
+def _check_embedded(value: dict[str, Any], path: str, found: list[FieldError]) -> None:
+    """An object inside another says what it is, and has labels as every object."""
+    found += [fields.required(_join(path, name)) for name in ("apiVersion", "kind") if not value.get(name)]
+    metadata = value.get("metadata")
+    labels = metadata.get("labels") if isinstance(metadata, dict) else None
+    if isinstance(labels, dict):
+        found += validate_labels(labels, _join(path, "metadata.labels"))
 
 
 def _join(path: str, name: str) -> str:
@@ -192,34 +232,31 @@ def _check_text(schema: Schema, value: str, path: str, found: list[FieldError]) 
         found.append(fields.invalid(path, value, text))
     elif "pattern" in raw and not schema_fast.matches(raw["pattern"], value):
         found.append(fields.invalid(path, value, f"{path} in body should match '{raw['pattern']}'"))
-    if schema.format in FORMATS and not _has_format(schema.format, value):
+    if not _has_format(schema.format, value):
         detail = f'{path} in body must be of type {schema.format}: "{value}"'
         found.append(fields.type_invalid(path, value, detail))
 
 
 def _has_format(name: str, value: str) -> bool:
-    if name == "date-time":
-        try:
-            return "T" in value.upper() and datetime.fromisoformat(value).tzinfo is not None
-        except ValueError:
-            return False
-    return schema_fast.has_format(name, value)
+    """Every text has a format that is unknown."""
+    if (check_ := formats.CHECKS.get(name)) is not None:
+        return bool(check_(value))
+    return name not in formats.SHARED or schema_fast.has_format(name, value)
 
 
 def _check_number(schema: Schema, value: float, path: str, found: list[FieldError]) -> None:
     raw = schema.raw
     minimum, maximum, factor = raw.get("minimum"), raw.get("maximum"), raw.get("multipleOf")
-    text = ""
+    wanted = []
+    if factor is not None and value % factor:
+        wanted.append(f"a multiple of {factor}")
+    if maximum is not None and (value > maximum or (raw.get("exclusiveMaximum") and value == maximum)):
+        wanted.append(f"less than {'' if raw.get('exclusiveMaximum') else 'or equal to '}{maximum}")
     if minimum is not None and (value < minimum or (raw.get("exclusiveMinimum") and value == minimum)):
-        text = f"greater than {'' if raw.get('exclusiveMinimum') else 'or equal to '}{minimum}"
-    elif maximum is not None and (value > maximum or (raw.get("exclusiveMaximum") and value == maximum)):
-        text = f"less than {'' if raw.get('exclusiveMaximum') else 'or equal to '}{maximum}"
-    elif factor is not None and value % factor:
-        text = f"a multiple of {factor}"
-    if text:
-        found.append(fields.invalid(path, value, f"{path} in body should be {text}"))
-    bounds = INT_RANGES.get(schema.format)
-    if bounds is not None and schema.type == "integer" and int(value) not in bounds:
+        wanted.append(f"greater than {'' if raw.get('exclusiveMinimum') else 'or equal to '}{minimum}")
+    found += [fields.invalid(path, value, f"{path} in body should be {text}") for text in wanted]
+    bits = INT_BITS.get(schema.format)
+    if bits is not None and schema.type == "integer" and not (_has_room(value, bits) and float(value).is_integer()):
         found.append(_unfit_number(f"integer with format {schema.format}", path))
 
 

@@ -19,6 +19,7 @@ from typing import Any, Final, TypeAlias
 import jsonschema_rs
 
 from kyu.api.meta import Json
+from kyu.server import formats
 from kyu.server.schema_node import MISSING, Schema
 
 Compiler: TypeAlias = Callable[[Schema], Json]
@@ -64,12 +65,17 @@ def valid(schema: Schema) -> Json:
     result: Json = {key: raw[key] for key in SAME if key in raw}
     if "pattern" in raw and _rust_pattern(raw["pattern"]) is None:
         return LOOK_CLOSER
+    if schema.is_embedded or (schema.format in formats.CHECKS and schema.format != "date-time"):
+        return LOOK_CLOSER
     types = ["integer", "string"] if schema.is_int_or_string else [schema.type] if schema.type else []
     if types:
         result["type"] = [*types, "null"] if schema.nullable else types
     if schema.type == "integer" and schema.format == "int32":
         result.setdefault("minimum", -(2**31))
         result.setdefault("maximum", 2**31 - 1)
+    elif schema.type == "integer":
+        result.setdefault("minimum", -(2**63))
+        result.setdefault("maximum", 2**63 - 1)
     if "enum" in raw:
         result["enum"] = [*raw["enum"], None] if schema.nullable else raw["enum"]
     for key in ("allOf", "anyOf", "oneOf"):
@@ -77,7 +83,16 @@ def valid(schema: Schema) -> Json:
             result[key] = [valid(Schema(part, schema.definitions)) for part in raw[key]]
     if "not" in raw:
         result["not"] = valid(Schema(raw["not"], schema.definitions))
+    if _is_doubtful([result.get("not"), result.get("oneOf")]):
+        # Here a part that is not sure to fit could make the whole fit.
+        return LOOK_CLOSER
     return _with_children(result, schema, valid)
+
+
+def _is_doubtful(question: Any) -> bool:
+    if isinstance(question, dict):
+        return question == LOOK_CLOSER or any(map(_is_doubtful, question.values()))
+    return isinstance(question, list) and any(map(_is_doubtful, question))
 
 
 def known(schema: Schema) -> Json:

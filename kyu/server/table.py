@@ -11,6 +11,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 from kyu.api.meta import Json
 from kyu.server import jsonpath, table_builtin
 from kyu.server.registry import Column, Resource
@@ -59,26 +61,25 @@ def _custom_cell(column: Column, obj: Json, now: datetime) -> Any:
         return None
     match column.type:
         case "date":
-            return _age_or_none(found[0], now)
+            return _age(found[0], now) if isinstance(found[0], str) else None
         case "integer" | "number":
             return found[0] if isinstance(found[0], int | float) and not isinstance(found[0], bool) else None
         case "boolean":
             return found[0] if isinstance(found[0], bool) else None
         case _:
-            return ",".join(_text(value) for value in found)
+            return _text(found[0])
 
 
-def _age_or_none(value: Any, now: datetime) -> str | None:
+def _age(text: str, now: datetime) -> str:
     try:
-        return age(str(value), now)
+        return age(text, now)
     except ValueError:
-        return None
+        return "<invalid>"
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
+    """As JSON, a text without its quotes. Of several values, which only few paths find, the first is shown."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def now() -> datetime:

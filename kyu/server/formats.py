@@ -1,0 +1,73 @@
+"""
+The formats that a schema of a custom kind can ask of a text.
+
+Called by: server/schema_checks.py, server/schema_fast.py. Kubernetes: kube-openapi/pkg/validation/strfmt.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import ipaddress
+import re
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final
+
+_HOST_LABEL: Final = "[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
+_MAC: Final = re.compile(
+    "|".join(
+        rf"[0-9a-fA-F]{{{digits}}}({separator}[0-9a-fA-F]{{{digits}}}){{{count - 1}}}"
+        for size in (6, 8, 20)
+        for separator, digits, count in ((":", 2, size), ("-", 2, size), (r"\.", 4, size // 2))
+    )
+)
+_UNITS: Final = "nano|ns|micro|us|µs|milli|ms|second|sec|s|minute|min|m|hour|hr|h|day|d|week|wk|w"
+_DURATION: Final = re.compile(rf"[-+]?((0|(\d+(\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h))+|\d+\s*({_UNITS})s?)", re.IGNORECASE)
+
+
+def _uuid(version: str) -> Callable[[str], object]:
+    variant = "[89ab]" if version in ("4", "5") else "[0-9a-f]"
+    pattern = rf"[0-9a-f]{{8}}-?[0-9a-f]{{4}}-?{version}[0-9a-f]{{3}}-?{variant}[0-9a-f]{{3}}-?[0-9a-f]{{12}}"
+    return re.compile(pattern, re.IGNORECASE).fullmatch
+
+
+def _is_time(text: str) -> bool:
+    try:
+        return "T" in text.upper() and datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return False
+
+
+def _is_bytes(text: str) -> bool:
+    try:
+        base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return False
+    return True
+
+
+def _is_network(text: str) -> bool:
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return False
+    return "/" in text
+
+
+# Those that the validator in schema_fast.py does not know, or knows otherwise.
+CHECKS: Final[dict[str, Callable[[str], object]]] = {
+    "date-time": _is_time,
+    "hostname": re.compile(rf"{_HOST_LABEL}|({_HOST_LABEL}\.)+[a-zA-Z]{{2,63}}").fullmatch,
+    "uuid": _uuid("[0-9a-f]"),
+    "uuid3": _uuid("3"),
+    "uuid4": _uuid("4"),
+    "uuid5": _uuid("5"),
+    "byte": _is_bytes,
+    "cidr": _is_network,
+    "mac": _MAC.fullmatch,
+    "duration": _DURATION.fullmatch,
+    "hexcolor": re.compile("#?([0-9a-fA-F]{3}|[0-9a-fA-F]{6})").fullmatch,
+}
+# Those that both know.
+SHARED: Final = frozenset({"date", "email", "ipv4", "ipv6", "uri"})

@@ -1,0 +1,137 @@
+"""Rules of schemas with words of their own: formats, alternatives, objects inside of others, numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kyu.server import custom, schema_checks, schema_fast, table
+from kyu.server.schema_node import MISSING, Schema
+
+
+def faults(raw: dict[str, Any], value: Any) -> list[str]:
+    """What is wrong with a value; the quick answer must never say that it is surely right if it is not."""
+    schema, found = Schema(raw), list[Any]()
+    schema_checks.check(schema, value, MISSING, "f", found)
+    assert not (found and schema_fast.is_certain(schema, schema_fast.valid, value))
+    return [str(fault) for fault in found]
+
+
+@pytest.mark.parametrize(
+    ("format_", "good", "bad"),
+    [
+        ("uuid", "123e4567-e89b-12d3-a456-426614174000", "123"),
+        ("uuid4", "123e4567-e89b-42d3-a456-426614174000", "123e4567-e89b-12d3-a456-426614174000"),
+        ("hostname", "a.example", "a.b"),
+        ("byte", "aGk=", "!"),
+        ("duration", "1h30m", "x"),
+        ("duration", "5 days", "5 moons"),
+        ("cidr", "10.0.0.0/8", "10.0.0.1"),
+        ("mac", "00:00:5e:00:53:01", "00:00"),
+        ("hexcolor", "#00ff00", "green"),
+        ("date-time", "2026-01-01T00:00:00Z", "2026-01-01"),
+        ("date", "2026-01-01", "2026-13-01"),
+        ("ipv4", "10.0.0.1", "10.0.0"),
+    ],
+)
+def test_formats_of_texts(format_: str, good: str, bad: str) -> None:
+    schema = {"type": "string", "format": format_}
+    assert faults(schema, good) == []
+    assert faults(schema, bad) == [f'f: Invalid value: "{bad}": f in body must be of type {format_}: "{bad}"']
+
+
+def test_an_unknown_format_asks_nothing() -> None:
+    assert faults({"type": "string", "format": "password"}, "any") == []
+
+
+X_OR_Y = [{"required": ["x"]}, {"required": ["y"]}]
+
+
+@pytest.mark.parametrize(
+    ("raw", "value", "expected"),
+    [
+        ({"anyOf": X_OR_Y}, {"x": 1}, []),
+        ({"anyOf": X_OR_Y}, {}, ['"f" must validate at least one schema (anyOf)', "f.x: Required value"]),
+        (
+            {"oneOf": X_OR_Y},
+            {},
+            ['"f" must validate one and only one schema (oneOf). Found none valid', "f.x: Required value"],
+        ),
+        (
+            {"oneOf": X_OR_Y},
+            {"x": 1, "y": 1},
+            ['"f" must validate one and only one schema (oneOf). Found 2 valid alternatives'],
+        ),
+        ({"not": {"required": ["x"]}}, {"x": 1}, ['"f" must not validate the schema (not)']),
+        ({"allOf": X_OR_Y}, {"x": 1}, ['"f" must validate all the schemas (allOf)', "f.y: Required value"]),
+    ],
+)
+def test_alternatives(raw: dict[str, Any], value: Any, expected: list[str]) -> None:
+    found = faults({"type": "object", **raw}, value)
+    assert [text.removeprefix('<nil>: Invalid value: "": ') for text in found] == expected
+
+
+def test_what_must_not_be_is_not_taken_for_right_because_it_is_hard_to_tell() -> None:
+    form = {"type": "string", "format": "byte"}
+    assert faults({"not": form}, "aGk=") != []
+    assert faults({"oneOf": [form, {"type": "string"}]}, "aGk=") != []
+
+
+def test_all_rules_about_a_number_are_told() -> None:
+    raw = {"type": "integer", "minimum": 1, "exclusiveMinimum": True, "multipleOf": 3}
+    assert faults(raw, 1) == [
+        "f: Invalid value: 1: f in body should be a multiple of 3",
+        "f: Invalid value: 1: f in body should be greater than 1",
+    ]
+
+
+@pytest.mark.parametrize("value", [2**63, 10**400, 1.5])
+def test_a_number_that_its_format_cannot_hold(value: float) -> None:
+    assert faults({"type": "integer", "format": "int64"}, value) == [
+        'f: Invalid value: "float64": f in body must be of type int64: "float64"',
+        '<nil>: Invalid value: "": Checked value must be of type integer with format int64 in f',
+    ]
+
+
+def test_an_object_inside_of_another_says_what_it_is() -> None:
+    raw = {"type": "object", "x-kubernetes-embedded-resource": True, "x-kubernetes-preserve-unknown-fields": True}
+    assert faults(raw, {"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"a": "b"}}}) == []
+    assert faults(raw, {}) == ["f.apiVersion: Required value", "f.kind: Required value"]
+    labelled = {"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"a": "b c"}}}
+    assert faults(raw, labelled)[0].startswith('f.metadata.labels: Invalid value: "b c"')
+
+
+@pytest.mark.parametrize(
+    ("type_", "value", "cell"),
+    [
+        ("string", ["p", 1], '["p",1]'),
+        ("string", {"k": True}, '{"k":true}'),
+        ("string", 5, "5"),
+        ("date", "x", "<invalid>"),
+        ("date", 5, None),
+        ("integer", "x", None),
+        ("boolean", True, True),
+    ],
+)
+def test_cells_of_columns(type_: str, value: Any, cell: Any) -> None:
+    definition = {
+        "metadata": {"name": "things.x.com"},
+        "spec": {
+            "group": "x.com",
+            "scope": "Namespaced",
+            "names": {"plural": "things", "kind": "Thing", "singular": "thing", "listKind": "ThingList"},
+            "versions": [
+                {
+                    "name": "v1",
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": {"type": "object"}},
+                    "additionalPrinterColumns": [{"name": "C", "type": type_, "jsonPath": ".spec.c"}],
+                }
+            ],
+        },
+    }
+    (resource,) = custom.resources_of(definition)
+    obj = {"metadata": {"name": "a"}, "spec": {"c": value}}
+    assert table.cells(resource, obj, table.now()) == ["a", cell]
