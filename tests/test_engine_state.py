@@ -137,6 +137,16 @@ def test_backoff_ends_by_itself_but_requeued_false_does_not() -> None:
     assert admitted(state, 90) == ["blocked"]
 
 
+def test_who_waited_for_what_is_free_now_waits_for_its_turn_only() -> None:
+    state = state_of(cluster_queue("main", {"f": {"cpu": 2}}), local_queue("main"), flavor("f"))
+    state.put(workload("runs", cpu=2))
+    state.put(workload("waits", cpu=1, created=1))
+    cycle.schedule(state, at(5))
+    assert isinstance(explain.why_waiting(state, state.waiting.asks[key("waits")]), NoFit)
+    state.delete(Workload.KIND, key("runs"))
+    assert explain.why_waiting(state, state.waiting.asks[key("waits")]) == Untried()
+
+
 def test_a_namespace_that_comes_to_match_wakes_its_workloads() -> None:
     queue = cluster_queue("main", {"default": {"cpu": 4}}, namespaceSelector={"matchLabels": {"team": "a"}})
     state = state_of(flavor("default"), queue, local_queue("main"), workload("a", cpu=1))

@@ -44,6 +44,9 @@ def _reason_of(peers: Peers) -> NoFit | None:
         InsufficientQuota(cell.key.flavor, cell.key.resource, amount, max(0, quota.available(cell)))
         for amount, _, cell in peers.watches
     )
+    if any(reason.requested <= reason.available for reason in short):
+        # It has become free since they were asked: they only wait for their turn.
+        return None
     return NoFit("WaitingForQuota", (PodSetReasons(first.shape.pod_sets[0].name, short),))
 
 
