@@ -30,6 +30,7 @@ import uvloop
 
 from kyu import log
 from kyu.api.config import Configuration
+from kyu.api.meta import Key
 from kyu.bus.connector import Bus, Connector, State
 from kyu.controllers import memory
 from kyu.controllers.first import first_objects, read_configuration
@@ -46,14 +47,13 @@ from kyu.server.http import Server
 from kyu.turns import Turns
 
 if TYPE_CHECKING:
-    from kyu.controllers.plane import Plane
-    from kyu.controllers.pool_plane import PoolPlane
     from kyu.embedded import ControlPlane, NodeSettings
 
 ADMINISTRATOR = "admin"
 # A thread that has waited this long for the interpreter gets it. The thread that stores writes needs it a few times in
 # each transaction; with Python's own five milliseconds a busy event loop keeps it waiting longer than the disk does.
 SWITCH_SECONDS = 0.0005
+POOLS_LEASE = "pools.kueue.x-k8s.io"
 
 
 class CannotStart(Exception):
@@ -137,26 +137,53 @@ async def _run(settings: Settings, ready: Callable[[Embedded], None]) -> None:
         log.info("stopping")
 
 
-def control(credentials: Credentials, config: Path | None, plane: type[Plane | PoolPlane]) -> None:
-    """Run the controllers on somebody else's API server, until SIGINT or SIGTERM; all of them, or those of pools."""
+def control(credentials: Credentials, config: Path | None, only: Literal["pools"] | None = None) -> None:
+    """
+    Run the controllers on somebody else's API server, until SIGINT or SIGTERM; all of them, or those of pools.
+
+    Of several such processes one acts at a time. ``LeaseLost`` if this was the one, and cannot be sure of it any more.
+    """
     configuration = read_configuration(config)
-    uvloop.run(_control(credentials, configuration, plane))
+    uvloop.run(_control(credentials, configuration, only))
 
 
-async def _control(credentials: Credentials, configuration: Configuration, plane: type[Plane | PoolPlane]) -> None:
+async def _control(credentials: Credentials, configuration: Configuration, only: Literal["pools"] | None) -> None:
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, task.cancel)
+    from kyu.controllers.plane import Plane
+    from kyu.controllers.pool_plane import PoolPlane
     from kyu.kube import http
 
     client = Client(await http.connect(credentials), "kyu")
+    plane = PoolPlane if only == "pools" else Plane
     try:
-        await plane(client, configuration, clock, connect).run()
+        async with election(client, configuration, only):
+            await plane(client, configuration, clock, connect).run()
     except asyncio.CancelledError:
         log.info("stopping")
     finally:
         await client.close()
+
+
+def election(
+    client: Client, configuration: Configuration, only: Literal["pools"] | None
+) -> contextlib.AbstractAsyncContextManager[None]:
+    """Be the only one who decides. The Lease is that of an installed Kueue; what is done for pools has its own."""
+    rules = configuration.leader_election
+    if not rules.leader_elect:
+        return contextlib.nullcontext()
+    from kyu.kube.lease import Lease, Terms
+
+    terms = Terms(
+        Key(rules.resource_namespace or configuration.namespace, POOLS_LEASE if only else rules.resource_name),
+        f"{socket.gethostname()}_{secrets.token_hex(8)}",
+        rules.lease_duration.total_seconds(),
+        rules.renew_deadline.total_seconds(),
+        rules.retry_period.total_seconds(),
+    )
+    return Lease(client, terms, clock).held()
 
 
 @contextlib.asynccontextmanager

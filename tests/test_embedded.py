@@ -70,7 +70,7 @@ def test_an_array_runs_each_index_once(kyu: LocalKyu, tmp_path: Path) -> None:
 
 def test_quota_holds_jobs_back_and_says_why(kyu: LocalKyu, tmp_path: Path) -> None:
     kyu.make_queue("narrow", "200m")
-    kyu.submit("first", "narrow", "sleep 60", cpu="200m")
+    kyu.submit("first", "narrow", "exec sleep 1000", cpu="200m")
     kyu.wait_for("first", "Running")
     kyu.submit("second", "narrow", "true", cpu="200m")
     waiting = kyu.wait(
@@ -97,14 +97,15 @@ def test_a_higher_priority_preempts_and_the_victim_runs_later(kyu: LocalKyu) -> 
     kyu.make_queue("ranked", "200m", preemption={"withinClusterQueue": "LowerPriority"})
     for name, value in (("low", 1), ("high", 100)):
         kyu.client.create(WorkloadPriorityClass.KIND, {"metadata": {"name": name}, "value": value})
-    kyu.kyu("submit", "-q", "ranked", "--cpu", "200m", "--priority", "low", "--name", "victim", "--", "sleep", "3")
+    kyu.kyu("submit", "-q", "ranked", "--cpu", "200m", "--priority", "low", "--name", "victim", "--", "sleep", "1000")
     kyu.wait_for("victim", "Running")
     kyu.kyu("submit", "-q", "ranked", "--cpu", "200m", "--priority", "high", "--name", "boss", "--", "sleep", "0.2")
     kyu.wait_for("boss", "Succeeded")
-    victim = kyu.wait_for("victim", "Succeeded")
+    victim = kyu.wait_for("victim", "Running")
     assert victim["status"]["schedulingStats"]["evictions"] == [
         {"reason": "Preempted", "underlyingCause": "InClusterQueue", "count": 1}
     ]
+    kyu.kyu("cancel", "victim")
 
 
 def pod(name: str, group: str = "", total: int = 0) -> Json:
@@ -145,11 +146,13 @@ def test_after_a_crash_running_jobs_are_adopted_and_none_runs_twice(tmp_path: Pa
     with local_kyu(tmp_path / "data") as kyu:
         names = [f"job-{number}" for number in range(4)]
         for name in names:
-            kyu.submit(name, "local", f"echo x >> {tmp_path}/{name}; sleep 2; exit 3", cpu="50m")
+            script = f"echo x >> {tmp_path}/{name}; while ! test -e {tmp_path}/go; do sleep 0.05; done; exit 3"
+            kyu.submit(name, "local", script, cpu="50m")
         for name in names:
             kyu.wait_for(name, "Running")
         kyu.kill()
         kyu.start()
+        (tmp_path / "go").touch()
         for name in names:
             kyu.wait_for(name, "Failed")
             assert (tmp_path / name).read_text() == "x\n"

@@ -104,7 +104,7 @@ def test_a_file_with_faults_is_refused_with_its_lines(tmp_path: Path) -> None:
 
 def test_a_quiet_log_that_is_followed_does_not_hold_up_the_end(tmp_path: Path) -> None:
     with local_kyu(tmp_path / "data") as kyu:
-        kyu.submit("quiet", "local", "echo once; sleep 60")
+        kyu.submit("quiet", "local", "echo once; exec sleep 1000")
         kyu.wait_for("quiet", "Running")
         words = [sys.executable, "-m", "kyu", "logs", "-f", "quiet"]
         environment = {**os.environ, "KUBECONFIG": str(kyu.data / "kubeconfig")}
@@ -115,7 +115,7 @@ def test_a_quiet_log_that_is_followed_does_not_hold_up_the_end(tmp_path: Path) -
             assert holder is not None
             os.kill(holder, signal.SIGTERM)
             kyu.wait("it has stopped", lambda: not lock.is_locked(kyu.data / "lock"))
-            follower.wait(10)
+            follower.wait(60)
 
 
 # Who is let in

@@ -5,7 +5,7 @@ Run Kyu's controllers on a Kubernetes cluster: quotas, queues and jobs of the cl
     kyu controller                                       queue and start jobs, until Ctrl-C
     kyu controller --only pools                          MasterQueues, where an installed Kueue does all the rest
 
-Do not run all of it beside an installed Kueue: both would decide on the same objects.
+Run as many as you like: one acts, and another takes over when it ends. All of them wait while an installed Kueue acts.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from kyu import app, log
-    from kyu.cli.main import BadInput
-    from kyu.controllers.plane import Plane
-    from kyu.controllers.pool_plane import PoolPlane
+    from kyu.cli.main import BadInput, Failed
+    from kyu.kube.lease import LeaseLost
 
     chosen = target.choose(args)
     log.start()
     chosen.announce()
     try:
-        app.control(chosen.credentials, args.config, PoolPlane if args.only == "pools" else Plane)
+        app.control(chosen.credentials, args.config, args.only)
     except ValueError as error:
         raise BadInput(f"{args.config}: {error}") from error
+    except LeaseLost as error:
+        raise Failed(str(error)) from error
     return 0

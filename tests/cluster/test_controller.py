@@ -1,0 +1,92 @@
+"""`kyu controller` on a real Kubernetes, as its users run it: a job runs, one of several acts, another takes over."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import kyu
+from tests.cluster.client import Manifest, has
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.nodes import RUN_FOR
+
+KUEUE = "kueue.x-k8s.io/v1beta2"
+LONGEST_SECONDS = 60
+CONFIGURATION = """\
+apiVersion: config.kueue.x-k8s.io/v1beta2
+kind: Configuration
+leaderElection: {leaseDuration: 5s, renewDeadline: 4s, retryPeriod: 200ms}
+"""
+
+
+def control(plane: ControlPlane, name: str, folder: Path) -> None:
+    (folder / "configuration.yaml").write_text(CONFIGURATION)
+    words = ["controller", f"--kubeconfig={plane.kubeconfig}", f"--config={folder / 'configuration.yaml'}"]
+    plane.processes.start(name, [sys.executable, "-m", "kyu", *words])
+
+
+def until_told(plane: ControlPlane, name: str, word: str) -> None:
+    ends = time.monotonic() + LONGEST_SECONDS
+    while word not in plane.processes.log(name).read_text():
+        assert time.monotonic() < ends, f"{name} does not say {word!r}:\n{plane.processes.log_tail(name)}"
+        time.sleep(0.1)
+
+
+def queue() -> list[Manifest]:
+    quota = {"name": "any", "resources": [{"name": "cpu", "nominalQuota": 4}]}
+    groups = [{"coveredResources": ["cpu"], "flavors": [quota]}]
+    return [
+        {"apiVersion": KUEUE, "kind": "ResourceFlavor", "metadata": {"name": "any"}},
+        {
+            "apiVersion": KUEUE,
+            "kind": "ClusterQueue",
+            "metadata": {"name": "team"},
+            "spec": {"namespaceSelector": {}, "resourceGroups": groups},
+        },
+        {
+            "apiVersion": KUEUE,
+            "kind": "LocalQueue",
+            "metadata": {"name": "team", "namespace": "default"},
+            "spec": {"clusterQueue": "team"},
+        },
+    ]
+
+
+def job(name: str) -> Manifest:
+    container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}
+    labels = {"kueue.x-k8s.io/queue-name": "team"}
+    template = {
+        "metadata": {"annotations": {RUN_FOR: "0s"}},
+        "spec": {"restartPolicy": "Never", "containers": [container]},
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": "default", "labels": labels},
+        "spec": {"suspend": True, "template": template},
+    }
+
+
+@pytest.fixture(scope="module")
+def ready(plane: ControlPlane) -> ControlPlane:
+    plane.add_nodes(["node"], {"cpu": "8", "memory": "8Gi"})
+    kyu.install(plane)
+    plane.admin.apply(queue())
+    return plane
+
+
+def test_a_job_finishes_and_another_when_the_first_controller_is_killed(ready: ControlPlane, tmp_path: Path) -> None:
+    control(ready, "first", tmp_path)
+    until_told(ready, "first", "holding the lease")
+    control(ready, "second", tmp_path)
+    until_told(ready, "second", "waiting for the lease")
+    ready.admin.create(job("one"))
+    ready.admin.until(has("Complete"), "batch/v1", "Job", "one")
+    ready.processes.kill("first")
+    until_told(ready, "second", "holding the lease")
+    ready.admin.create(job("two"))
+    ready.admin.until(has("Complete"), "batch/v1", "Job", "two")
+    ready.processes.kill("second")
