@@ -244,7 +244,7 @@ def _has_format(name: str, value: str) -> bool:
     return name not in formats.SHARED or schema_fast.has_format(name, value)
 
 
-def _check_number(schema: Schema, value: float, path: str, found: list[FieldError]) -> None:
+def _check_number(schema: Schema, value: int | float, path: str, found: list[FieldError]) -> None:
     raw = schema.raw
     minimum, maximum, factor = raw.get("minimum"), raw.get("maximum"), raw.get("multipleOf")
     wanted = []
