@@ -79,6 +79,11 @@ def test_a_job_with_everything_that_has_a_form_of_its_own() -> None:
     }  # fmt: skip
 
 
+def test_a_word_of_another_package_is_a_text() -> None:
+    read = protobuf.decode(body("scheduling.k8s.io/v1", "PriorityClass", number(2, 5), text(5, "Never")))
+    assert (read["value"], read["preemptionPolicy"]) == (5, "Never")
+
+
 def test_a_time_that_is_not_set_is_null() -> None:
     decoded = protobuf.decode(body("v1", "Namespace", block(1, text(1, "n"), block(8))))
     assert decoded["metadata"] == {"name": "n", "creationTimestamp": None}

@@ -282,6 +282,10 @@ async def test_a_field_that_stands_twice_is_told(tmp_path: Path) -> None:
         ("GET", "/a/b/c", 404),
         ("POST", "/api/v1/namespaces/default/pods/p/exec", 501),
         ("GET", "/apis/apiregistration.k8s.io/v1/apiservices", 501),
+        ("POST", "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers", 501),
+        ("PATCH", "/api/v1/namespaces/default/pods/p/ephemeralcontainers", 501),
+        ("PUT", "/api/v1/namespaces/default/pods/p/resize", 501),
+        ("GET", "/api/v1/namespaces/default/pods/p/resize", 404),
     ],
 )
 async def test_what_is_not_served_is_refused_by_name(tmp_path: Path, method: str, path: str, status: int) -> None:

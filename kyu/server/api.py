@@ -102,6 +102,8 @@ class Api:
             "binding": {"POST": pod.bind},
             "eviction": {"POST": pod.evict},
             "log": {"GET": pod.log},
+            "ephemeralcontainers": {"GET": reads.get, "PUT": pod.refuse, "PATCH": pod.refuse},
+            "resize": {"GET": reads.get, "PUT": pod.refuse, "PATCH": pod.refuse},
         }
         special = {f"{kind.plural}.{kind.group}": review for kind in reviews.KINDS}
         pages = Pages(self.registry, self.metrics)

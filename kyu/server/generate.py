@@ -160,7 +160,7 @@ class Types:
         if "." not in name:
             return word, name
         other, _, plain = name.rpartition(".")
-        return {"v1": "core", "corev1": "core", "api": "core"}.get(other, other), plain
+        return {"v1": "core", "corev1": "core", "apiv1": "core", "api": "core"}.get(other, other), plain
 
 
 def _read_file(text: str, package: Package) -> None:

@@ -14,7 +14,7 @@ import msgspec
 
 from kyu.api import errors as fields
 from kyu.api.meta import Json, Kind
-from kyu.server import bodies, errors, intake, metadata
+from kyu.server import bodies, errors, intake, metadata, unserved
 from kyu.server.deletion import Deletion
 from kyu.server.exchange import Request, Response, Stream, json_response
 from kyu.server.objects import Objects
@@ -85,6 +85,11 @@ class Pods:
             "spec": {**pod["spec"], "nodeName": node},
             "status": {**status, "conditions": [*others, scheduled]},
         }
+
+    async def refuse(self, request: Request, target: Target) -> Response:
+        """A write to a subresource that can only be read."""
+        what = target.subresource
+        raise errors.not_implemented(f"pods/{what} is not served: {unserved.why_not('', 'pods', what)}")
 
     async def evict(self, request: Request, target: Target) -> Response:
         body, _ = bodies.decode(request, EVICTION)
