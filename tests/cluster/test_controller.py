@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import kyu
+from tests.cluster import kueue, kyu
 from tests.cluster.client import Manifest, has
-from tests.cluster.controlplane import ControlPlane
+from tests.cluster.conftest import require
+from tests.cluster.controlplane import EVERYTHING, ControlPlane
 from tests.cluster.nodes import RUN_FOR
 
 KUEUE = "kueue.x-k8s.io/v1beta2"
@@ -90,3 +91,14 @@ def test_a_job_finishes_and_another_when_the_first_controller_is_killed(ready: C
     ready.admin.create(job("two"))
     ready.admin.until(has("Complete"), "batch/v1", "Job", "two")
     ready.processes.kill("second")
+
+
+def test_it_waits_while_an_installed_kueue_acts(tmp_path: Path) -> None:
+    require(*EVERYTHING, "kueue")
+    with ControlPlane.start(*EVERYTHING) as plane:
+        kueue.start(plane, {"leaderElection": {"leaderElect": True, "resourceNamespace": "kueue-system"}})
+        control(plane, "waiting", tmp_path)
+        until_told(plane, "waiting", "waiting for the lease")
+        assert "holding the lease" not in plane.processes.log("waiting").read_text()
+        plane.processes.kill("kueue")
+        until_told(plane, "waiting", "holding the lease")
