@@ -26,8 +26,10 @@ from kyu.server import (
     builtin_jobs,
     builtin_limits,
     builtin_pod_rules,
+    builtin_pod_volumes,
     builtin_pod_warnings,
     builtin_pods,
+    builtin_services,
     crd,
     crd_rules,
     managed,
@@ -299,7 +301,7 @@ CORE: Final = (
         field_labels=FieldLabels(
             {"spec.unschedulable": at("spec.unschedulable", "false")}, PLAIN_REFUSAL, knows_namespace=False
         ),
-        default=builtin_core.default_node, create=builtin_core.prepare_node,
+        default=builtin_core.default_node, create=builtin_core.prepare_node, check=builtin_core.validate_node,
     ),
     BuiltinKind(
         _core("ConfigMap", "configmaps"), ("cm",),
@@ -311,8 +313,9 @@ CORE: Final = (
     ),
     BuiltinKind(
         _core("Service", "services"), ("svc",), ("all",), subresources=(STATUS,), name_rule=name_is_label,
-        field_labels=_labels("spec.clusterIP", "spec.type"), default=builtin_core.default_service,
-        check=builtin_core.validate_service, answers_deleted_object=True, creates_on_update=True,
+        field_labels=_labels("spec.clusterIP", "spec.type"), default=builtin_services.default_service,
+        create=builtin_services.prepare_service, prepare_update_from=builtin_services.prepare_service_update,
+        check=builtin_services.validate_service, answers_deleted_object=True, creates_on_update=True,
     ),
     BuiltinKind(_core("ServiceAccount", "serviceaccounts"), ("sa",), answers_deleted_object=True),
     BuiltinKind(
@@ -326,6 +329,7 @@ CORE: Final = (
     ),
     BuiltinKind(
         _core("ResourceQuota", "resourcequotas"), ("quota",), subresources=(STATUS,), answers_deleted_object=True,
+        check=builtin_limits.validate_quota,
     ),
     BuiltinKind(
         _core("PodTemplate", "podtemplates"), has_generation=True, default=builtin_core.default_pod_template,
@@ -334,7 +338,7 @@ CORE: Final = (
     BuiltinKind(
         _core("PersistentVolumeClaim", "persistentvolumeclaims"), ("pvc",), subresources=(STATUS,),
         default=builtin_core.default_volume_claim, create=builtin_core.prepare_volume_claim,
-        answers_deleted_object=True,
+        check=builtin_pod_volumes.validate_claim, answers_deleted_object=True,
     ),
     BuiltinKind(
         _core("Endpoints", "endpoints"), ("ep",), creates_on_update=True, default=builtin_core.default_endpoints,
@@ -388,6 +392,7 @@ APPS: Final = (
          prepare_update_from=builtin_apps.prepare_daemon_set_update),
     BuiltinKind(
         Kind("apps", "v1", "ControllerRevision", "controllerrevisions"),
+        check=builtin_apps.validate_controller_revision,
         check_update=builtin_apps.validate_controller_revision_update,
     ),
 )  # fmt: skip

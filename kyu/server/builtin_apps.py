@@ -9,9 +9,12 @@ Called by: builtin.py. Kubernetes: pkg/apis/apps/v1/defaults.go, pkg/apis/apps/v
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kyu.api import errors as fields
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
+from kyu.server.builtin_limits import validate_share
 from kyu.server.builtin_metadata import IMMUTABLE
 from kyu.server.builtin_pod_probes import AT_LEAST_ZERO
 from kyu.server.builtin_pod_rules import validate_template
@@ -124,12 +127,32 @@ def validate_deployment(deployment: Json) -> list[FieldError]:
         found.append(fields.forbidden("spec.strategy.rollingUpdate", detail))
     elif strategy.get("type") not in STRATEGIES:
         found.append(fields.not_supported("spec.strategy", strategy, STRATEGIES))
+    found += _rolling_update_faults(strategy.get("rollingUpdate") or {}, "spec.strategy.rollingUpdate")
     ready, deadline = spec.get("minReadySeconds", 0), spec.get("progressDeadlineSeconds")
     for name in ("minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"):
         if (spec.get(name) or 0) < 0:
             found.append(fields.invalid(f"spec.{name}", spec[name], AT_LEAST_ZERO))
     if deadline is not None and deadline <= ready:
         found.append(fields.invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds"))
+    return found
+
+
+def _rolling_update_faults(update: Json, path: str) -> Iterator[FieldError]:
+    for name in ("maxUnavailable", "maxSurge"):
+        if update.get(name) is not None:
+            yield from validate_share(update[name], f"{path}.{name}", may_exceed_all=name == "maxSurge")
+    nothing = (0, "0%")
+    if update.get("maxSurge") in nothing and update.get("maxUnavailable") in nothing:
+        detail = "may not be 0 when `maxSurge` is 0"
+        yield fields.invalid(f"{path}.maxUnavailable", update["maxUnavailable"], detail)
+
+
+def validate_controller_revision(revision: Json) -> list[FieldError]:
+    found: list[FieldError] = []
+    if revision.get("data") is None:
+        found.append(fields.required("data", "data is mandatory"))
+    if revision.get("revision", 0) < 0:
+        found.append(fields.invalid("revision", revision["revision"], AT_LEAST_ZERO))
     return found
 
 

@@ -17,10 +17,10 @@ from kyu.api.errors import FieldError
 from kyu.api.meta import Json
 from kyu.server.builtin_metadata import IMMUTABLE
 from kyu.server.builtin_names import config_key, label_key
+from kyu.server.builtin_pod_placement import EFFECTS as TAINT_EFFECTS
 from kyu.server.builtin_pods import SYSTEM_PRIORITIES, default_template
 
 NAME_LABEL: Final = "kubernetes.io/metadata.name"
-PORT_RANGE: Final = "must be between 1 and 65535, inclusive"
 MAX_DATA_BYTES: Final = 1024 * 1024
 MAX_USER_PRIORITY: Final = 1_000_000_000
 CLAIM_FINALIZER: Final = "kubernetes.io/pvc-protection"
@@ -172,6 +172,14 @@ def default_node(node: Json) -> None:
         status["allocatable"] = dict(status["capacity"])
 
 
+def validate_node(node: Json) -> list[FieldError]:
+    return [
+        fields.not_supported(f"metadata.taints[{index}].effect", taint.get("effect", ""), TAINT_EFFECTS)
+        for index, taint in enumerate((node.get("spec") or {}).get("taints") or ())
+        if taint.get("effect") not in TAINT_EFFECTS
+    ]
+
+
 def prepare_node(node: Json) -> None:
     """Nobody runs on a node before somebody has found it ready."""
     taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
@@ -226,33 +234,7 @@ def validate_priority_class_update(new: Json, old: Json) -> list[FieldError]:
     return found
 
 
-# Services and what belongs to them
-
-
-def default_service(service: Json) -> None:
-    spec = service.setdefault("spec", {})
-    spec.setdefault("type", "ClusterIP")
-    spec.setdefault("sessionAffinity", "None")
-    if spec["type"] != "ExternalName":
-        spec.setdefault("internalTrafficPolicy", "Cluster")
-    for port in spec.get("ports") or ():
-        port.setdefault("protocol", "TCP")
-        if port.get("targetPort") in (None, 0, ""):
-            port["targetPort"] = port.get("port", 0)
-
-
-def validate_service(service: Json) -> list[FieldError]:
-    spec = service.get("spec") or {}
-    found: list[FieldError] = []
-    if not spec.get("ports") and spec.get("clusterIP") != "None" and spec.get("type") != "ExternalName":
-        found.append(fields.required("spec.ports"))
-    for index, port in enumerate(spec.get("ports") or ()):
-        if not 0 < port.get("port", 0) < 65536:
-            found.append(fields.invalid(f"spec.ports[{index}].port", port.get("port", 0), PORT_RANGE))
-        target = port.get("targetPort")
-        if isinstance(target, int) and not 0 < target < 65536:
-            found.append(fields.invalid(f"spec.ports[{index}].targetPort", target, PORT_RANGE))
-    return found
+# What belongs to Services
 
 
 def default_endpoints(endpoints: Json) -> None:

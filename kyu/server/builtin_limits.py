@@ -31,9 +31,51 @@ ORDER: Final = (
     ("min", "default", "min value", "default value", "default", "min"),
     ("default", "max", "default value", "max value", "default", "default"),
 )
+# What a quota can bound: numbers of objects, and amounts.
+COUNTED: Final = frozenset(
+    {
+        "pods", "services", "replicationcontrollers", "resourcequotas", "secrets", "configmaps",
+        "persistentvolumeclaims", "services.nodeports", "services.loadbalancers",
+    }
+)  # fmt: skip
+MEASURED: Final = frozenset(
+    {"cpu", "memory", "ephemeral-storage", "requests.storage"}
+    | {f"{start}.{name}" for start in ("requests", "limits") for name in ("cpu", "memory", "ephemeral-storage")}
+)
+SCOPES: Final = (
+    "Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "PriorityClass", "CrossNamespacePodAffinity",
+    "VolumeAttributesClass",
+)  # fmt: skip
 PERCENT: Final = "[0-9]+%"
 EVICTION_POLICIES: Final = ("AlwaysAllow", "IfHealthyBudget")
 ONE_QUANTITY: Final = quantity.parse("1")
+
+
+def validate_quota(quota: Json) -> list[FieldError]:
+    spec = quota.get("spec") or {}
+    found: list[FieldError] = []
+    for name, text in (spec.get("hard") or {}).items():
+        path = f"spec.hard[{name}]"
+        found += [fields.invalid(path, name, objection) for objection in _quota_name_objections(name)]
+        amount = quantity.parse(text)
+        if amount.nanos < 0:
+            found.append(fields.invalid(path, text, AT_LEAST_ZERO))
+        if name in COUNTED and amount.nanos % quantity.NANO:
+            found.append(fields.invalid(path, text, "must be an integer"))
+    scopes = spec.get("scopes") or []
+    if any(scope not in SCOPES for scope in scopes):
+        found.append(fields.invalid("spec.scopes", scopes, "unsupported scope"))
+    elif "BestEffort" in scopes and any(name != "pods" for name in spec.get("hard") or ()):
+        found.append(fields.invalid("spec.scopes", scopes, "unsupported scope applied to resource"))
+    return found
+
+
+def _quota_name_objections(name: str) -> tuple[str, ...]:
+    if "/" in name or (objections := label_key(name)):
+        return label_key(name)
+    if name in COUNTED or name in MEASURED or name.removeprefix("requests.").startswith("hugepages-"):
+        return objections
+    return ("must be a standard resource type or fully qualified", "must be a standard resource for quota")
 
 
 def validate_limit_range(limit_range: Json) -> list[FieldError]:
@@ -93,7 +135,7 @@ def validate_disruption_budget(budget: Json) -> list[FieldError]:
         found.append(Unshown("Invalid", "spec", None, "minAvailable and maxUnavailable cannot be both set"))
     for name in ("minAvailable", "maxUnavailable"):
         if spec.get(name) is not None:
-            found += _validate_share(spec[name], f"spec.{name}")
+            found += validate_share(spec[name], f"spec.{name}")
     labels = (spec.get("selector") or {}).get("matchLabels") or {}
     found += validate_labels(labels, "spec.selector.matchLabels")
     policy = spec.get("unhealthyPodEvictionPolicy")
@@ -102,7 +144,7 @@ def validate_disruption_budget(budget: Json) -> list[FieldError]:
     return found
 
 
-def _validate_share(value: Any, path: str) -> list[FieldError]:
+def validate_share(value: Any, path: str, *, may_exceed_all: bool = False) -> list[FieldError]:
     """A number of pods, or a percentage of them."""
     if isinstance(value, int):
         return [fields.invalid(path, value, AT_LEAST_ZERO)] if value < 0 else []
@@ -110,4 +152,6 @@ def _validate_share(value: Any, path: str) -> list[FieldError]:
         detail = regex_error("a valid percent string must be a numeric string followed by an ending '%'",
                              PERCENT, "1%", "93%")  # fmt: skip
         return [fields.invalid(path, value, detail)]
-    return [fields.invalid(path, value, "must not be greater than 100%")] if int(value[:-1]) > 100 else []
+    if may_exceed_all or int(value[:-1]) <= 100:
+        return []
+    return [fields.invalid(path, value, "must not be greater than 100%")]

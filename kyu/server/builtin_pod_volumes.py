@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Final
 
 from kyu.api import errors as fields
 from kyu.api import quantity
@@ -21,6 +21,7 @@ HOST_PATH_TYPES: Final = (
     "", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket",
 )  # fmt: skip
 ACCESS_MODES: Final = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
+VOLUME_MODES: Final = ("Block", "Filesystem")
 PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")
 MODE: Final = "must be a number between 0 and 0777 (octal), both inclusive"
 _is_iscsi_name: Final = re.compile(
@@ -173,18 +174,29 @@ def _ephemeral(source: Json, path: str) -> Iterator[FieldError]:
     for name in template.get("metadata") or ():
         if name not in ("labels", "annotations"):
             yield fields.forbidden(f"{path}.metadata.{name}", "cannot be set")
-    spec: dict[str, Any] = template.get("spec") or {}
+    yield from claim_faults(template.get("spec") or {}, f"{path}.spec")
+
+
+def claim_faults(spec: Json, path: str) -> Iterator[FieldError]:
+    """Of the spec of a claim, that of a pod or one of its own."""
     modes = spec.get("accessModes") or ()
     if not modes:
-        yield fields.required(f"{path}.spec.accessModes", "at least 1 access mode is required")
+        yield fields.required(f"{path}.accessModes", "at least 1 access mode is required")
     for mode in modes:
         if mode not in ACCESS_MODES:
-            yield fields.not_supported(f"{path}.spec.accessModes", mode, ACCESS_MODES)
+            yield fields.not_supported(f"{path}.accessModes", mode, ACCESS_MODES)
     size = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
     if size is None:
-        yield fields.required(f"{path}.spec.resources[storage]")
+        yield fields.required(f"{path}.resources[storage]")
     elif quantity.parse(size).nanos <= 0:
-        yield fields.invalid(f"{path}.spec.resources[storage]", size, "must be greater than zero")
+        yield fields.invalid(f"{path}.resources[storage]", size, "must be greater than zero")
+    volume_mode = spec.get("volumeMode")
+    if volume_mode is not None and volume_mode not in VOLUME_MODES:
+        yield fields.not_supported(f"{path}.volumeMode", volume_mode, VOLUME_MODES)
+
+
+def validate_claim(claim: Json) -> list[FieldError]:
+    return list(claim_faults(claim.get("spec") or {}, "spec"))
 
 
 _SOURCES: Final[dict[str, Callable[[Json, str], Iterator[FieldError]]]] = {

@@ -1,0 +1,129 @@
+"""
+Services: what is filled in and what they must obey. There is no cluster network, so none of them gets an address.
+
+Called by: builtin.py. Kubernetes: pkg/apis/core/{v1/defaults.go,validation}, pkg/registry/core/service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from kyu.api import errors as fields
+from kyu.api.errors import FieldError
+from kyu.api.meta import Json
+from kyu.server.builtin_metadata import validate_labels
+from kyu.server.builtin_names import label, port_name
+from kyu.server.builtin_pod_details import IP_ADDRESS, is_ip_address
+from kyu.server.builtin_pod_probes import PORT_RANGE
+
+HEADLESS: Final = "None"
+TYPES: Final = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
+OUTSIDE: Final = ("LoadBalancer", "NodePort")
+AFFINITIES: Final = ("ClientIP", "None")
+POLICIES: Final = ("Cluster", "Local")
+PROTOCOLS: Final = ("SCTP", "TCP", "UDP")
+AFFINITY_SECONDS: Final = 10_800
+MAX_AFFINITY_SECONDS: Final = 86_400
+# What only the server decides, and an update may leave out.
+ADDRESSES: Final = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
+
+
+def default_service(service: Json) -> None:
+    spec = service.setdefault("spec", {})
+    spec.setdefault("type", "ClusterIP")
+    spec.setdefault("sessionAffinity", "None")
+    if spec["sessionAffinity"] == "ClientIP":
+        client = spec.setdefault("sessionAffinityConfig", {}).setdefault("clientIP", {})
+        client.setdefault("timeoutSeconds", AFFINITY_SECONDS)
+    if spec["type"] != "ExternalName":
+        spec.setdefault("internalTrafficPolicy", "Cluster")
+    if spec["type"] in OUTSIDE:
+        spec.setdefault("externalTrafficPolicy", "Cluster")
+    if spec["type"] == "LoadBalancer":
+        spec.setdefault("allocateLoadBalancerNodePorts", True)
+    for port in spec.get("ports") or ():
+        port.setdefault("protocol", "TCP")
+        if port.get("targetPort") in (None, 0, ""):
+            port["targetPort"] = port.get("port", 0)
+
+
+def prepare_service(service: Json) -> None:
+    """One that wants no address says so in all ways; without a selector its addresses can be of both families."""
+    spec = service["spec"]
+    if spec.get("clusterIP") == HEADLESS and spec["type"] != "ExternalName":
+        spec.setdefault("clusterIPs", [HEADLESS])
+        spec.setdefault("ipFamilies", ["IPv4"] if spec.get("selector") else ["IPv4", "IPv6"])
+        spec.setdefault("ipFamilyPolicy", "SingleStack" if len(spec["ipFamilies"]) == 1 else "RequireDualStack")
+
+
+def prepare_service_update(new: Json, old: Json) -> None:
+    after, before = new["spec"], old.get("spec") or {}
+    if after["type"] != "ExternalName":
+        for name in ADDRESSES:
+            if name in before:
+                after.setdefault(name, before[name])
+
+
+def validate_service(service: Json) -> list[FieldError]:
+    spec = service.get("spec") or {}
+    found: list[FieldError] = []
+    ports = spec.get("ports") or ()
+    if not ports and spec.get("clusterIP") != HEADLESS and spec.get("type") != "ExternalName":
+        found.append(fields.required("spec.ports"))
+    for index, port in enumerate(ports):
+        found += _port(port, ports[:index], f"spec.ports[{index}]", needs_name=len(ports) > 1)
+    found += validate_labels(spec.get("selector") or {}, "spec.selector")
+    found += _choices(spec)
+    if spec.get("type") == "ExternalName" and not spec.get("externalName"):
+        found.append(fields.required("spec.externalName"))
+    if spec.get("externalTrafficPolicy") and spec.get("type") not in OUTSIDE and not spec.get("externalIPs"):
+        detail = "may only be set for externally-accessible services"
+        found.append(fields.invalid("spec.externalTrafficPolicy", spec["externalTrafficPolicy"], detail))
+    address = spec.get("clusterIP")
+    if address and address != HEADLESS and not is_ip_address(address):
+        found.append(fields.invalid("spec.clusterIPs[0]", address, IP_ADDRESS))
+    for index, address in enumerate(spec.get("externalIPs") or ()):
+        if not is_ip_address(address):
+            found.append(fields.invalid(f"spec.externalIPs[{index}]", address, IP_ADDRESS))
+    return found
+
+
+def _choices(spec: Json) -> Iterator[FieldError]:
+    for name, supported in (("type", TYPES), ("sessionAffinity", AFFINITIES), ("internalTrafficPolicy", POLICIES)):
+        if spec.get(name) is not None and spec[name] not in supported:
+            yield fields.not_supported(f"spec.{name}", spec[name], supported)
+    if spec.get("sessionAffinity") == "ClientIP":
+        seconds = ((spec.get("sessionAffinityConfig") or {}).get("clientIP") or {}).get("timeoutSeconds", 0)
+        if not 0 < seconds <= MAX_AFFINITY_SECONDS:
+            path = "spec.sessionAffinityConfig.clientIP.timeoutSeconds"
+            yield fields.invalid(path, seconds, f"must be greater than 0 and less than {MAX_AFFINITY_SECONDS}")
+
+
+def _port(port: Json, earlier: Sequence[Json], path: str, *, needs_name: bool) -> Iterator[FieldError]:
+    name = port.get("name", "")
+    if not name:
+        if needs_name:
+            yield fields.required(f"{path}.name")
+    else:
+        yield from (fields.invalid(f"{path}.name", name, text) for text in label(name))
+        if any(other.get("name") == name for other in earlier):
+            yield fields.duplicate(f"{path}.name", name)
+    number, target, protocol = port.get("port", 0), port.get("targetPort"), port.get("protocol", "TCP")
+    if not 0 < number < 65536:
+        yield fields.invalid(f"{path}.port", number, PORT_RANGE)
+    if isinstance(target, str):
+        yield from (fields.invalid(f"{path}.targetPort", target, text) for text in port_name(target))
+    elif target is not None and not 0 < target < 65536:
+        yield fields.invalid(f"{path}.targetPort", target, PORT_RANGE)
+    if protocol not in PROTOCOLS:
+        yield fields.not_supported(f"{path}.protocol", protocol, PROTOCOLS)
+    if any((other.get("port"), other.get("protocol", "TCP")) == (number, protocol) for other in earlier):
+        yield fields.duplicate(path, _place(number, protocol))
+
+
+def _place(number: int, protocol: str) -> dict[str, Any]:
+    """Where a port is, as Kubernetes shows it: with all that does not matter left empty."""
+    return {
+        "Name": "", "Protocol": protocol, "AppProtocol": None, "Port": number, "TargetPort": 0, "NodePort": 0,
+    }  # fmt: skip
