@@ -273,7 +273,7 @@ class Pass:
     def _changes_something(self, chosen: list[_Lane]) -> bool:
         if self.turn.decided:
             self.seen.clear()
-            settled = self._sole_preemptor()
+            settled = None if self._others_hold_back() else self._sole_preemptor()
             for lane in self.lanes:
                 if lane.keeps_head:
                     lane.look_ahead(self.decisions)
@@ -282,14 +282,19 @@ class Pass:
             return True
         if self.turn.parked:
             self.seen.clear()
-        for lane in chosen:
-            if lane.keeps_head and lane.repeats(self.turn):
-                lane.due = NEVER
+        if not self._others_hold_back():
+            for lane in chosen:
+                if lane.keeps_head and lane.repeats(self.turn):
+                    lane.due = NEVER
         signature = (*(lane.looks(self.number) for lane in self.lanes), *self.sleepers.looks(self.number))
         if signature in self.seen:
             return False
         self.seen.add(signature)
         return True
+
+    def _others_hold_back(self) -> bool:
+        """Whether heads are still to come that hold back capacity: whoever waits may then name other victims."""
+        return any(not lane.keeps_head and lane.holds_back for lane in self.lanes)
 
     def _sole_preemptor(self) -> Ask | None:
         """
