@@ -84,8 +84,10 @@ def test_events_of_the_older_form_need_a_reporter_only_with_an_exact_time() -> N
     assert [fault.field for fault in found] == ["action"]
 
 
-async def test_a_put_that_creates_forgets_the_version_but_not_the_identity(tmp_path: Path) -> None:
-    path = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+@pytest.mark.parametrize(
+    "path", ["/apis/coordination.k8s.io/v1/namespaces/default/leases", "/apis/node.k8s.io/v1/runtimeclasses"]
+)
+async def test_a_put_that_creates_forgets_the_version_but_not_the_identity(tmp_path: Path, path: str) -> None:
     async with serving(tmp_path) as (api, _):
         created, lease = await send(api, f"PUT {path}/a", {"metadata": {"name": "a", "resourceVersion": "1"}})
         assert (created.status, lease["metadata"]["name"]) == (201, "a")

@@ -445,7 +445,10 @@ OTHERS: Final = (
         default=builtin_core.default_priority_class, check=builtin_core.validate_priority_class,
         check_update=builtin_core.validate_priority_class_update,
     ),
-    BuiltinKind(Kind("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", False), allows_unconditional_update=False),
+    BuiltinKind(
+        Kind("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", False), creates_on_update=True,
+        allows_unconditional_update=False,
+    ),
     BuiltinKind(
         Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets"), ("pdb",), subresources=(STATUS,),
         allows_unconditional_update=False,

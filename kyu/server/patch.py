@@ -74,7 +74,10 @@ def json_patch(obj: Json, operations: Any) -> Json:
         found = msgspec.convert([] if operations is None else operations, list[Operation | None])
         steps = [Operation() if step is None else step for step in found]
     except msgspec.ValidationError as error:
-        raise errors.bad_request(f"error decoding patch: {error}") from None
+        if isinstance(operations, list):
+            raise errors.bad_request(f"error decoding patch: {error}") from None
+        wrong = f"json: cannot unmarshal {json_name(operations)} into Go value of type []handlers.jsonPatchOp"
+        raise errors.bad_request(f"error decoding patch: {wrong}") from None
     if len(steps) > MAX_OPERATIONS:
         message = f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(steps)}"
         raise errors.too_large(message)
