@@ -137,6 +137,13 @@ def test_backoff_ends_by_itself_but_requeued_false_does_not() -> None:
     assert admitted(state, 90) == ["blocked"]
 
 
+def test_a_waiting_workload_that_asks_for_less_is_looked_at_again() -> None:
+    state = state_of(*MAIN, workload("a", cpu=99))
+    assert admitted(state) == []
+    state.put(workload("a", cpu=1))
+    assert admitted(state, 1) == ["a"]
+
+
 def test_who_waited_for_what_is_free_now_waits_for_its_turn_only() -> None:
     state = state_of(cluster_queue("main", {"f": {"cpu": 2}}), local_queue("main"), flavor("f"))
     state.put(workload("runs", cpu=2))
