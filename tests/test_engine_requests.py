@@ -57,6 +57,19 @@ def test_limit_range_defaults_fill_what_is_missing_and_bounds_are_checked() -> N
     assert violation == requests.Violation("spec.podSets[0].template.spec.containers[0]", ("cpu",), "max")
 
 
+def test_of_several_limit_ranges_the_narrowest_bounds_count_and_the_first_default() -> None:
+    def limit_range(low: int, high: int, default: int) -> LimitRange:
+        item = {"type": "Container", "min": {"cpu": low}, "max": {"cpu": high}, "defaultRequest": {"cpu": default}}
+        return msgspec.convert({"spec": {"limits": [item]}}, LimitRange)
+
+    limits = requests.fold_limit_ranges([limit_range(1, 9, 3), limit_range(2, 4, 5)])
+    for cores, rules in ((1, ["min"]), (2, []), (4, []), (5, ["max"])):
+        asks = requests.complete(msgspec.convert({"containers": [container(cores)]}, PodSpec), limits, {})
+        assert [violation.rule for violation in requests.find_violations([asks], limits)] == rules
+    silent = msgspec.convert({"containers": [{"name": "c"}]}, PodSpec)
+    assert cpu(requests.complete(silent, limits, {})) == 3000
+
+
 def test_a_request_above_its_own_limit_is_found() -> None:
     resources = {"requests": {"cpu": 2}, "limits": {"cpu": 1}}
     greedy = pod(containers=[{"name": "c", "resources": resources}])

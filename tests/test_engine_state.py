@@ -8,6 +8,7 @@ from kyu.api.kueue import LocalQueue, Workload
 from kyu.api.meta import Key
 from kyu.engine import cycle, explain
 from kyu.engine.decisions import Wait
+from kyu.engine.local_queues import LocalQueueRecord
 from kyu.engine.options import AdmissionFairSharing, Options
 from kyu.engine.quota import FlavorResource
 from kyu.engine.reasons import BackingOff, NamespaceMismatch, NoFit, QueueMissing, Suspended, Untried, render
@@ -135,6 +136,16 @@ def test_backoff_ends_by_itself_but_requeued_false_does_not() -> None:
     assert admitted(state, 60) == ["later"]
     state.put(workload("blocked", cpu=1, status={"conditions": [condition("Requeued", 90)]}))
     assert admitted(state, 90) == ["blocked"]
+
+
+def test_what_was_just_admitted_counts_as_used_until_the_next_sample() -> None:
+    rules = AdmissionFairSharing(half_life_seconds=300, sampling_seconds=300)
+    record = LocalQueueRecord(key("main"))
+    record.add_penalty(key("a"), {"cpu": 4000}, rules)
+    assert record.past_usage(rules) == 2
+    record.fold_penalty(key("a"))
+    assert record.past_usage(rules) == 2
+    assert record.penalties == {}
 
 
 def test_a_waiting_workload_that_asks_for_less_is_looked_at_again() -> None:
