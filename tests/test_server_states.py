@@ -135,7 +135,7 @@ async def test_a_deleted_object_is_answered_in_the_version_of_its_deletion(tmp_p
     [
         (MAPS, {}, 404, 200),
         ("/apis/coordination.k8s.io/v1/namespaces/default/leases", {"spec": {}}, 201, 422),
-        ("/apis/node.k8s.io/v1/runtimeclasses", {"handler": "h"}, 404, 422),
+        ("/apis/node.k8s.io/v1/runtimeclasses", {"handler": "h"}, 201, 422),
         ("/apis/policy/v1/namespaces/default/poddisruptionbudgets", {"spec": {"minAvailable": 1}}, 404, 422),
         ("/api/v1/namespaces/default/services", {"spec": {"clusterIP": "None", "ports": [{"port": 80}]}}, 201, 200),
         ("/api/v1/namespaces/default/limitranges", {"spec": {"limits": [{"type": "Container"}]}}, 201, 200),
