@@ -82,14 +82,16 @@ def _name(obj: Json, use: str) -> Iterator[str]:
 def _spec(pod: Json, path: str) -> Iterator[str]:
     """Of a Pod or a template; the path is that of its spec."""
     spec = pod.get("spec") or {}
-    yield from _old_labels(spec, path)
+    affinity = spec.get("affinity") or {}
+    yield from _old_labels(spec, affinity.get("nodeAffinity") or {}, path)
     yield from _spread(spec, f"{path}.topologySpreadConstraints")
     above = path.removesuffix("spec")
     for name in (pod.get("metadata") or {}).get("annotations") or ():
         yield from _annotation(name, f"{above}metadata.annotations[{name}]")
     for index, volume in enumerate(spec.get("volumes") or ()):
         yield from _volume(volume, f"{path}.volumes[{index}]")
-    yield from _said_twice(spec, path)
+    if "hostAliases" in spec or "imagePullSecrets" in spec:
+        yield from _said_twice(spec, path)
     yield from _fractions(spec.get("overhead") or {}, f"{path}.overhead")
     for group in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(group) or ()):
@@ -99,7 +101,8 @@ def _spec(pod: Json, path: str) -> Iterator[str]:
         detail = "must be >= 0; negative values are invalid and will be treated as 1"
         yield f"{path}.terminationGracePeriodSeconds: {detail}"
     for name in ("podAffinity", "podAntiAffinity"):
-        yield from _pod_affinity((spec.get("affinity") or {}).get(name) or {}, f"{path}.affinity.{name}")
+        if name in affinity:
+            yield from _pod_affinity(affinity[name] or {}, f"{path}.affinity.{name}")
 
 
 def _old_label(name: str) -> str:
@@ -109,11 +112,11 @@ def _old_label(name: str) -> str:
     return f'deprecated since {since}; use "{new}" instead'
 
 
-def _old_labels(spec: Json, path: str) -> Iterator[str]:
+def _old_labels(spec: Json, affinity: Json, path: str) -> Iterator[str]:
     for name in spec.get("nodeSelector") or ():
         if advice := _old_label(name):
             yield f"{path}.nodeSelector[{name}]: {advice}"
-    affinity, path = (spec.get("affinity") or {}).get("nodeAffinity") or {}, f"{path}.affinity.nodeAffinity"
+    path = f"{path}.affinity.nodeAffinity"
     terms = (affinity.get(REQUIRED) or {}).get("nodeSelectorTerms") or ()
     for index, term in enumerate(terms):
         yield from _term(term, f"{path}.{REQUIRED}.nodeSelectorTerms[{index}]")
@@ -179,8 +182,7 @@ def _said_twice(spec: Json, path: str) -> Iterator[str]:
 def _fractions(amounts: Json, path: str) -> Iterator[str]:
     """There are no parts of bytes."""
     for name in ("memory", "ephemeral-storage", "storage"):
-        amount = quantity.parse(amounts.get(name, 0))
-        if amount.nanos % quantity.NANO:
+        if name in amounts and (amount := quantity.parse(amounts[name])).nanos % quantity.NANO:
             yield f'{path}[{name}]: fractional byte value "{amount}" is invalid, must be an integer'
 
 
