@@ -273,28 +273,39 @@ class Pass:
     def _changes_something(self, chosen: list[_Lane]) -> bool:
         if self.turn.decided:
             self.seen.clear()
-            settled = None if self._others_hold_back() else self._sole_preemptor()
+            settled = self._sole_preemptor()
             for lane in self.lanes:
                 if lane.keeps_head:
                     lane.look_ahead(self.decisions)
-                    if lane.ask is settled is not None:
+                    if lane.ask is settled is not None and self._stays_first(lane):
                         lane.due = NEVER
             return True
         if self.turn.parked:
             self.seen.clear()
-        if not self._others_hold_back():
-            for lane in chosen:
-                if lane.keeps_head and lane.repeats(self.turn):
-                    lane.due = NEVER
+        for lane in chosen:
+            if lane.keeps_head and lane.repeats(self.turn) and self._stays_first(lane):
+                lane.due = NEVER
         signature = (*(lane.looks(self.number) for lane in self.lanes), *self.sleepers.looks(self.number))
         if signature in self.seen:
             return False
         self.seen.add(signature)
         return True
 
-    def _others_hold_back(self) -> bool:
-        """Whether heads are still to come that hold back capacity: whoever waits may then name other victims."""
-        return any(not lane.keeps_head and lane.holds_back for lane in self.lanes)
+    def _stays_first(self, lane: _Lane) -> bool:
+        """
+        Whether no head that is still to come, and holds back capacity, could have its turn before that of this lane.
+
+        Such a head may take what the victims were to free; whoever waits for them then names others.
+        """
+        coming = [other.queue.line.head() for other in self.lanes if not other.keeps_head and other.holds_back]
+        if not coming:
+            return True
+        if lane.ask is None or lane.entry is None or lane.entry.level > 0:
+            return False
+        if not self.turn.state.options.priority_sorting_within_cohort:
+            return False
+        # Nobody in a line has a higher priority than its head.
+        return all(head is not None and head.priority < lane.ask.priority for head in coming)
 
     def _sole_preemptor(self) -> Ask | None:
         """

@@ -180,7 +180,8 @@ class Turn:
                 self.commit.admit_sketch(entry)
                 return
             if entry.last_tried == -1 and not self.commit.could_fit(entry.cell, entry.amount):
-                # It stays at the head of its line, as if nothing had been.
+                # It stays at the head of its line, as if nothing had been; a scan that saw all flavors starts over.
+                entry.ask.memory = None
                 self.lost.add(entry.ask.key)
                 return
             entry = entry.nomination()
