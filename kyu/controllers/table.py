@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from kyu.api.actions import View
+from kyu.api.core import Node
 from kyu.api.kueue import (
+    HOSTNAME_LABEL,
     AdmissionCheck,
     ClusterQueue,
     LocalQueue,
@@ -22,13 +24,13 @@ from kyu.api.kueue import (
     Workload,
     WorkloadPriorityClass,
 )
-from kyu.api.meta import Json, Key, Kind
+from kyu.api.meta import Json, Key, Kind, is_true
 from kyu.controllers.loop import Controller, Owned, Watch
-from kyu.kinds import metadata, pod_group, table, templates
+from kyu.kinds import fields, metadata, pod_group, table, templates
 from kyu.kinds.job import JOB
 from kyu.kinds.kind import JobKind
 from kyu.kinds.pod import POD
-from kyu.plans import after, job, provisioning, queue_status, topology, workload
+from kyu.plans import after, job, node_failures, provisioning, queue_status, topology, workload
 
 
 def itself(view: View, obj: Json) -> Iterable[Key]:
@@ -70,6 +72,15 @@ def controllers() -> tuple[Controller, ...]:
             "topology",
             topology.plan,
             (Watch(Workload.KIND, matters=placement_changed), Watch(POD, workload_of_gated_pod)),
+        ),
+        Controller(
+            "node-failure",
+            node_failures.plan,
+            (
+                Watch(Workload.KIND, matters=placement_changed),
+                Watch(Node.KIND, workloads_on_node, health_changed),
+                Watch(POD, workload_of_pod_in_trouble),
+            ),
         ),
         Controller(
             "resource-flavor",
@@ -178,6 +189,22 @@ def workload_of_gated_pod(view: View, obj: Json) -> Iterable[Key]:
         yield Key(obj["metadata"]["namespace"], name)
 
 
+def workloads_on_node(view: View, obj: Json) -> Iterable[Key]:
+    for one in view.list(Workload):
+        if one.status.admission is not None and obj["metadata"]["name"] in node_failures.nodes_of(one):
+            yield one.key
+
+
+def workload_of_pod_in_trouble(view: View, obj: Json) -> Iterable[Key]:
+    """Of a pod that was placed on a node which is gone or not as it should be; all others cost nothing."""
+    name = metadata.annotations_of(obj).get(metadata.WORKLOAD)
+    placed = fields.json_at(obj, ("spec", "nodeSelector")).get(HOSTNAME_LABEL) if name else None
+    if name and placed:
+        node = view.get(Node, Key("", placed))
+        if node is None or node.spec.taints or not is_true(node.status.conditions, "Ready"):
+            yield Key(obj["metadata"]["namespace"], name)
+
+
 def jobs_of_class(kind: JobKind, view: View, obj: Json) -> Iterable[Key]:
     for one in view.list_json(kind.kind):
         if metadata.labels_of(one).get(metadata.PRIORITY_CLASS) == obj["metadata"]["name"]:
@@ -201,6 +228,19 @@ def placement_changed(old: Json | None, new: Json | None) -> bool:
         return False
     before = (old or {}).get("status") or {}
     return before.get("admission") != after.get("admission") or is_admitted(before) != is_admitted(after)
+
+
+def health_changed(old: Json | None, new: Json | None) -> bool:
+    """Of a Node: it came or went, is ready or not, or has other taints."""
+    return health(old) != health(new)
+
+
+def health(node: Json | None) -> object:
+    if node is None:
+        return None
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    ready = next((c.get("status") for c in conditions if c.get("type") == "Ready"), None)
+    return (ready, (node.get("spec") or {}).get("taints"))
 
 
 def is_admitted(status: Json) -> bool:

@@ -36,22 +36,23 @@ def until_told(plane: ControlPlane, name: str, word: str) -> None:
         time.sleep(0.1)
 
 
-def queue() -> list[Manifest]:
-    quota = {"name": "any", "resources": [{"name": "cpu", "nominalQuota": 4}]}
+def queue(name: str, flavor: Manifest) -> list[Manifest]:
+    """A flavor, a ClusterQueue and a LocalQueue of this name."""
+    quota = {"name": name, "resources": [{"name": "cpu", "nominalQuota": 4}]}
     groups = [{"coveredResources": ["cpu"], "flavors": [quota]}]
     return [
-        {"apiVersion": KUEUE, "kind": "ResourceFlavor", "metadata": {"name": "any"}},
+        {"apiVersion": KUEUE, "kind": "ResourceFlavor", "metadata": {"name": name}, "spec": flavor},
         {
             "apiVersion": KUEUE,
             "kind": "ClusterQueue",
-            "metadata": {"name": "team"},
+            "metadata": {"name": name},
             "spec": {"namespaceSelector": {}, "resourceGroups": groups},
         },
         {
             "apiVersion": KUEUE,
             "kind": "LocalQueue",
-            "metadata": {"name": "team", "namespace": "default"},
-            "spec": {"clusterQueue": "team"},
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"clusterQueue": name},
         },
     ]
 
@@ -75,7 +76,7 @@ def job(name: str) -> Manifest:
 def ready(plane: ControlPlane) -> ControlPlane:
     plane.add_nodes(["node"], {"cpu": "8", "memory": "8Gi"})
     kyu.install(plane)
-    plane.admin.apply(queue())
+    plane.admin.apply(queue("team", {}))
     return plane
 
 
@@ -91,6 +92,38 @@ def test_a_job_finishes_and_another_when_the_first_controller_is_killed(ready: C
     ready.admin.create(job("two"))
     ready.admin.until(has("Complete"), "batch/v1", "Job", "two")
     ready.processes.kill("second")
+
+
+def running_pod(ready: ControlPlane, name: str, *, not_on: str = "") -> Manifest:
+    """The pod of the job, as soon as it runs, elsewhere than on this node."""
+
+    def runs(event: Manifest) -> bool:
+        pod = event["object"]
+        is_there = event["type"] != "DELETED" and pod["status"].get("phase") == "Running"
+        return is_there and pod["spec"]["nodeName"] != not_on
+
+    return ready.admin.until_event(runs, "/api/v1/namespaces/default/pods", {"labelSelector": f"job-name={name}"})
+
+
+def test_a_pod_finds_another_node_when_its_own_is_gone(ready: ControlPlane, tmp_path: Path) -> None:
+    """Its Workload keeps its quota, and is placed anew; the job makes another pod."""
+    levels = [{"nodeLabel": "kubernetes.io/hostname"}]
+    ready.add_nodes(["here", "there"], {"cpu": "8", "memory": "8Gi"}, {"pool": "placed"})
+    topology = {"apiVersion": KUEUE, "kind": "Topology", "metadata": {"name": "nodes"}, "spec": {"levels": levels}}
+    ready.admin.apply([topology, *queue("placed", {"nodeLabels": {"pool": "placed"}, "topologyName": "nodes"})])
+    control(ready, "third", tmp_path)
+    three = job("three")
+    three["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "placed"}
+    annotations = {"kueue.x-k8s.io/podset-required-topology": "kubernetes.io/hostname"}
+    three["spec"]["template"]["metadata"] = {"annotations": annotations}
+    ready.admin.create(three)
+    first = running_pod(ready, "three")["spec"]["nodeName"]
+    ready.admin.delete("v1", "Node", first)
+    second = running_pod(ready, "three", not_on=first)["spec"]["nodeName"]
+    assert {first, second} == {"here", "there"}
+    (workload,) = ready.admin.list(KUEUE, "Workload", "default", "kueue.x-k8s.io/job-uid")[-1:]
+    assert "unhealthyNodes" not in workload["status"]
+    ready.processes.kill("third")
 
 
 def test_it_waits_while_an_installed_kueue_acts(tmp_path: Path) -> None:
