@@ -20,7 +20,7 @@ from collections.abc import Callable
 from functools import partial
 
 # Fewer make shorter rounds, and more transactions and scheduling passes, each for less, which costs CPU.
-PER_ROUND = 8
+PER_ROUND = 16
 
 
 class Turns:
