@@ -77,7 +77,7 @@ def _check_type(schema: Schema, value: Any, path: str, found: list[FieldError]) 
     return fits
 
 
-def _has_room(value: float, bits: int) -> bool:
+def _has_room(value: int | float, bits: int) -> bool:
     return -(1 << bits - 1) <= value < 1 << bits - 1
 
 
