@@ -85,7 +85,7 @@ class Story:
         self._submit("team-b", "simulate", "100m", seconds=3, pods=2)
         say("and somebody asks for more than there is")
         self._submit("team-b", "impossible", "5", seconds=1)
-        self._wait("the impossible job says why", lambda: "at most" in self._why("impossible"))
+        self._wait("the impossible job says why", lambda: "maximum capacity" in self._why("impossible"))
         say(f"impossible: {self._why('impossible')}")
         self._show()
         say("now the rest runs")
