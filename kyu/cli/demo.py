@@ -85,7 +85,7 @@ class Story:
         self._submit("team-b", "simulate", "100m", seconds=3, pods=2)
         say("and somebody asks for more than there is")
         self._submit("team-b", "impossible", "5", seconds=1)
-        self._wait("the impossible job says why", lambda: "maximum capacity" in self._why("impossible"))
+        self._wait("the impossible job says why", lambda: self._cannot_ever_fit("impossible"))
         say(f"impossible: {self._why('impossible')}")
         self._show()
         say("now the rest runs")
@@ -162,6 +162,10 @@ class Story:
 
     def _why(self, name: str) -> str:
         return next((jobs.state_of(item).why for item in self._workloads() if jobs.owner_of(item)[1] == name), "")
+
+    def _cannot_ever_fit(self, name: str) -> bool:
+        told = [item.get("status") or {} for item in self._workloads() if jobs.owner_of(item)[1] == name]
+        return any(c.get("reason") == "ExceedsMaxQuota" for status in told for c in status.get("conditions") or ())
 
     def _find_preempted(self) -> bool:
         for item in self._workloads():

@@ -328,16 +328,15 @@ class State:
 
     def topology_usage(self, holding: Holding) -> tuple[DomainUsage, ...]:
         """The room on nodes that a workload takes, a line for each pod set and domain."""
-        placed = [assigned for assigned in holding.assigned if assigned.placement is not None]
+        placed = [(one, one.placement) for one in holding.assigned if one.placement is not None]
         if not placed:
             return ()
         raw = {pod_set.name: pod_set.raw for pod_set in holding.shape.pod_sets}
         return tuple(
             DomainUsage(flavor, domain.values, domain.count, raw.get(assigned.name, ()))
-            for assigned in placed
-            if assigned.placement is not None
+            for assigned, placement in placed
             for flavor in sorted({f for f in assigned.flavors.values() if self.cluster.has_topology(f)})[:1]
-            for domain in assigned.placement.domains
+            for domain in placement.domains
         )
 
     def reassign(self, holding: Holding, assigned: tuple[AssignedPodSet, ...]) -> None:

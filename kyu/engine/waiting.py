@@ -56,7 +56,9 @@ class WaitingRoom:
 
     def find_queue(self, ask: Ask) -> Queue | None:
         """Where the workload waits; None if its LocalQueue leads nowhere."""
-        record = self.local_queues.get(_door(ask))
+        return self._behind(self.local_queues.get(_door(ask)))
+
+    def _behind(self, record: LocalQueueRecord | None) -> Queue | None:
         return None if record is None or record.stopped else self.queues.get(record.cluster_queue)
 
     def identity(self, queue: Queue, ask: Ask) -> object:
@@ -70,7 +72,7 @@ class WaitingRoom:
     def _enqueue(self, ask: Ask) -> None:
         door = _door(ask)
         record = self.local_queues.get(door)
-        queue = None if record is None or record.stopped else self.queues.get(record.cluster_queue)
+        queue = self._behind(record)
         if record is None or queue is None:
             self._orphans.setdefault(door, {})[ask.key] = ask
             return

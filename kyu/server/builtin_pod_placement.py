@@ -6,7 +6,7 @@ Called by: server/builtin_pod_rules.py. Kubernetes: pkg/apis/core/validation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from kyu.api import errors as fields
@@ -69,15 +69,18 @@ def _node_affinity(affinity: Json, path: str) -> Iterator[FieldError]:
             yield fields.required(here, "must have at least one node selector term")
         for index, term in enumerate(terms):
             yield from _term(term, f"{path}.{REQUIRED}.nodeSelectorTerms[{index}]")
+    yield from _wishes(affinity, path, "preference", _term)
+
+
+def _wishes(
+    affinity: Json, path: str, name: str, check: Callable[[Json, str], Iterator[FieldError]]
+) -> Iterator[FieldError]:
+    """What is preferred, each with its weight; ``check`` judges the term under this name."""
     for index, wish in enumerate(affinity.get(PREFERRED) or ()):
         here = f"{path}.{PREFERRED}[{index}]"
-        yield from _weight(wish, here)
-        yield from _term(wish.get("preference") or {}, f"{here}.preference")
-
-
-def _weight(wish: Json, path: str) -> Iterator[FieldError]:
-    if not 1 <= wish.get("weight", 0) <= 100:
-        yield fields.invalid(f"{path}.weight", wish.get("weight", 0), WEIGHT)
+        if not 1 <= wish.get("weight", 0) <= 100:
+            yield fields.invalid(f"{here}.weight", wish.get("weight", 0), WEIGHT)
+        yield from check(wish.get(name) or {}, f"{here}.{name}")
 
 
 def _term(term: Json, path: str) -> Iterator[FieldError]:
@@ -129,10 +132,7 @@ def _field(rule: Json, path: str) -> Iterator[FieldError]:
 def _pod_affinity(affinity: Json, path: str) -> Iterator[FieldError]:
     for index, term in enumerate(affinity.get(REQUIRED) or ()):
         yield from _pod_term(term, f"{path}.{REQUIRED}[{index}]")
-    for index, wish in enumerate(affinity.get(PREFERRED) or ()):
-        here = f"{path}.{PREFERRED}[{index}]"
-        yield from _weight(wish, here)
-        yield from _pod_term(wish.get("podAffinityTerm") or {}, f"{here}.podAffinityTerm")
+    yield from _wishes(affinity, path, "podAffinityTerm", _pod_term)
 
 
 def _pod_term(term: Json, path: str) -> Iterator[FieldError]:
