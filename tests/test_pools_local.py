@@ -103,14 +103,14 @@ def pass_barrier(kyu: LocalKyu, nats: NatsServer) -> None:
     kyu.wait("the barrier is passed", is_live)
 
 
-async def until_all_spoke(address: str, *pools: str) -> None:
-    """Twice each, so that how often they speak is known too."""
+async def until_all_spoke(address: str, *pools: str, times: int = 2) -> None:
+    """At least twice each, so that how often they speak is known too."""
     heard: Counter[str] = Counter()
     enough = asyncio.Event()
 
     def on_message(subject: str, payload: bytes, reply: str) -> None:
         heard[subject.rpartition(".")[2]] += 1
-        if all(heard[pool] >= 2 for pool in pools):
+        if all(heard[pool] >= times for pool in pools):
             enough.set()
 
     connection = Connection(Connector(address), "test")
@@ -222,13 +222,18 @@ def has_flavor(kyu: LocalKyu, cluster_queue: str, local_queue: str, flavor: str)
     """In the quota, and in the statuses, which follow when their pause is over."""
     queues = (ClusterQueue.KIND, Key("", cluster_queue)), (LocalQueue.KIND, Key("default", local_queue))
     listed = [kyu.client.get(*queue).get("status") or {} for queue in queues]
-    return all(flavor in json.dumps(status.get("flavorsReservation")) for status in listed)
+    shown = all(flavor in json.dumps(status.get("flavorsReservation")) for status in listed)
+    return shown and all(is_active(status) for status in listed)
+
+
+def is_active(status: Json) -> bool:
+    return any(one["type"] == "Active" and one["status"] == "True" for one in status.get("conditions") or ())
 
 
 def settled(kyu: LocalKyu, nats: NatsServer) -> dict[str, str]:
-    """The versions, if nothing was written while both pools spoke."""
+    """The versions, if nothing was written while both pools spoke: for longer than a status may wait to be written."""
     before = versions(kyu)
-    asyncio.run(until_all_spoke(url(nats), "site-a", "site-b"))
+    asyncio.run(until_all_spoke(url(nats), "site-a", "site-b", times=8))
     return before if versions(kyu) == before else {}
 
 
