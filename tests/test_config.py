@@ -159,7 +159,7 @@ def test_gates_have_the_defaults_of_their_stage() -> None:
         "Beta": (58, 57),
         "Alpha": (21, 0),
         "Stable": (8, 8),
-        "Deprecated": (1, 0),
+        "Deprecated": (2, 0),
     }
     assert len(features.GATE_BY_NAME) == len(features.GATES)
 

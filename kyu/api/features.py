@@ -125,6 +125,7 @@ GATES: tuple[Gate, ...] = (
     Gate("MultiKueueWaitForWorkloadAdmitted", STABLE, "A worker wins when it has admitted, not reserved."),
     Gate("MultiKueueRedoAdmissionOnEvictionInWorker", STABLE, "Dispatch again after an eviction in the worker."),
     Gate("SkipFinalizersForPodsSuspendedByParent", STABLE, "No finalizers on pods of managed parents."),
+    Gate("MultiKueueAllowInsecureKubeconfigs", DEPRECATED, "Take kubeconfigs of workers without checking them."),
 )
 
 GATE_BY_NAME: Mapping[str, Gate] = {gate.name: gate for gate in GATES}

@@ -63,7 +63,6 @@ class Options:
     scheduler_timestamp_preemption_buffer: bool = False
     concurrent_admission: bool = False
     multi_kueue_orchestrated_preemption: bool = False
-    unadmitted_workloads_observability: bool = True
     topology_aware_scheduling: bool = True
     tas_recompute_assignment_within_scheduling_cycle: bool = True
     tas_failed_node_replacement_fail_fast: bool = True
