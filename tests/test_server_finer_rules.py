@@ -128,6 +128,15 @@ def test_the_number_that_a_scale_shows(spec: object, message: str | None) -> Non
     assert found == ([message] if message else [])
 
 
+def test_the_selector_that_a_scale_shows() -> None:
+    def found(status: object) -> list[str]:
+        return [str(fault) for fault in custom.selector_faults({"status": status}, ".status.selector")]
+
+    assert found({}) == found({"selector": "a=b"}) == []
+    text = ".status.selector accessor error: 5 is of the type int64, expected string"
+    assert found({"selector": 5}) == [f'.status.selector: Invalid value: "": {text}']
+
+
 async def test_a_custom_object_of_another_kind(tmp_path: Path) -> None:
     async with serving(tmp_path) as (api, _):
         body = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": {"name": "a"}}

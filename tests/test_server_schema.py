@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kyu.api import errors as fields
 from kyu.api.meta import Json
 from kyu.server import cel, crd
 from kyu.server.schema import Schema, apply_defaults, drop_nulls, prune, unknown_fields, validate
@@ -85,6 +86,12 @@ def test_unknown_fields_go_unless_they_are_preserved() -> None:
     assert prune(SCHEMA, obj) == []
 
 
+def test_what_is_in_a_list_where_none_belongs_is_unknown() -> None:
+    obj = oven(label=[{"a": 1}, [{"b": {}}]], size=[{"c": 1}], free=[{"kept": 1}])
+    assert prune(SCHEMA, obj) == ["spec.label[0].a", "spec.label[1][0].b", "spec.size[0].c"]
+    assert obj == oven(label=[{}, [{}]], size=[{}], free=[{"kept": 1}])
+
+
 def test_defaults_fill_what_is_absent_inside_what_is_there() -> None:
     obj = oven(trays=[{"level": 1}, {"level": 2, "food": "cake"}], note=None)
     apply_defaults(SCHEMA, obj)
@@ -156,12 +163,51 @@ def test_a_fault_after_which_rules_still_run(spec: Json, expected: str) -> None:
         ({"since": "noon"}, 'spec.since: Invalid value: "noon": spec.since in body must be of type date-time: "noon"'),
         ({"trays": [{"level": n} for n in range(4)]}, "spec.trays: Too many: 4: must have at most 3 items"),
         ({"trays": [{}]}, "spec.trays[0].level: Required value"),
+        ({"since": 5}, 'spec.since: Invalid value: "int64": spec.since in body must be of type date-time: "int64"'),
+        (
+            {"since": 0.5},
+            'spec.since: Invalid value: "float64": spec.since in body must be of type date-time: "float64"',
+        ),
+        ({"since": {}}, 'spec.since: Invalid value: "": spec.since in body must be of type date-time: ""'),
+        (
+            {"size": 2**63},
+            'spec.size: Invalid value: "number": spec.size in body must be of type integer,string: "number"',
+        ),
     ],
 )
 def test_a_fault_after_which_rules_are_not_tried(spec: Json, expected: str) -> None:
     found = faults(oven(**spec))
     assert found[0] == expected
     assert found[1].startswith(UNCHECKED)
+
+
+def test_a_list_has_every_format() -> None:
+    day = Schema({"type": "object", "properties": {"day": {"type": "string", "format": "date"}}})
+    assert validate(day, {"day": ["noon"]}) == []
+    assert [fault.value for fault in validate(day, {"day": "noon"})] == ["noon"]
+
+
+@pytest.mark.parametrize(("trays", "blamed"), [(["a", "b"], 0), ([{"level": 1}, "b"], 1), ([None], None)])
+def test_an_item_without_keys_is_no_item_of_a_list_map(trays: list[Any], blamed: int | None) -> None:
+    found = [text for text in faults(oven(trays=trays)) if "list-type map" in text]
+    text = "must be an object for an array of list-type map"
+    assert found == ([] if blamed is None else [f'spec.trays[{blamed}]: Invalid value: "{trays[blamed]}": {text}'])
+
+
+def test_texts_name_a_place_by_the_way_from_the_field_that_a_request_is_about() -> None:
+    found = [str(fault) for fault in validate(SCHEMA, oven(degrees="hot", ratio="x"), oven(), root="spec")]
+    assert found[:2] == [
+        'spec.degrees: Invalid value: "string": degrees in body must be of type integer: "string"',
+        'spec.ratio: Invalid value: "string": ratio in body must be of type number: "string"',
+    ]
+    whole, *_ = validate(SCHEMA, {"spec": "x"}, oven(), root="spec")
+    assert str(whole) == 'spec: Invalid value: "string":  in body must be of type object: "string"'
+
+
+def test_rules_are_not_tried_after_what_others_found() -> None:
+    assert validate(SCHEMA, oven(mode="Fan"), earlier=[fields.invalid("metadata.name", "A", "no name")]) == []
+    [note] = validate(SCHEMA, oven(mode="Fan"), earlier=[fields.required("metadata.name")])
+    assert str(note).startswith(UNCHECKED)
 
 
 def test_rules_about_change_run_only_where_there_is_an_old_value() -> None:

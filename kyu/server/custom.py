@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from kyu.api import convert, rules
 from kyu.api import errors as fields
@@ -24,6 +24,7 @@ VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update
 READ_WRITE = ("get", "patch", "update")
 MAX_REPLICAS = 2**31 - 1
 SCALE = Kind("autoscaling", "v1", "Scale", "")
+Value = TypeVar("Value", int, str)
 AGE = Column("Age", "date", ".metadata.creationTimestamp", "The time since the object was created.")
 
 
@@ -128,6 +129,7 @@ class CustomRules:
         self._has_status = version.has_status
         scale = version.scale or {}
         self._replicas = tuple(scale[name] for name in ("specReplicasPath", "statusReplicasPath") if name in scale)
+        self._selector: str = scale.get("labelSelectorPath", "")
 
     def read(self, body: Json, stored: Json | None = None) -> tuple[Json, list[str]]:
         given = body.get("metadata")
@@ -169,15 +171,17 @@ class CustomRules:
             new["metadata"]["managedFields"] = managed_fields
 
     def validate_create(self, obj: Json) -> list[FieldError]:
-        found = builtin_metadata.validate_metadata(obj, namespaced=self._kind.namespaced)
-        return found + self._validate_replicas(obj) + schema.validate(self._schema, obj)
+        found = builtin_metadata.validate_metadata(obj, namespaced=self._kind.namespaced) + self._validate_scale(obj)
+        return found + schema.validate(self._schema, obj, earlier=found)
 
     def validate_update(self, new: Json, old: Json, subresource: str) -> list[FieldError]:
-        found = builtin_metadata.validate_metadata_update(new, old, builtin_metadata.PLAIN)
-        return found + self._validate_replicas(new) + schema.validate(self._schema, new, old)
+        found = builtin_metadata.validate_metadata_update(new, old, builtin_metadata.PLAIN) + self._validate_scale(new)
+        root = subresource if subresource == "status" else ""
+        return found + schema.validate(self._schema, new, old, earlier=found, root=root)
 
-    def _validate_replicas(self, obj: Json) -> list[FieldError]:
-        return [fault for path in self._replicas for fault in replica_faults(obj, path)]
+    def _validate_scale(self, obj: Json) -> list[FieldError]:
+        found = [fault for path in self._replicas for fault in replica_faults(obj, path)]
+        return found + list(selector_faults(obj, self._selector)) if self._selector else found
 
     def warnings(self, new: Json, old: Json | None) -> list[str]:
         return builtin_metadata.finalizer_warnings(new, old)
@@ -198,25 +202,45 @@ class CustomRules:
 
 def replica_faults(obj: Json, path: str) -> Iterator[FieldError]:
     """What is wrong with the number that a scale shows, besides what the schema says of it."""
-    value: Any = obj
-    for name in path.lstrip(".").split("."):
-        if not isinstance(value, dict):
-            yield _misplaced(path, value, "map[string]interface{}")
-            return
-        if name not in value:
-            return
-        value = value[name]
-    if type(value) is not int:
-        yield _misplaced(path, value, "int64")
-    elif value < 0:
+    try:
+        value = _scale_value(obj, path, int)
+    except _Misplaced as error:
+        yield fields.invalid(path, 0, str(error))
+        return
+    if value < 0:
         yield fields.invalid(path, value, "should be a non-negative integer")
     elif value > MAX_REPLICAS:
         yield fields.invalid(path, value, f"should be less than or equal to {MAX_REPLICAS}")
 
 
-def _misplaced(path: str, value: Any, wanted: str) -> FieldError:
-    detail = f"{path} accessor error: {go_words.shown(value)} is of the type {go_words.type_of(value)}"
-    return fields.invalid(path, 0, f"{detail}, expected {wanted}")
+def selector_faults(obj: Json, path: str) -> Iterator[FieldError]:
+    """What is wrong with the selector that a scale shows."""
+    try:
+        _scale_value(obj, path, str)
+    except _Misplaced as error:
+        yield fields.invalid(path, "", str(error))
+
+
+class _Misplaced(Exception):
+    """Something else stands where a scale looks for a value."""
+
+    def __init__(self, path: str, value: Any, wanted: str) -> None:
+        shown = f"{go_words.shown(value)} is of the type {go_words.type_of(value)}"
+        super().__init__(f"{path} accessor error: {shown}, expected {wanted}")
+
+
+def _scale_value(obj: Json, path: str, type_: type[Value]) -> Value:
+    """What stands at a path, or the empty value of its type where nothing does."""
+    value: Any = obj
+    for name in path.lstrip(".").split("."):
+        if not isinstance(value, dict):
+            raise _Misplaced(path, value, "map[string]interface{}")
+        if name not in value:
+            return type_()
+        value = value[name]
+    if type(value) is not type_:
+        raise _Misplaced(path, value, go_words.type_of(type_()))
+    return value
 
 
 class KueueRules(CustomRules):

@@ -71,3 +71,4 @@ CHECKS: Final[dict[str, Callable[[str], object]]] = {
 }
 # Those that both know.
 SHARED: Final = frozenset({"date", "email", "ipv4", "ipv6", "uri"})
+NAMES: Final = SHARED | set(CHECKS) | {"int32", "int64", "float", "double"}

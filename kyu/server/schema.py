@@ -11,8 +11,11 @@ Kubernetes: apiextensions-apiserver/pkg/apiserver/schema/{pruning,defaulting}.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any, Final
+
+import msgspec
 
 from kyu.api import errors as fields
 from kyu.api.errors import FieldError
@@ -25,6 +28,8 @@ __all__ = ["MISSING", "Definitions", "Schema", "apply_defaults", "drop_nulls", "
 
 # What every object has at its top, and an embedded one too, whatever its schema says.
 TYPE_FIELDS = frozenset({"apiVersion", "kind", "metadata"})
+# Of the items of a list where no list belongs.
+NOTHING_KNOWN: Final = Schema({})
 
 
 def prune(schema: Schema, obj: Json, stored: Json | None = None) -> list[str]:
@@ -74,7 +79,8 @@ def _collect(
     schema: Schema, value: Any, path: str, found: list[tuple[str, dict[str, Any], str]], *, is_resource: bool = False
 ) -> None:
     if isinstance(value, list):
-        if (items := schema.items) is not None:
+        items = schema.items or (None if schema.preserves_unknown else NOTHING_KNOWN)
+        if items is not None:
             for index, item in enumerate(value):
                 _collect(items, item, f"{path}[{index}]", found)
         return
@@ -168,27 +174,37 @@ NOT_ALL_CHECKED: Final = (
 )
 
 
-def validate(schema: Schema, obj: Json, old: Json | None = None) -> list[FieldError]:
+def validate(
+    schema: Schema, obj: Json, old: Json | None = None, *, earlier: Sequence[FieldError] = (), root: str = ""
+) -> list[FieldError]:
     """Everything that is wrong with an object. On an update, what was wrong before and is unchanged passes.
 
-    Of the metadata a schema can only restrict the name.
+    Of the metadata a schema can only restrict the name. ``earlier`` is what others found: rules may rely on that too.
+    ``root`` is the one field that the request is about: there texts name a place by the way from this field on.
     """
     found = [fields.required(name) for name in schema.required if name not in obj]
     parts = [(name, child, value) for name, value in new_parts(obj, old) if (child := schema.child(name)) is not None]
     for name, child, value in parts:
         if not is_certain(child, schema_fast.valid, value):
-            schema_checks.check(child, value, _old(old, name), name, found)
-    if not found and schema_quick.surely_passes(schema, obj, old):
+            faults = schema_checks.faults(child, value, _old(old, name), "" if name == root else name)
+            found += [_below(root, fault) for fault in faults] if name == root else faults
+    if not found and not earlier and schema_quick.surely_passes(schema, obj, old):
         return found
     for name, child, value in parts:
         if child.has_list_rules:
             schema_checks.check_lists(child, value, _old(old, name), name, found)
     if schema.has_rules:
-        if any(error.type in schema_checks.BLOCKING for error in found):
-            found.append(fields.invalid("<nil>", None, NOT_ALL_CHECKED))
+        if any(error.type in schema_checks.BLOCKING for error in (*earlier, *found)):
+            found.append(fields.invalid(schema_checks.NO_FIELD, None, NOT_ALL_CHECKED))
         else:
             cel.check_rules(schema, _seen_by_rules(obj), MISSING if old is None else _seen_by_rules(old), "", found)
     return found
+
+
+def _below(root: str, fault: FieldError) -> FieldError:
+    """A fault that was found in a field, as one of the whole object."""
+    field = root if fault.field in ("", schema_checks.NO_FIELD) else f"{root}.{fault.field}"
+    return msgspec.structs.replace(fault, field=field)
 
 
 def _seen_by_rules(obj: Json) -> Json:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from kyu.api import errors as fields
 from kyu.api.errors import FieldError
+from kyu.api.meta import Json
 from kyu.server import formats, schema_fast
 from kyu.server.builtin_metadata import validate_labels
 from kyu.server.patch import same
@@ -26,8 +27,17 @@ TYPES: Final[Mapping[type, str]] = {
 }  # fmt: skip
 # The number of bits of an integer.
 INT_BITS: Final = {"int32": 32, "int64": 64}
+# What Kubernetes writes where it knows of no field.
+NO_FIELD: Final = "<nil>"
 # Errors after which rules in CEL are not tried: they may rely on what is wrong.
 BLOCKING: Final = frozenset({"NotSupported", "Required", "TooLong", "TooMany", "TypeInvalid"})
+
+
+def faults(schema: Schema, value: Any, old: Any, path: str) -> list[FieldError]:
+    """What is wrong with a value by itself, and with what is in it; whether items differ, see ``check_lists``."""
+    found: list[FieldError] = []
+    check(schema, value, old, path, found)
+    return found
 
 
 def check(schema: Schema, value: Any, old: Any, path: str, found: list[FieldError]) -> None:
@@ -65,16 +75,29 @@ def _check_type(schema: Schema, value: Any, path: str, found: list[FieldError]) 
         wanted = schema.type
         fits = not wanted or actual == wanted or (wanted == "number" and actual == "integer")
         fits = fits or (wanted == "integer" and isinstance(value, float) and value.is_integer())
-    if not fits and schema.format in INT_BITS and actual == "number":
-        # With a format the names of Go count, and the rules about numbers are looked at nevertheless.
-        detail = f'{path} in body must be of type {schema.format}: "float64"'
-        found.append(fields.type_invalid(path, "float64", detail))
-    elif not fits:
+    if not fits and schema.format in formats.NAMES and value is not None:
+        return _check_formatted(schema, actual, path, found)
+    if not fits:
         if wanted == "integer" and actual == "number":
             found.append(_unfit_number("integer (default format)", path))
         detail = f'{path} in body must be of type {wanted}: "{actual}"'
         found.append(fields.type_invalid(path, actual, detail))
     return fits
+
+
+def _check_formatted(schema: Schema, actual: str, path: str, found: list[FieldError]) -> bool:
+    """Of a value that has not the type, where a format is asked for too: the format takes the place of the type."""
+    wanted = schema.format
+    if actual in ("string", "array"):
+        if schema.type not in ("integer", "number"):
+            # Nobody looks at the type of these; a text is compared with the format later, a list never.
+            return True
+        wanted = schema.type
+    else:
+        # Go has no names for the others.
+        actual = {"integer": "int64", "number": "float64"}.get(actual, "")
+    found.append(fields.type_invalid(path, actual, f'{path} in body must be of type {wanted}: "{actual}"'))
+    return False
 
 
 def _has_room(value: int | float, bits: int) -> bool:
@@ -91,31 +114,28 @@ def _check_combinations(schema: Schema, value: Any, path: str, found: list[Field
     """Kubernetes names the field only in the text, and tells besides what is wrong with the first alternative."""
     raw = schema.raw
 
-    def faults(name: str) -> list[list[FieldError]]:
-        return [_faults(Schema(part, schema.definitions), value, path) for part in raw.get(name) or ()]
+    def faults_of(part: Json) -> list[FieldError]:
+        return faults(Schema(part, schema.definitions), value, MISSING, path)
+
+    def alternatives(name: str) -> list[list[FieldError]]:
+        return [faults_of(part) for part in raw.get(name) or ()]
 
     def refuse(text: str) -> None:
-        found.append(fields.invalid("<nil>", "", f'"{path}" must {text}'))
+        found.append(fields.invalid(NO_FIELD, "", f'"{path}" must {text}'))
 
-    if any(parts := faults("allOf")):
+    if any(parts := alternatives("allOf")):
         refuse("validate all the schemas (allOf)" + (". None validated" if all(parts) else ""))
         found += [fault for part in parts for fault in part]
-    if (parts := faults("anyOf")) and all(parts):
+    if (parts := alternatives("anyOf")) and all(parts):
         refuse("validate at least one schema (anyOf)")
         found += parts[0]
-    parts = faults("oneOf")
+    parts = alternatives("oneOf")
     if parts and (count := parts.count([])) != 1:
         result = f"Found {count} valid alternatives" if count else "Found none valid"
         refuse(f"validate one and only one schema (oneOf). {result}")
         found += parts[0] if not count else []
-    if "not" in raw and not _faults(Schema(raw["not"], schema.definitions), value, path):
+    if "not" in raw and not faults_of(raw["not"]):
         refuse("not validate the schema (not)")
-
-
-def _faults(schema: Schema, value: Any, path: str) -> list[FieldError]:
-    found: list[FieldError] = []
-    check(schema, value, MISSING, path, found)
-    return found
 
 
 def _check_object(schema: Schema, value: dict[str, Any], old: Any, path: str, found: list[FieldError]) -> None:
@@ -195,7 +215,7 @@ def check_lists(schema: Schema, value: Any, old: Any, path: str, found: list[Fie
     elif isinstance(value, list):
         if len(value) > 1 and schema.list_type == "set":
             _check_unique(value, path, found)
-        elif len(value) > 1 and schema.list_type == "map":
+        elif schema.list_type == "map":
             _check_keys(schema, value, path, found)
         if schema.items is not None and schema.items.has_list_rules:
             known = items_by_key(schema, old)
@@ -215,6 +235,11 @@ def _listed(schema: Schema, value: dict[str, Any]) -> Mapping[str, Schema]:
 def _check_keys(schema: Schema, items: list[Any], path: str, found: list[FieldError]) -> None:
     seen: set[str] = set()
     for index, item in enumerate(items):
+        if item is None:
+            continue
+        if not isinstance(item, dict):
+            found.append(fields.invalid(f"{path}[{index}]", item, "must be an object for an array of list-type map"))
+            return
         key = key_of(schema, item)
         if key in seen:
             shown = {name: item[name] for name in schema.list_map_keys if name in item}
@@ -262,4 +287,4 @@ def _check_number(schema: Schema, value: int | float, path: str, found: list[Fie
 
 def _unfit_number(wanted: str, path: str) -> FieldError:
     """A number that its type cannot hold; Kubernetes names the field only in the text."""
-    return fields.invalid("<nil>", "", f"Checked value must be of type {wanted} in {path}")
+    return fields.invalid(NO_FIELD, "", f"Checked value must be of type {wanted} in {path}")

@@ -73,7 +73,7 @@ def valid(schema: Schema) -> Json:
     if schema.type == "integer" and schema.format == "int32":
         result.setdefault("minimum", -(2**31))
         result.setdefault("maximum", 2**31 - 1)
-    elif schema.type == "integer":
+    elif schema.type == "integer" or schema.is_int_or_string:
         result.setdefault("minimum", -(2**63))
         result.setdefault("maximum", 2**63 - 1)
     if "enum" in raw:
@@ -100,6 +100,9 @@ def known(schema: Schema) -> Json:
     result: Json = {}
     if not schema.preserves_unknown and schema.additional is None:
         result["additionalProperties"] = False
+    if not schema.preserves_unknown and schema.items is None:
+        # A list where none belongs: what is in it is unknown.
+        result["items"] = {"not": {"type": ["array", "object"]}}
     result = _with_children(result, schema, known)
     if schema.is_embedded:
         result["properties"] = {**result.get("properties", {}), **{name: {} for name in TYPE_FIELDS}}
