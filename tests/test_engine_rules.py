@@ -170,6 +170,7 @@ def holder(
     since = created if reserved is None else reserved
     true = {"QuotaReserved": True, "Admitted": admitted, "Evicted": evicted}
     body["status"] = {
+        **body.get("status", {}),
         "conditions": [condition(word, since) for word, is_so in true.items() if is_so],
         "admission": {
             "clusterQueue": fields.get("queue", "main"),

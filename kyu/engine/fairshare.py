@@ -42,7 +42,7 @@ def share(node: TreeNode) -> Share:
     borrowed: dict[str, int] = {}
     for key, cell in node.cells.items():
         over = cell.usage - cell.subtree
-        if over > 0:
+        if over > 0 and cell.listed:
             borrowed[key.resource] = borrowed.get(key.resource, 0) + over
     ratio = 0.0
     for resource, amount in borrowed.items():
@@ -62,7 +62,7 @@ def published(node: TreeNode) -> int:
 
 def is_borrowing(node: TreeNode) -> bool:
     """Anything at all is used beyond the node's own quota; even where nothing is lendable."""
-    return any(cell.usage > cell.subtree for cell in node.cells.values())
+    return any(cell.usage > cell.subtree and cell.listed for cell in node.cells.values())
 
 
 @dataclass(frozen=True, slots=True)

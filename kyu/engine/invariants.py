@@ -43,7 +43,8 @@ def check_root(root: CohortNode) -> None:
     for queue in root.all_queues():
         for _, holding in queue.holdings:
             for cell, amount in holding.charges:
-                usage[cell.key][holding.priority] += amount
+                if amount:
+                    usage[cell.key][holding.priority] += amount
     for key, cell in root.cells.items():
         assert cell.by_priority == +usage[key], f"{root}: {cell} should know {usage[key]}"
 

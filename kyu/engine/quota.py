@@ -42,6 +42,7 @@ class Cell:
         "height",
         "key",
         "lending_limit",
+        "listed",
         "local",
         "nominal",
         "parent",
@@ -56,6 +57,8 @@ class Cell:
         self.children: list[Cell] = []
         self.declared = False
         """Whether the node's own spec lists this flavor and resource; only such cells can be used by a queue."""
+        self.listed = False
+        """Whether it is declared here or somewhere below: what a share is counted of."""
         self.nominal = 0
         self.borrowing_limit: int | None = None
         self.lending_limit: int | None = None
@@ -85,6 +88,7 @@ Charges: TypeAlias = Iterable[tuple[Cell, int]]
 def settle(cell: Cell) -> None:
     """Compute what follows from the quotas of the cell and of its settled children, and its usage if it has any."""
     subtree = _limited(cell.nominal)
+    cell.listed = cell.declared
     if cell.children:
         cell.usage = 0
         cell.by_priority = {}
@@ -93,6 +97,7 @@ def settle(cell: Cell) -> None:
                 _count_priority(cell, priority, used)
             subtree = quantity.add(subtree, quantity.subtract(_limited(child.subtree), _limited(child.local)))
             cell.usage += max(0, child.usage - child.local)
+            cell.listed = cell.listed or child.listed
     lending = cell.lending_limit
     local = 0 if lending is None else max(0, quantity.subtract(subtree, lending))
     borrowing = cell.borrowing_limit

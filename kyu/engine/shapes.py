@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from kyu.api.core import PodSpec
-from kyu.api.quantity import QuantityValue, multiply
+from kyu.api.quantity import QuantityValue, multiply, parse
 from kyu.api.workloads import PodSet, PodSetTopologyRequest, Workload
 from kyu.engine import requests, topology_types
 from kyu.engine.options import Options
@@ -155,9 +155,12 @@ def _content(shape: Shape) -> bytes:
                 p.min_count,
                 p.per_pod,
                 p.raw,
-                [[(c.resources.requests, c.ports) for c in cs] for cs in (p.spec.init_containers, p.spec.containers)],
-                p.spec.resources.requests,
-                p.spec.overhead,
+                [
+                    [(_canonical(c.resources.requests), c.ports) for c in containers]
+                    for containers in (p.spec.init_containers, p.spec.containers)
+                ],
+                _canonical(p.spec.resources.requests),
+                _canonical(p.spec.overhead),
                 p.spec.node_selector,
                 p.spec.affinity,
                 p.spec.tolerations,
@@ -172,6 +175,11 @@ def _content(shape: Shape) -> bytes:
             for p in shape.pod_sets
         ]
     )
+
+
+def _canonical(resources: Mapping[str, QuantityValue]) -> dict[str, str]:
+    """Quantities in the one way to write them: 500m and 0.5 are the same."""
+    return {resource: str(parse(value)) for resource, value in resources.items()}
 
 
 def pod_set_groups(pod_sets: Sequence[PodSetShape]) -> tuple[tuple[int, ...], ...]:

@@ -249,7 +249,7 @@ class State:
     def _read_assigned(self, found: PodSetAssignment, shape: Shape) -> AssignedPodSet:
         """What the status says the pod set holds, less what its finished pods no longer need."""
         pod_set = next((p for p in shape.pod_sets if p.name == found.name), None)
-        held = found.count if found.count is not None else pod_set.count if pod_set else 0
+        held = found.count if found.count is not None else pod_set.spec_count if pod_set else 0
         count = held if pod_set is None else min(held, pod_set.count)
         usage = {r: amount(r, value) for r, value in found.resource_usage.items()}
         if 0 <= count < held:

@@ -10,6 +10,7 @@ Kueue: pkg/workload/workload.go, pkg/cache/queue (ordering), pkg/scheduler/preem
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -43,6 +44,8 @@ CONCURRENT_PARENT = "kueue.x-k8s.io/concurrent-admission-parent"
 GROUP_WORKLOAD = "kueue.x-k8s.io/is-group-workload"
 WAITING_FOR_REPLACEMENT_PODS = "WaitingForReplacementPods"
 ON_HOLD = "OnHold"
+
+_NUMBER = re.compile(r"[+-]?[0-9]+")
 
 # Whether it stays, its priority, how long ago it got its quota, its UID.
 CandidateOrder: TypeAlias = tuple[bool, int, float, str]
@@ -171,10 +174,14 @@ def make_ask(workload: Workload, shape: Shape, options: Options) -> Ask:
 def effective_priority(workload: Workload, options: Options) -> int:
     priority = workload.spec.priority or 0
     if options.priority_boost:
-        boost = workload.metadata.annotations.get(PRIORITY_BOOST, "0")
-        if boost.lstrip("+-").isdecimal():
-            priority += int(boost)
+        priority += _boost(workload.metadata.annotations.get(PRIORITY_BOOST, ""))
     return priority
+
+
+def _boost(text: str) -> int:
+    """What the annotation adds; nothing if it is not a number that Kubernetes could hold as a priority."""
+    boost = int(text) if _NUMBER.fullmatch(text) else 0
+    return boost if -(2**31) <= boost < 2**31 else 0
 
 
 def queue_time(workload: Workload, options: Options) -> float:
