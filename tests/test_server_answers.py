@@ -51,6 +51,55 @@ async def test_a_patch_of_a_custom_object_cannot_take_its_version_away(tmp_path:
         assert status["details"]["causes"][0]["message"] == "Invalid value: 0: must be specified for an update"
 
 
+@pytest.mark.parametrize(("path", "status"), [(MAPS, 200), (QUEUES, 422)])
+async def test_version_0_is_any_version(tmp_path: Path, path: str, status: int) -> None:
+    async with serving(tmp_path) as (api, _):
+        made = await (make_queue(api) if path == QUEUES else make(api, path))
+        made["metadata"] |= {"resourceVersion": "0", "labels": {"a": "b"}}
+        for verb, body, kind in (
+            ("PATCH", {"metadata": made["metadata"]}, MERGE),
+            ("PUT", made, "application/json"),
+        ):
+            response, _ = await send(api, f"{verb} {path}/a", body, kind=kind)
+            assert response.status == status
+
+
+async def test_a_patch_that_takes_the_version_of_its_kind_away(tmp_path: Path) -> None:
+    """Then nothing in it is known."""
+    async with serving(tmp_path) as (api, _):
+        await make(api, MAPS, data={"a": "b"})
+        response, status = await send(api, f"PATCH {MAPS}/a", {"apiVersion": None}, kind=MERGE)
+        assert (response.status, status["message"]) == (400, NO_NAME)
+        assert response.warnings == tuple(f'299 - "unknown field \\"{name}\\""' for name in ("data", "metadata"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "patch", "told"),
+    [
+        (STEPS, b'[{"op":"add","path":"/data","value":{},"more":1}]', 'json patch unknown field "[0].more"'),
+        (
+            STEPS,
+            b'[{"op":"test","path":"/kind","value":1,"value":"ConfigMap"}]',
+            'json patch duplicate field "[0].value"',
+        ),
+        (STEPS, b'[{"op":"add","path":"/data","value":{"a":"1","a":"2"}}]', 'json patch duplicate field "[0].value.a"'),
+        (MERGE, b'{"data":{"a":"1","a":"2"}}', 'duplicate field "data.a"'),
+        (MERGE, b'{"more":1,"more":2}', 'duplicate field "more", unknown field "more"'),
+    ],
+)
+async def test_what_is_odd_about_a_patch(tmp_path: Path, kind: str, patch: bytes, told: str) -> None:
+    async with serving(tmp_path) as (api, _):
+        await make(api, MAPS)
+        response, status = await send(api, f"PATCH {MAPS}/a?fieldValidation=Strict", patch, kind=kind)
+        assert response.status == 422
+        assert status["message"].endswith(f": strict decoding error: {told}")
+        response, _ = await send(api, f"PATCH {MAPS}/a", patch, kind=kind)
+        assert response.status == 200
+        assert response.warnings == tuple('299 - "{}"'.format(text.replace('"', '\\"')) for text in told.split(", "))
+        response, _ = await send(api, f"PATCH {MAPS}/a?fieldValidation=Ignore", patch, kind=kind)
+        assert (response.status, response.warnings) == (200, ())
+
+
 async def test_only_the_server_counts_generations(tmp_path: Path) -> None:
     """A ConfigMap has none, and may be created with one; no later write changes it."""
     async with serving(tmp_path) as (api, _):

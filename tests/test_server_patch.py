@@ -39,6 +39,11 @@ def test_merge_patch_deletes_by_null_and_replaces_lists() -> None:
     assert original == {"a": {"b": 1, "c": [1, 2]}, "d": 1}
 
 
+def test_merge_patch_sets_lists_without_the_nulls_of_their_maps() -> None:
+    patch = {"a": [None, {"b": None, "c": {"d": None}}, [{"e": None}]]}
+    assert merge_patch({"a": [{"b": 1}]}, patch) == {"a": [None, {"c": {}}, [{}]]}
+
+
 def test_merge_patch_must_be_an_object() -> None:
     with pytest.raises(ApiError) as caught:
         merge_patch({}, [1])
@@ -55,6 +60,7 @@ def test_merge_patch_must_be_an_object() -> None:
         ([{"op": "replace", "path": "/list/-1", "value": "z"}], {"list": ["a", "z"], "m": {"k/e": 1}}),
         ([{"op": "move", "from": "/list/0", "path": "/first"}], {"list": ["b"], "m": {"k/e": 1}, "first": "a"}),
         ([{"op": "copy", "from": "/m", "path": "/n"}], {"list": ["a", "b"], "m": {"k/e": 1}, "n": {"k/e": 1}}),
+        ([{"op": "replace", "path": "", "value": {"a": 1}}, {"op": "add", "path": "/b", "value": 2}], {"a": 1, "b": 2}),
         ([{"op": "copy", "from": "/none", "path": "/n"}], {"list": ["a", "b"], "m": {"k/e": 1}, "n": None}),
         ([{"op": "add", "path": "m/n", "value": 2}], {"list": ["a", "b"], "m": {"k/e": 1}, "n": 2}),
         ([{"op": "test", "path": "/m/none", "value": None}], {"list": ["a", "b"], "m": {"k/e": 1}}),

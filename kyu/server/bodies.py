@@ -27,6 +27,8 @@ YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 BUILT_IN_TYPES = (JSON, YAML, PROTOBUF)
 CUSTOM_TYPES = (JSON, YAML)
+# What a step of a JSON patch can have.
+STEP_FIELDS = frozenset({"op", "path", "from", "value"})
 
 _decode = msgspec.json.Decoder().decode
 
@@ -51,9 +53,22 @@ def decode(request: Request, kind: Kind, *, is_custom: bool = False) -> tuple[Js
 
 
 def decode_patch(body: bytes) -> tuple[Any, list[str]]:
-    """The patch, and the paths of fields that stand in it twice; of the steps of a JSON patch these are not told."""
+    """The patch, and what is told of it: fields that stand twice, and fields that no step of a JSON patch has."""
     value = parse_json(body)
-    return value, duplicates(body, value) if isinstance(value, dict) else []
+    twice = duplicates(body, value) if isinstance(value, dict | list) else []
+    if not isinstance(value, list):
+        return value, [f'duplicate field "{path}"' for path in twice]
+    return value, [text for index, step in enumerate(value) for text in _told_of_step(f"[{index}].", step, twice)]
+
+
+def _told_of_step(start: str, step: Any, twice: list[str]) -> Iterator[str]:
+    unknown = [start + name for name in step if name not in STEP_FIELDS] if isinstance(step, dict) else []
+    for path in unknown:
+        yield f'json patch unknown field "{path}"'
+    for path in twice:
+        # What is unknown is not looked into.
+        if path.startswith(start) and not path.startswith(tuple(unknown)):
+            yield f'json patch duplicate field "{path}"'
 
 
 def section(body: Json, name: str) -> Json:
@@ -87,7 +102,7 @@ def parse_yaml(body: bytes) -> Any:
     return found[0].value if found else None
 
 
-def duplicates(body: bytes, value: Json) -> list[str]:
+def duplicates(body: bytes, value: Json | list[Any]) -> list[str]:
     """Paths that stand twice in the same object of a JSON body, in order."""
     if len(encode(value)) == len(body.strip()):
         # Written anew in the shortest form it is as long as before, so nothing was dropped.
@@ -95,26 +110,19 @@ def duplicates(body: bytes, value: Json) -> list[str]:
     return list(dict.fromkeys(_duplicates(json.loads(body, object_pairs_hook=_Pairs), "")))
 
 
-class _Pairs(dict[str, Any]):
-    """A JSON object that remembers which of its names came twice."""
-
-    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
-        super().__init__(pairs)
-        self.twice: list[str] = []
-        if len(self) < len(pairs):
-            seen: set[str] = set()
-            for name, _ in pairs:
-                if name in seen:
-                    self.twice.append(name)
-                seen.add(name)
+class _Pairs(list[tuple[str, Any]]):
+    """A JSON object with all that was written into it."""
 
 
 def _duplicates(value: Any, path: str) -> Iterator[str]:
     if isinstance(value, _Pairs):
-        for name in value.twice:
-            yield f"{path}.{name}" if path else name
-        for name, item in value.items():
-            yield from _duplicates(item, f"{path}.{name}" if path else name)
+        seen: set[str] = set()
+        for name, item in value:
+            here = f"{path}.{name}" if path else name
+            if name in seen:
+                yield here
+            seen.add(name)
+            yield from _duplicates(item, here)
     elif isinstance(value, list):
         for index, item in enumerate(value):
             yield from _duplicates(item, f"{path}[{index}]")

@@ -13,7 +13,7 @@ from typing import Any
 
 from kyu.api import errors as fields
 from kyu.api.meta import Json, Kind
-from kyu.server import errors, schema
+from kyu.server import bodies, errors, schema
 from kyu.server.exchange import encode
 from kyu.server.options import FieldValidation
 from kyu.server.registry import Resource
@@ -54,19 +54,19 @@ def from_body(
 def from_patch(
     resource: Resource,
     patched: Json,
-    duplicates: list[str],
+    told: list[str],
     validation: FieldValidation,
     stored: Json | None = None,
 ) -> tuple[Json, tuple[str, ...]]:
-    """The object that a patch made, of the stored one if it shares parts with it."""
-    _check_patched_type(resource, patched)
+    """The object that a patch made, of the stored one if it shares parts with it. ``told`` is what is odd about it."""
+    _check_patched_type(resource, patched, stored or patched)
     try:
         obj, unknown = _read(resource, patched, stored)
     except TypeMismatch as error:
         raise _unfit(patched, str(error)) from error
-    if not unknown and not duplicates:
+    if not unknown and not told:
         return obj, ()
-    problems = _problems(unknown, _told(resource, duplicates, unknown), validation)
+    problems = [] if validation == "Ignore" else told + _problems(unknown, [], validation)
     if problems and validation == "Strict":
         raise _unfit(patched, f"strict decoding error: {', '.join(problems)}")
     return obj, _warnings(problems)
@@ -135,13 +135,15 @@ def wrong_kind(kind: Kind, body: Json) -> errors.ApiError:
     return errors.bad_request(f"{text}: converting ({version}.{given}) to ({package}.{kind.kind}): unknown conversion")
 
 
-def _check_patched_type(resource: Resource, patched: Json) -> None:
+def _check_patched_type(resource: Resource, patched: Json, named: Json) -> None:
     """A custom object must say what it is, and is blamed for what it says; a built-in one only must not lie."""
     kind = resource.kind
     given_kind, given_version = patched.get("kind"), patched.get("apiVersion")
     if (given_kind, given_version) == (kind.kind, kind.api_version):
         return
     if not resource.is_custom:
+        if not given_version:
+            raise _nameless(patched, bodies.section(named, "metadata").get("name", ""))
         if given_kind or given_version != kind.api_version:
             found = f"{given_version or ''}, Kind={given_kind or ''}"
             raise _unfit(patched, f"expected {kind.api_version}, Kind={kind.kind}, found {found}")
@@ -153,6 +155,14 @@ def _check_patched_type(resource: Resource, patched: Json) -> None:
         causes = {"causes": [{"message": detail}]}
         raise errors.ApiError(500, "InternalError", f"Internal error occurred: {detail}", causes)
     raise _untrue_type(resource, patched)
+
+
+def _nameless(patched: Json, name: str) -> errors.ApiError:
+    """Of an object without a version nothing is known, not even that it may have a name."""
+    text = f"the name of the object ({name} based on URL) was undeterminable: name must be provided"
+    error = errors.bad_request(text)
+    error.warnings = _warnings(_problems(sorted({*patched} - {"kind", "apiVersion"}), [], "Warn"))
+    return error
 
 
 def _untrue_type(resource: Resource, obj: Json) -> errors.ApiError:

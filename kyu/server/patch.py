@@ -55,8 +55,15 @@ def _merged(value: Any, patch: Json) -> Json:
         elif isinstance(change, dict):
             result[key] = _merged(result.get(key), change)
         else:
-            result[key] = change
+            result[key] = _without_nulls(change) if isinstance(change, list) else change
     return result
+
+
+def _without_nulls(value: Any) -> Any:
+    """A list as it is set: its maps have nothing to merge with, so a null in one of them is nothing."""
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value]
+    return _merged(None, value) if isinstance(value, dict) else value
 
 
 class Operation(msgspec.Struct, frozen=True):
@@ -173,6 +180,11 @@ def _remove(document: Json, pointer: str) -> None:
 
 
 def _replace(document: Json, pointer: str, value: Any) -> None:
+    if not pointer and isinstance(value, dict):
+        # The whole object. No other operation can name it.
+        document.clear()
+        document.update(value)
+        return
     container, last = _parent(document, pointer)
     container[last if isinstance(container, dict) else _index(last, container, beyond=0)] = value
 

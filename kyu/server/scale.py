@@ -74,9 +74,9 @@ class Scale:
         _, obj = self._objects.latest(resource, *target.key)
         if type_ == writes.APPLY:
             return await self._write(request, target, self._applied(request, target, obj, options))
-        shown, (body, duplicates) = _shown(resource, obj), bodies.decode_patch(request.body)
+        shown, (body, told) = _shown(resource, obj), bodies.decode_patch(request.body)
         patched = patch.json_patch(shown, body) if type_ == writes.JSON else patch.merge_patch(shown, body)
-        wanted, warnings = intake.from_patch(_scale_resource(), patched, duplicates, options.validation)
+        wanted, warnings = intake.from_patch(_scale_resource(), patched, told, options.validation)
         metadata.check_place(resource.kind, wanted, target.namespace, target.name)
         return await self._write(request, target, self._tracked(resource, obj, wanted, options), warnings)
 

@@ -80,8 +80,8 @@ class Writes:
             config = bodies.parse_yaml(request.body)
             written = self.apply_object(target, config, options, request.user)
         else:
-            body, duplicates = bodies.decode_patch(request.body)
-            written = self.patch_object(target, body, duplicates, content_type, options, request.user)
+            body, told = bodies.decode_patch(request.body)
+            written = self.patch_object(target, body, told, content_type, options, request.user)
         return await _answer(resource, written, form)
 
     # The same without HTTP.
@@ -123,12 +123,10 @@ class Writes:
         given = obj["metadata"]
         if given.get("uid") and given["uid"] != record.uid:
             raise errors.conflict(resource.kind, target.name, _other_uid(given["uid"], record.uid))
-        if not given.get("resourceVersion") and not resource.rules.allows_unconditional_update:
-            raise intake.version_required(resource.kind, target.name)
         return self._finish(resource, record, old, obj, options, user, target.subresource)
 
     def patch_object(
-        self, target: Target, body: Any, duplicates: list[str], type_: str, options: WriteOptions, user: User
+        self, target: Target, body: Any, told: list[str], type_: str, options: WriteOptions, user: User
     ) -> Written:
         resource = target.resource
         record = self._objects.latest_record(resource, *target.key)
@@ -141,12 +139,10 @@ class Writes:
         else:
             # The type of the object is not among what such a patch can change.
             patched = {**strategic.strategic_patch(resource.schema, shown, body), **intake.typed(resource, {})}
-        obj, warnings = intake.from_patch(resource, patched, duplicates, options.validation, old)
+        obj, warnings = intake.from_patch(resource, patched, told, options.validation, old)
         warnings += metadata.drop_double_owners(obj, " after mutating admission happens")
         with errors.Warned(warnings):
             metadata.check_place(resource.kind, obj, target.namespace, target.name)
-            if not obj["metadata"].get("resourceVersion") and not resource.rules.allows_unconditional_update:
-                raise intake.version_required(resource.kind, target.name)
             written = self._finish(resource, record, old, obj, options, user, target.subresource)
         return _warned(written, warnings)
 
@@ -213,10 +209,8 @@ class Writes:
         is_apply: bool = False,
     ) -> Written:
         version = new["metadata"].pop("resourceVersion", "")
-        if version and version != str(record.version):
-            if not metadata.is_version(version):
-                raise errors.internal(f'strconv.ParseUint: parsing "{version}": invalid syntax')
-            raise errors.conflict(resource.kind, record.name)
+        if version != str(record.version) and (version or not is_apply):
+            _check_version(resource, record, version)
         now = self._clock()
         rules = resource.rules
         rules.default(new, old)
@@ -271,6 +265,16 @@ class Writes:
     def _creates_on_update(self, target: Target) -> bool:
         missing = self._objects.store.latest(target.resource.storage, *target.key) is None
         return missing and target.resource.rules.creates_on_update
+
+
+def _check_version(resource: Resource, record: Record, version: str) -> None:
+    """Of a write that names another version than the stored one. None, and 0, are any: not all kinds allow that."""
+    if version and not metadata.is_version(version):
+        raise errors.internal(f'strconv.ParseUint: parsing "{version}": invalid syntax')
+    if int(version or 0):
+        raise errors.conflict(resource.kind, record.name)
+    if not resource.rules.allows_unconditional_update:
+        raise intake.version_required(resource.kind, record.name)
 
 
 def _other_uid(given: str, stored: str) -> str:
