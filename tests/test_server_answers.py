@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kyu.api.meta import Json
-from tests.answers import APPLY, MAPS, MERGE, QUEUES, STEPS, STRATEGIC, make, make_queue, send
+from tests.answers import APPLY, MAPS, MERGE, PODS, QUEUES, STEPS, STRATEGIC, make, make_queue, send
 from tests.servers import serving
 
 SECRETS = "/api/v1/namespaces/default/secrets"
@@ -98,6 +98,53 @@ async def test_what_is_odd_about_a_patch(tmp_path: Path, kind: str, patch: bytes
         assert response.warnings == tuple('299 - "{}"'.format(text.replace('"', '\\"')) for text in told.split(", "))
         response, _ = await send(api, f"PATCH {MAPS}/a?fieldValidation=Ignore", patch, kind=kind)
         assert (response.status, response.warnings) == (200, ())
+
+
+async def test_a_collection_is_deleted_page_by_page(tmp_path: Path) -> None:
+    """With the metadata of a list."""
+    async with serving(tmp_path) as (api, _):
+        for name in "abcd":
+            await send(api, f"POST {MAPS}", {"metadata": {"name": name}})
+        _, first = await send(api, f"DELETE {MAPS}?limit=3&fieldSelector=metadata.namespace=default")
+        assert [each["metadata"]["name"] for each in first["items"]] == ["a", "b", "c"]
+        assert "remainingItemCount" not in first["metadata"]
+        _, rest = await send(api, f"DELETE {MAPS}?continue={first['metadata']['continue']}")
+        assert [each["metadata"]["name"] for each in rest["items"]] == ["d"]
+        response, _ = await send(api, f"DELETE {MAPS}?resourceVersion=x")
+        assert response.status == 400
+
+
+async def test_an_evicted_pod_says_why_it_goes(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, _):
+        spec = {"nodeName": "here", "containers": [{"name": "main", "image": "tool"}]}
+        made = await make(api, PODS, spec=spec)
+        eviction: Json = {"metadata": {"name": "a"}}
+        await send(api, f"POST {PODS}/a/eviction?dryRun=All", eviction)
+        response, _ = await send(
+            api, f"POST {PODS}/a/eviction", {**eviction, "deleteOptions": {"preconditions": {"uid": "other"}}}
+        )
+        assert response.status == 409
+        _, unchanged = await send(api, f"GET {PODS}/a")
+        assert unchanged == made
+        version = {"preconditions": {"resourceVersion": made["metadata"]["resourceVersion"]}}
+        response, _ = await send(api, f"POST {PODS}/a/eviction", {**eviction, "deleteOptions": version})
+        assert response.status == 201
+        _, pod = await send(api, f"GET {PODS}/a")
+        [condition] = pod["status"]["conditions"]
+        assert (condition["type"], condition["reason"]) == ("DisruptionTarget", "EvictionByEvictionAPI")
+        assert pod["metadata"]["deletionGracePeriodSeconds"] == 30
+
+
+async def test_a_marked_pod_that_has_ended_goes_when_its_node_says_so(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, _):
+        await make(api, PODS, spec={"nodeName": "here", "containers": [{"name": "main", "image": "tool"}]})
+        await send(api, f"DELETE {PODS}/a")
+        await send(api, f"PATCH {PODS}/a/status", {"status": {"phase": "Succeeded"}}, kind=MERGE)
+        _, marked = await send(api, f"DELETE {PODS}/a")
+        assert marked["metadata"]["deletionGracePeriodSeconds"] == 30
+        await send(api, f"DELETE {PODS}/a?gracePeriodSeconds=0")
+        response, _ = await send(api, f"GET {PODS}/a")
+        assert response.status == 404
 
 
 async def test_only_the_server_counts_generations(tmp_path: Path) -> None:

@@ -49,7 +49,8 @@ class Api:
         lifecycle = Lifecycle(self.store)
         self.admission = Admission(self.store, self.authorizer, lifecycle)
         self.writes = writes.Writes(self.objects, clock, self.admission.admit)
-        self.deletion = Deletion(self.objects, clock, lifecycle.objection)
+        self.reads = Reads(self.store, self.hub)
+        self.deletion = Deletion(self.objects, self.reads, clock, lifecycle.objection)
         self.definitions = Definitions(self.store, self.registry, self.hub, self.objects, self.deletion, clock)
         self.collector = GarbageCollector(self.store, self.registry, self.objects, self.deletion)
         self.cleaner = Cleaner(self.store, self.registry, self.objects, self.deletion)
@@ -82,8 +83,7 @@ class Api:
         await self.store.close()
 
     def _make_routes(self, clock: Callable[[], datetime], logs: pods.Logs | None) -> routes.Routes:
-        reads = Reads(self.store, self.hub)
-        changes, deletion = self.writes, self.deletion
+        reads, changes, deletion = self.reads, self.writes, self.deletion
         scales = scale.Scale(self.objects, changes, clock)
         pod = pods.Pods(self.objects, deletion, clock, logs)
         verbs: dict[str, routes.Verb] = {

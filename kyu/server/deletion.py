@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from kyu.api.meta import Json
-from kyu.server import bodies, errors, forms, metadata, reads
+from kyu.server import bodies, errors, forms, metadata
 from kyu.server.exchange import Request, Response, User, json_response
 from kyu.server.objects import Objects
 from kyu.server.options import DeleteOptions, Propagation, delete_options, list_options
+from kyu.server.reads import Reads, joined
 from kyu.server.records import Record
 from kyu.server.registry import Resource
 from kyu.server.targets import Target
@@ -45,8 +46,9 @@ class Deleted:
 
 
 class Deletion:
-    def __init__(self, objects: Objects, clock: Callable[[], datetime], objection: Objection) -> None:
+    def __init__(self, objects: Objects, reads: Reads, clock: Callable[[], datetime], objection: Objection) -> None:
         self._objects = objects
+        self._reads = reads
         self._clock = clock
         self._objection = objection
 
@@ -68,15 +70,7 @@ class Deletion:
         resource = target.resource
         options = delete_options(request, _body(request, resource))
         form = forms.choose(resource, request.accept, is_list=True)
-        selection = list_options(request.query)
-        matches = reads.matcher(resource, selection)
-        found = [
-            record
-            for record in self._objects.store.objects(resource.storage, target.namespace)
-            if matches is None or matches(record)
-        ]
-        if selection.limit > 0:
-            found = found[: selection.limit]
+        found, head = await self._reads.page(resource, list_options(request.query), target.namespace)
         waits = []
         for record in found:
             try:
@@ -89,15 +83,13 @@ class Deletion:
                 waits.append(deleted.done)
         if waits:
             await asyncio.gather(*waits)
-        head = {"resourceVersion": str(self._objects.store.version)}
-        return Response(200, await reads.joined(form.many(found, head)), warnings=_warnings(resource, options))
+        return Response(200, await joined(form.many(found, head)), warnings=_warnings(resource, options))
 
     def delete_object(
         self, resource: Resource, namespace: str, name: str, options: DeleteOptions, user: User
     ) -> Deleted:
         record, obj = self._objects.latest(resource, namespace, name)
-        _check_preconditions(resource, record, options)
-        self._objection(resource, obj, user)
+        self.check(resource, record, obj, options, user)
         marked = self._marked(resource, obj, options)
         if resource.rules.is_finally_deleted(marked):
             return self._remove(resource, record, marked, options)
@@ -107,6 +99,11 @@ class Deletion:
             return Deleted(self._objects.draft(resource, marked, record.version), is_gone=False)
         stored, done = self._objects.put(resource, marked)
         return Deleted(stored, is_gone=False, done=done)
+
+    def check(self, resource: Resource, record: Record, obj: Json, options: DeleteOptions, user: User) -> None:
+        """Raises if this object is not the one that is meant, or not one for this user."""
+        _check_preconditions(resource, record, options)
+        self._objection(resource, obj, user)
 
     def _remove(self, resource: Resource, record: Record, marked: Json, options: DeleteOptions) -> Deleted:
         shows_mark = resource.rules.shows_mark_before_going
@@ -135,7 +132,7 @@ class Deletion:
             meta["deletionTimestamp"] = metadata.timestamp(now + timedelta(seconds=grace))
             meta["deletionGracePeriodSeconds"] = grace
             resource.rules.prepare_delete(marked, now)
-        elif grace < was and (options.grace_seconds is not None or grace == 0):
+        elif grace < was and options.grace_seconds is not None:
             meta["deletionTimestamp"] = metadata.timestamp(now + timedelta(seconds=grace))
             meta["deletionGracePeriodSeconds"] = grace
         return marked

@@ -23,6 +23,12 @@ from kyu.server.targets import Target
 
 BINDING = Kind("", "v1", "Binding", "bindings")
 EVICTION = Kind("policy", "v1", "Eviction", "evictions")
+EVICTED = {
+    "type": "DisruptionTarget",
+    "status": "True",
+    "reason": "EvictionByEvictionAPI",
+    "message": "Eviction API: evicting",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +77,15 @@ class Pods:
         for name, added in (("annotations", annotations), ("labels", labels)):
             if added:
                 meta[name] = {**(meta.get(name) or {}), **added}
-        scheduled = {
-            "type": "PodScheduled",
-            "status": "True",
-            "lastProbeTime": None,
-            "lastTransitionTime": metadata.timestamp(self._clock()),
-        }
+        bound = {**pod, "metadata": meta, "spec": {**pod["spec"], "nodeName": node}}
+        return self._with_condition(bound, {"type": "PodScheduled", "status": "True"})
+
+    def _with_condition(self, pod: Json, condition: Json) -> Json:
+        """The condition holds from now on."""
+        times = {"lastProbeTime": None, "lastTransitionTime": metadata.timestamp(self._clock())}
         status = pod.get("status") or {}
-        others = [c for c in status.get("conditions") or [] if c.get("type") != "PodScheduled"]
-        return {
-            **pod,
-            "metadata": meta,
-            "spec": {**pod["spec"], "nodeName": node},
-            "status": {**status, "conditions": [*others, scheduled]},
-        }
+        others = [each for each in status.get("conditions") or [] if each.get("type") != condition["type"]]
+        return {**pod, "status": {**status, "conditions": [*others, {**condition, **times}]}}
 
     async def refuse(self, request: Request, target: Target) -> Response:
         """A write to a subresource that can only be read."""
@@ -98,6 +99,12 @@ class Pods:
         options = delete_options(inner, bodies.section(body, "deleteOptions"))
         if "dryRun" in request.query:
             options = replace(options, dry_run=True)
+        record, pod = self._objects.latest(target.resource, *target.key)
+        self._deletion.check(target.resource, record, pod, options, request.user)
+        if not options.dry_run and not pod["metadata"].get("deletionTimestamp"):
+            # Those who make pods anew want to know why this one goes.
+            self._objects.put(target.resource, self._with_condition(pod, EVICTED))
+            options = replace(options, version=None)
         deleted = self._deletion.delete_object(target.resource, *target.key, options, request.user)
         if deleted.done is not None:
             await deleted.done

@@ -77,6 +77,11 @@ class Reads:
         form = forms.choose(resource, request.accept, include, is_list=True, is_watch=options.is_watch)
         if options.is_watch:
             return await self._watch(resource, options, form, namespace)
+        page, head = await self.page(resource, options, namespace)
+        return Response(200, await joined(form.many(page, head)))
+
+    async def page(self, resource: Resource, options: ListOptions, namespace: str | None) -> tuple[list[Record], Json]:
+        """The records that a list shows, and its metadata."""
         version, token, undo = await self._state(resource, options)
         matches = matcher(resource, options)
         after = (token.namespace, token.name) if token else None
@@ -92,7 +97,7 @@ class Reads:
             if matches is None:
                 rest = self._store.count_after(resource.storage, namespace, page[-1].key)
                 metadata["remainingItemCount"] = max(1, rest)
-        return Response(200, await joined(form.many(page, metadata)))
+        return page, metadata
 
     async def _state(self, resource: Resource, options: ListOptions) -> tuple[int, _Token | None, list[Change]]:
         """The version that the list shows, where it starts, and what must be taken back to get there."""
