@@ -111,7 +111,7 @@ class Loop:
     def changed(self, kind: Kind, old: Json | None, new: Json | None) -> None:
         """An object was created (no old), changed or deleted (no new)."""
         states = [state for state in (old, new) if state is not None]
-        metadata = states[0]["metadata"]
+        metadata = states[-1]["metadata"]
         own = Key(metadata.get("namespace", ""), metadata["name"])
         for name, watch in self._watches.get(kind, ()):
             if watch.matters is not None and not watch.matters(old, new):
@@ -181,6 +181,10 @@ class Loop:
             return
         # Each answer says anew when to ask again.
         self._next_wake.pop(item, None)
+        if not actions:
+            # As most are: a change that concerns the row seldom asks for something.
+            self._failures.pop(item, None)
+            return
         writes: list[Action] = [action for action in actions if not isinstance(action, WakeAt)]
         wakes = [action.at for action in actions if isinstance(action, WakeAt)]
         if wakes:

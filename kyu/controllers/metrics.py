@@ -83,18 +83,21 @@ class Metrics:
     def note_workload(self, old: Json, new: Workload, now: datetime) -> None:
         """Count what became true with this change. What was true when we came is not counted again."""
         before = old.get("status") or {}
-        admission = new.status.admission
-        name = admission.cluster_queue if admission else (before.get("admission") or {}).get("clusterQueue", "")
         were_true = {c["type"] for c in before.get("conditions") or () if c["status"] == "True"}
         now_true = {c.type: c for c in new.status.conditions if c.status == "True" and c.type not in were_true}
+        if not now_true:
+            return
+        admission = new.status.admission
+        name = admission.cluster_queue if admission else (before.get("admission") or {}).get("clusterQueue", "")
         ref = new.spec.priority_class_ref
         labels = (name, ref.name if ref else "", ROLE)
+        waited = seconds_queued(new, now)
         if "QuotaReserved" in now_true:
             self._reserved(*labels).inc()
-            self._wait_reserved(*labels).observe(seconds_queued(new, now))
+            self._wait_reserved(*labels).observe(waited)
         if "Admitted" in now_true:
             self._admitted(*labels).inc()
-            self._wait(*labels).observe(seconds_queued(new, now))
+            self._wait(*labels).observe(waited)
         if "Finished" in now_true:
             self._finished(*labels).inc()
         if evicted := now_true.get("Evicted"):

@@ -17,7 +17,6 @@ from kyu.api.meta import Json, Key
 from kyu.api.pools import MasterQueue, PoolReport, PoolSource
 from kyu.controllers.loop import Controller, Watch
 from kyu.controllers.table import every, itself, owner_of, spec_changed
-from kyu.kinds import fields
 from kyu.plans import pools, pools_totals
 
 # A message this many periods after the one before may find its pool dropped.
@@ -71,10 +70,12 @@ def master_queue_of_workload(view: View, obj: Json) -> Iterable[Key]:
 
 def capped_queue_of_workload(view: View, obj: Json) -> Iterable[Key]:
     """The queue whose quota it holds, if that has a total."""
-    name = fields.json_at(obj, ("status", "admission")).get("clusterQueue", "")
-    queue = view.find_json(ClusterQueue.KIND, Key("", name)) if name else None
-    if queue is not None and pools_totals.is_capped(queue):
-        yield Key("", name)
+    admission = (obj.get("status") or {}).get("admission")
+    if admission:
+        key = Key("", admission["clusterQueue"])
+        queue = view.find_json(ClusterQueue.KIND, key)
+        if queue is not None and pools_totals.is_capped(queue):
+            yield key
 
 
 # Which changes matter.
@@ -101,9 +102,10 @@ def quota_returned(old: Json | None, new: Json | None) -> bool:
 
 
 def holds_quota(workload: Json) -> bool:
-    status = workload.get("status") or {}
-    finished = any(c["type"] == "Finished" and c["status"] == "True" for c in status.get("conditions") or ())
-    return bool(status.get("admission")) and not finished
+    status = workload.get("status")
+    if not status or not status.get("admission"):
+        return False
+    return not any(c["type"] == "Finished" and c["status"] == "True" for c in status.get("conditions") or ())
 
 
 def report_changed(old: Json | None, new: Json | None) -> bool:

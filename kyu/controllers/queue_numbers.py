@@ -46,12 +46,13 @@ class QueueNumbers:
 
     def note(self, type_: type[Object], old: Json | None, new: Json | None) -> None:
         """Whose numbers a change may have touched."""
+        if type_ is Workload:
+            self._note_workload(old, new)
+            return
         for obj in (old, new):
             if obj is None:
                 continue
-            if type_ is Workload:
-                self._note_workload(obj)
-            elif type_ in (ClusterQueue, LocalQueue, Cohort):
+            if type_ in (ClusterQueue, LocalQueue, Cohort):
                 self._waiting[(type_, key_of(obj))] = None
             elif type_ in (ResourceFlavor, AdmissionCheck, Topology):
                 for queue in self._view.list_json(ClusterQueue.KIND):
@@ -62,15 +63,24 @@ class QueueNumbers:
                 if (queue.get("spec") or {}).get("clusterQueue") == name:
                     self._waiting[(LocalQueue, key_of(queue))] = None
 
-    def _note_workload(self, obj: Json) -> None:
-        """Its LocalQueue, the ClusterQueue that it waits in, and the one that it has quota of."""
-        key = Key(obj["metadata"].get("namespace", ""), (obj.get("spec") or {}).get("queueName", ""))
-        self._waiting[(LocalQueue, key)] = None
-        queue = self._view.find_json(LocalQueue.KIND, key)
-        if queue is not None and (waits_in := (queue.get("spec") or {}).get("clusterQueue")):
-            self._waiting[(ClusterQueue, Key("", waits_in))] = None
-        if admission := (obj.get("status") or {}).get("admission"):
-            self._waiting[(ClusterQueue, Key("", admission["clusterQueue"]))] = None
+    def _note_workload(self, old: Json | None, new: Json | None) -> None:
+        """Its LocalQueue, the ClusterQueue that it waits in, and the one that it has quota of; before and after."""
+        local_queues: set[tuple[str, str]] = set()
+        cluster_queues: set[str] = set()
+        for obj in (old, new):
+            if obj is None:
+                continue
+            local_queues.add((obj["metadata"].get("namespace", ""), (obj.get("spec") or {}).get("queueName", "")))
+            if admission := (obj.get("status") or {}).get("admission"):
+                cluster_queues.add(admission["clusterQueue"])
+        for namespace, name in local_queues:
+            key = Key(namespace, name)
+            self._waiting[(LocalQueue, key)] = None
+            queue = self._view.find_json(LocalQueue.KIND, key)
+            if queue is not None and (waits_in := (queue.get("spec") or {}).get("clusterQueue")):
+                cluster_queues.add(waits_in)
+        for name in cluster_queues:
+            self._waiting[(ClusterQueue, Key("", name))] = None
 
     async def tell(self) -> None:
         clock = asyncio.get_running_loop().time

@@ -91,15 +91,17 @@ class Scheduler:
         self.numbers.note(type_, old, new)
         if not self._is_running:
             return
+        obj = new if new is not None else old
+        assert obj is not None
+        key = key_of(obj)
         if new is None:
-            assert old is not None
-            self._state.delete(kind, key_of(old))
+            self._state.delete(kind, key)
         else:
-            self._put(type_, key_of(new))
+            self._put(type_, key)
             if type_ is Workload:
-                self._note_workload(old, new)
-        if type_ in POD_DEFAULTS and (changed := new or old) is not None:
-            self._read_workloads_again(key_of(changed).namespace)
+                self._note_workload(key, old, new)
+        if type_ in POD_DEFAULTS:
+            self._read_workloads_again(key.namespace)
         self._wakeup.set()
 
     def _read_workloads_again(self, namespace: str) -> None:
@@ -107,11 +109,11 @@ class Scheduler:
         for raw in self._view.list_json(Workload.KIND, namespace or None):
             self._put(Workload, key_of(raw))
 
-    def _note_workload(self, old: Json | None, new: Json) -> None:
+    def _note_workload(self, key: Key, old: Json | None, new: Json) -> None:
         if is_untold(new):
-            self._outcome.note_untold(key_of(new))
+            self._outcome.note_untold(key)
         if old is not None and old.get("status") != new.get("status"):
-            typed = self._view.get(Workload, key_of(new))
+            typed = self._view.get(Workload, key)
             assert typed is not None
             self._metrics.note_workload(old, typed, self._clock())
 
@@ -163,5 +165,7 @@ class Scheduler:
 
 def is_untold(workload: Json) -> bool:
     """Nobody has said yet whether it has quota."""
-    conditions = (workload.get("status") or {}).get("conditions") or ()
-    return not any(condition["type"] == "QuotaReserved" for condition in conditions)
+    for condition in (workload.get("status") or {}).get("conditions") or ():
+        if condition["type"] == "QuotaReserved":
+            return False
+    return True

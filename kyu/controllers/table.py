@@ -54,7 +54,7 @@ def controllers() -> tuple[Controller, ...]:
             "provisioning",
             provisioning.plan,
             (
-                Watch(Workload.KIND, if_checked),
+                Watch(Workload.KIND, matters=is_checked),
                 Watch(ProvisioningRequestConfig.KIND, checked_workloads),
             ),
             Owned((provisioning.REQUEST,), Workload.KIND),
@@ -90,7 +90,7 @@ def controllers() -> tuple[Controller, ...]:
         Controller(
             "pod-group",
             job.plan_group,
-            (Watch(POD, group_of_pod), Watch(Workload.KIND, group_of_workload)),
+            (Watch(POD, group_of_pod), Watch(Workload.KIND, matters=is_of_group)),
         ),
         *(job_row(kind) for kind in table.KINDS if kind.framework),
     )
@@ -152,25 +152,15 @@ def flavors_of_queue(view: View, obj: Json) -> Iterable[Key]:
             yield Key("", flavor["name"])
 
 
-def if_checked(view: View, obj: Json) -> Iterable[Key]:
-    """Only Workloads that have checks, or had requests: all others cost nothing."""
-    if (obj.get("status") or {}).get("admissionChecks"):
-        yield from itself(view, obj)
-
-
 def checked_workloads(view: View, obj: Json) -> Iterable[Key]:
     for one in view.list_json(Workload.KIND):
-        yield from if_checked(view, one)
+        if has_checks(one):
+            yield from itself(view, one)
 
 
 def group_of_pod(view: View, obj: Json) -> Iterable[Key]:
     if name := pod_group.name(obj):
         yield Key(obj["metadata"]["namespace"], name)
-
-
-def group_of_workload(view: View, obj: Json) -> Iterable[Key]:
-    if metadata.annotations_of(obj).get(metadata.IS_GROUP_WORKLOAD) == "true":
-        yield from itself(view, obj)
 
 
 def jobs_that_wait(view: View, obj: Json) -> Iterable[Key]:
@@ -221,13 +211,34 @@ def spec_changed(old: Json | None, new: Json | None) -> bool:
     return old.get("spec") != new.get("spec") or is_deleting(old) != is_deleting(new)
 
 
+def is_checked(old: Json | None, new: Json | None) -> bool:
+    """Of a Workload: it has admission checks, or had some."""
+    return (new is not None and has_checks(new)) or (old is not None and has_checks(old))
+
+
+def has_checks(workload: Json) -> bool:
+    status = workload.get("status")
+    return bool(status and status.get("admissionChecks"))
+
+
+def is_of_group(old: Json | None, new: Json | None) -> bool:
+    """Of a Workload: it stands for a group of pods."""
+    return (new is not None and is_group(new)) or (old is not None and is_group(old))
+
+
+def is_group(workload: Json) -> bool:
+    annotations = workload["metadata"].get("annotations")
+    return bool(annotations and annotations.get(metadata.IS_GROUP_WORKLOAD) == "true")
+
+
 def placement_changed(old: Json | None, new: Json | None) -> bool:
     """Of a Workload with a place: it was admitted, or its place has changed."""
     after = (new or {}).get("status") or {}
-    if not any(one.get("topologyAssignment") for one in (after.get("admission") or {}).get("podSetAssignments") or ()):
+    admission = after.get("admission")
+    if not admission or not any(one.get("topologyAssignment") for one in admission.get("podSetAssignments") or ()):
         return False
     before = (old or {}).get("status") or {}
-    return before.get("admission") != after.get("admission") or is_admitted(before) != is_admitted(after)
+    return before.get("admission") != admission or is_admitted(before) != is_admitted(after)
 
 
 def health_changed(old: Json | None, new: Json | None) -> bool:

@@ -90,7 +90,8 @@ def plan(view: View, key: Key, now: datetime) -> list[Action]:
         return stop_inactive(life)
     wakes: list[Action] = []
     for rule in RULES:
-        actions = rule(life)
+        if not (actions := rule(life)):
+            continue
         if any(not isinstance(action, WakeAt) for action in actions):
             return [*actions, *wakes]
         wakes += actions
