@@ -135,6 +135,7 @@ def holder(
     *,
     created: float,
     flavor: str,
+    cluster_queue: str = "",
     hosts: Json | None = None,
     failed: str = "",
     reserved: float | None = None,
@@ -173,7 +174,7 @@ def holder(
         **body.get("status", {}),
         "conditions": [condition(word, since) for word, is_so in true.items() if is_so],
         "admission": {
-            "clusterQueue": fields.get("queue", "main"),
+            "clusterQueue": cluster_queue or fields.get("queue", "main"),
             "podSetAssignments": [assignment],
         },
         "admissionChecks": [
