@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
-# Of the value and the old value; True is a yes, anything else is no answer. May raise Unsure.
+# Of the value and the old value; True is a yes, anything else is no answer. May raise one of UNSURE.
 Program: TypeAlias = Callable[[Any, Any], Any]
 
 TOKEN: Final = re.compile(
@@ -24,11 +24,16 @@ TOKEN: Final = re.compile(
 )
 CONSTANTS: Final[Mapping[str, str]] = {"true": "True", "false": "False"}
 ORDERS: Final = ("<", "<=", ">", ">=")
+PLAIN: Final = frozenset({str, int, bool})
 DEEPEST: Final = 50
 
 
 class Unsure(Exception):
     """The library has to say: the rule, or what it found in the object, is beyond the plain part."""
+
+
+# What a program raises where it has no answer. A field that is not there, or of what has no fields, is Python's own.
+UNSURE: Final = (Unsure, KeyError, TypeError, AttributeError)
 
 
 class Piece(NamedTuple):
@@ -56,7 +61,7 @@ def compile_rule(source: str) -> Program | None:
 def is_surely_true(program: Program, value: Any, old: Any) -> bool:
     try:
         return program(value, old) is True
-    except Unsure:
+    except UNSURE:
         return False
 
 
@@ -144,7 +149,7 @@ class _Parser:
 
     def _selected(self, base: Piece, name: str) -> Piece:
         if not self._take("("):
-            return Piece(f"field({base.text}, {name!r})")
+            return _field(base, name)
         if name == "size":
             self._expect(")")
             return Piece(f"size({base.text})")
@@ -189,7 +194,7 @@ class _Parser:
     def _has(self) -> Piece:
         base, name = self._primary(), ""
         while self._take("."):
-            base, name = (Piece(f"field({base.text}, {name!r})") if name else base), self._name()
+            base, name = (_field(base, name) if name else base), self._name()
         self._expect(")")
         if not name:
             raise Unsure
@@ -216,6 +221,13 @@ def _joined(word: str, parts: list[Piece]) -> Piece:
     return Piece("(" + f" {word} ".join(part.truth for part in parts) + ")", is_truth=True)
 
 
+def _field(base: Piece, name: str) -> Piece:
+    """Of what is there: a field that is not, or of what has no fields, raises; so does whatever is done with a null."""
+    if not base.text.startswith("v_"):
+        raise Unsure
+    return Piece(f"{base.text}[{name!r}]")
+
+
 # What the parts of an expression mean.
 
 
@@ -237,12 +249,6 @@ def _items(value: Any) -> list[Any]:
     raise Unsure
 
 
-def _field(value: Any, name: str) -> Any:
-    if type(value) is dict and (found := value.get(name)) is not None:
-        return found
-    raise Unsure
-
-
 def _has(value: Any, name: str) -> bool:
     if type(value) is dict:
         if name not in value:
@@ -260,11 +266,12 @@ def _size(value: Any) -> int:
 
 def _equal(left: Any, right: Any) -> bool:
     """Plain values of one type; of others only that something is equal to itself."""
-    if left is right:
+    kind = type(left)
+    if kind is type(right) and kind in PLAIN:
+        return bool(left == right)
+    if left is right and left is not None:
         return True
-    if type(left) is not type(right) or type(left) not in (str, int, bool):
-        raise Unsure
-    return bool(left == right)
+    raise Unsure
 
 
 def _contains(items: Any, item: Any) -> bool:
@@ -272,6 +279,6 @@ def _contains(items: Any, item: Any) -> bool:
 
 
 FUNCTIONS: Final[Mapping[str, Any]] = {
-    "truth": _truth, "number": _number, "items": _items, "field": _field, "has": _has, "size": _size, "equal": _equal,
+    "truth": _truth, "number": _number, "items": _items, "has": _has, "size": _size, "equal": _equal,
     "contains": _contains, "all": all, "any": any,
 }  # fmt: skip

@@ -10,16 +10,17 @@ Called by: schema.py. Calls: cel.py for the compiled rules.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import reduce
 from typing import Any, Final, TypeAlias
 
 from kyu.api.meta import Json
 from kyu.server import cel
-from kyu.server.cel_quick import Program, Unsure, compile_rule, is_surely_true
+from kyu.server.cel_quick import UNSURE, Program, compile_rule, is_surely_true
 from kyu.server.schema_checks import items_by_key, key_of
 from kyu.server.schema_node import Schema
 
-# Of a value and the old one, or None where there is none. May raise Unsure.
+# Of a value and the old one, or None where there is none. May raise one of UNSURE.
 Test: TypeAlias = Callable[[Any, Any], bool]
 
 # Of the metadata rules see only a part, which is not made here.
@@ -34,13 +35,13 @@ def surely_passes(schema: Schema, obj: Json, old: Json | None) -> bool:
     test: Test | None = known["quick"]
     try:
         return test is None or test(obj, old)
-    except (Unsure, AttributeError, TypeError):
+    except UNSURE:
         # Something is not of the type that its place asks for.
         return False
 
 
 def _root(schema: Schema) -> Test | None:
-    fields = [(name, test) for name, child in schema.properties.items() if name != UNSEEN and (test := _test(child))]
+    fields = {name: test for name, child in schema.properties.items() if name != UNSEEN and (test := _test(child))}
     metadata = schema.properties.get(UNSEEN)
     is_unseen = metadata is not None and metadata.has_rules
     if is_unseen or schema.additional is not None or any(UNSEEN in raw.get("rule", "") for raw in schema.rules):
@@ -52,7 +53,7 @@ def _test(schema: Schema) -> Test | None:
     """What is to be asked about a value, None if nothing is."""
     if not (schema.has_rules or schema.has_list_rules):
         return None
-    fields = [(name, test) for name, child in schema.properties.items() if (test := _test(child))]
+    fields = {name: test for name, child in schema.properties.items() if (test := _test(child))}
     below = [
         _struct(fields) if fields else None,
         _map(schema) if schema.additional is not None else None,
@@ -63,17 +64,13 @@ def _test(schema: Schema) -> Test | None:
 
 
 def _all(*tests: Test | None) -> Test | None:
+    """One test of all these, None if there are none."""
     found = [test for test in tests if test is not None]
-    if len(found) < 2:
-        return found[0] if found else None
+    return reduce(_both, found) if found else None
 
-    def passes(value: Any, old: Any) -> bool:
-        for test in found:  # noqa: SIM110 - a generator costs as much again
-            if not test(value, old):
-                return False
-        return True
 
-    return passes
+def _both(first: Test, second: Test) -> Test:
+    return lambda value, old: first(value, old) and second(value, old)
 
 
 def _never(value: Any, old: Any) -> bool:
@@ -114,14 +111,16 @@ def _have_changed(names: tuple[str, ...] | None, value: Any, old: Any) -> bool:
     return names is None or any(value.get(name) is not old.get(name) for name in names)
 
 
-def _struct(fields: list[tuple[str, Test]]) -> Test:
+def _struct(fields: Mapping[str, Test]) -> Test:
+    """Only fields that are there are visited: of many that a struct could have, most objects have a few."""
+    names = fields.keys()
+
     def passes(value: Any, old: Any) -> bool:
-        for name, test in fields:
-            item = value.get(name)
-            if item is not None:
-                before = None if old is None else old.get(name)
-                if item is not before and not test(item, before):
-                    return False
+        for name in names & value.keys():
+            item = value[name]
+            before = None if old is None else old.get(name)
+            if item is not before and item is not None and not fields[name](item, before):
+                return False
         return True
 
     return passes
@@ -153,12 +152,25 @@ def _items(schema: Schema, items: Schema) -> Test | None:
     inner = _test(items)
     if inner is None:
         return None
-    compares = _compares(items)
+    if not _compares(items):
+        return _each(inner)
 
     def passes(value: Any, old: Any) -> bool:
-        known = items_by_key(schema, old) if compares else None
+        known = items_by_key(schema, old)
         for item in value:
             if item is not None and not inner(item, known.get(key_of(schema, item)) if known else None):
+                return False
+        return True
+
+    return passes
+
+
+def _each(test: Test) -> Test:
+    """Every item by itself, whatever there was before."""
+
+    def passes(value: Any, old: Any) -> bool:
+        for item in value:  # noqa: SIM110 - a generator costs as much again
+            if item is not None and not test(item, None):
                 return False
         return True
 
