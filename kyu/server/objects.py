@@ -46,6 +46,7 @@ class Objects:
 
     def put(self, resource: Resource, obj: Json) -> tuple[Record, asyncio.Future[None]]:
         """The object gets the next version and is on its way to the disk; wait for the future before answering."""
+        obj["metadata"]["resourceVersion"] = str(self.store.next_version)
         return self.put_tidied(resource, metadata.tidy(obj))
 
     def put_tidied(self, resource: Resource, tidied: Json) -> tuple[Record, asyncio.Future[None]]:

@@ -44,16 +44,17 @@ def merge_patch(obj: Json, patch: Any) -> Json:
     if not isinstance(patch, dict):
         found = f"cannot unmarshal {json_name(patch)} into Go value of type map[string]interface {{}}"
         raise errors.bad_request(f"error decoding patch: json: {found}")
-    return _merged(obj, patch)
+    return merged(obj, patch)
 
 
-def _merged(value: Any, patch: Json) -> Json:
+def merged(value: Any, patch: Json) -> Json:
+    """The same for a part of an object, whatever it was before."""
     result: Json = dict(value) if isinstance(value, dict) else {}
     for key, change in patch.items():
         if change is None:
             result.pop(key, None)
         elif isinstance(change, dict):
-            result[key] = _merged(result.get(key), change)
+            result[key] = merged(result.get(key), change)
         else:
             result[key] = _without_nulls(change) if isinstance(change, list) else change
     return result
@@ -63,7 +64,7 @@ def _without_nulls(value: Any) -> Any:
     """A list as it is set: its maps have nothing to merge with, so a null in one of them is nothing."""
     if isinstance(value, list):
         return [_without_nulls(item) for item in value]
-    return _merged(None, value) if isinstance(value, dict) else value
+    return merged(None, value) if isinstance(value, dict) else value
 
 
 class Operation(msgspec.Struct, frozen=True):

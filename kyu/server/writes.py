@@ -25,6 +25,7 @@ from kyu.server.objects import Objects
 from kyu.server.options import WriteOptions, write_options
 from kyu.server.records import Record
 from kyu.server.registry import Resource
+from kyu.server.status_writes import StatusWrites
 from kyu.server.targets import Target
 
 MERGE = "application/merge-patch+json"
@@ -40,6 +41,7 @@ class Writes:
         self._objects = objects
         self._clock = clock
         self._admission = admission
+        self._status = StatusWrites(objects, clock)
 
     # The verbs.
 
@@ -128,6 +130,9 @@ class Writes:
     def patch_object(
         self, target: Target, body: Any, told: list[str], type_: str, options: WriteOptions, user: User
     ) -> Written:
+        is_short = target.subresource == "status" and type_ == MERGE and not told
+        if is_short and (written := self._status.patch(target, body, options)) is not None:
+            return written
         resource = target.resource
         record = self._objects.latest_record(resource, *target.key)
         old = self._old(target, record)
@@ -148,6 +153,8 @@ class Writes:
 
     def apply_object(self, target: Target, config: Any, options: WriteOptions, user: User) -> Written:
         resource, subresource = target.resource, target.subresource
+        if subresource == "status" and (written := self._status.apply(target, config, options)) is not None:
+            return written
         config = intake.from_apply(resource, config)
         given = config.get("metadata", {}) if isinstance(config.get("metadata"), dict) else {}
         # Checked on a copy: what the body leaves open is neither owned nor remembered as if it had been applied.
