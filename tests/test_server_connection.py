@@ -200,6 +200,25 @@ async def test_what_cannot_be_read_is_refused_and_ends_the_connection(raw: bytes
         assert b"connection: close\r\n" in refusal
 
 
+async def test_a_large_body_does_not_count_as_head_and_trailers_are_ignored() -> None:
+    start = b"POST /a HTTP/1.1\r\ntransfer-encoding: chunked\r\nx-a: head\r\n\r\n"
+    body = b"%x\r\n%b\r\n" % (100_000, b"z" * 100_000)
+    trailers = b"".join(b"x-a: %d\r\n" % number for number in range(20_000))
+    async with connected() as peer:
+        for end in (b"0\r\n\r\n", b"0\r\n" + trailers + b"\r\n"):
+            assert await peer.one(start + body + end) == shown(b"POST /a {} head 100000")
+        assert await peer.one(b"GET /a HTTP/1.1\r\n\r\n") == shown(b"GET /a {}  0")
+
+
+async def test_a_head_that_comes_in_pieces_is_bounded_too() -> None:
+    async with connected() as peer:
+        peer.writer.write(b"GET /a HTTP/1.1\r\n")
+        for number in range(40):
+            peer.writer.write(b"x-%d: %b\r\n" % (number, b"y" * 2_000))
+            await peer.writer.drain()
+        assert (await peer.one(b"")).startswith(b"HTTP/1.1 431 ")
+
+
 async def test_an_upgrade_is_answered_in_plain_http() -> None:
     async with connected() as peer:
         upgraded = await peer.one(b"POST /a HTTP/1.1\r\nconnection: upgrade\r\nupgrade: SPDY/3.1\r\n\r\n")

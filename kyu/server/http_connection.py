@@ -109,7 +109,9 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         self._url = b""
         self._headers: dict[str, str] = {}
-        self._head_bytes = 0
+        self._is_in_head = False
+        # Since the last request was complete.
+        self._received_bytes = 0
         self._body: list[bytes] = []
         self._body_bytes = 0
 
@@ -136,6 +138,7 @@ class Connection(asyncio.Protocol):
         self._seen = time.monotonic()
         if self._is_refused:
             return
+        self._received_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -143,6 +146,8 @@ class Connection(asyncio.Protocol):
             self._is_refused = True
         except httptools.HttpParserError:
             self._refuse(errors.bad_request("the request is no HTTP/1.1"))
+        if self._is_in_head and self._received_bytes > MAXIMAL_HEAD_BYTES:
+            self._refuse_head()
 
     def pause_writing(self) -> None:
         self._writable.clear()
@@ -171,25 +176,28 @@ class Connection(asyncio.Protocol):
     # The parser's side.
 
     def on_message_begin(self) -> None:
-        self._url, self._headers, self._head_bytes = b"", {}, 0
+        self._url, self._headers, self._is_in_head = b"", {}, True
         self._body, self._body_bytes = [], 0
 
     def on_url(self, url: bytes) -> None:
         self._url += url
-        self._head_bytes += len(url)
-        if self._head_bytes > MAXIMAL_HEAD_BYTES:
-            self._refuse_head()
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._is_in_head:
+            # What comes behind a body in chunks says nothing to us.
+            return
         key, text = _header(name, value)
         headers = self._headers
         # The values of a header that is sent several times are joined by commas.
         headers[key] = f"{headers[key]},{text}" if key in headers else text
-        self._head_bytes += len(name) + len(value)
-        if self._head_bytes > MAXIMAL_HEAD_BYTES:
-            self._refuse_head()
 
     def on_headers_complete(self) -> None:
+        self._is_in_head = False
+        if self._received_bytes > MAXIMAL_HEAD_BYTES:
+            # Much of it may be the body.
+            headers = self._headers.items()
+            if len(self._url) + sum(len(name) + len(text) for name, text in headers) > MAXIMAL_HEAD_BYTES:
+                self._refuse_head()
         if "expect" in self._headers and self._is_waited_for():
             # Answers come in the order of the requests, and this one is a part of the last.
             self._owes_continue = True
@@ -216,6 +224,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         self._owes_continue = False
+        self._received_bytes = 0
         if self._is_refused:
             return
         parser = self._parser
@@ -267,7 +276,16 @@ class Connection(asyncio.Protocol):
         try:
             while self._waiting:
                 asked = self._waiting.popleft()
-                await self._send(asked, await self._respond(asked))
+                response = await self._respond(asked)
+                body = response.body
+                if isinstance(body, bytes) and len(body) <= SLICE_BYTES:
+                    self._send(asked, response, body)
+                    if not self._writable.is_set():
+                        await self._writable.wait()
+                elif isinstance(body, bytes):
+                    await self._send_slices(asked, response, body)
+                else:
+                    await self._send_stream(asked, response, body)
                 if not asked.keeps_alive:
                     self._is_closing = True
                     self._waiting.clear()
@@ -302,16 +320,16 @@ class Connection(asyncio.Protocol):
             log.error("request failed", method=request.method, path=request.path, trace=traceback.format_exc())
             return error_response(errors.ApiError(500, "InternalError", f"Internal error occurred: {error!r}"))
 
-    async def _send(self, asked: Asked, response: Response) -> None:
-        if not isinstance(response.body, bytes):
-            await self._send_stream(asked, response, response.body)
+    def _send(self, asked: Asked, response: Response, body: bytes) -> None:
+        """An answer that is written at once."""
+        if self._transport is not None:
+            start = head(response, b"content-length: %d\r\n" % len(body), is_last=self._is_last(asked))
+            self._transport.write(start if asked.request.method == "HEAD" else start + body)
+
+    async def _send_slices(self, asked: Asked, response: Response, body: bytes) -> None:
+        await self._write(head(response, b"content-length: %d\r\n" % len(body), is_last=self._is_last(asked)))
+        if asked.request.method == "HEAD":
             return
-        start = head(response, b"content-length: %d\r\n" % len(response.body), is_last=self._is_last(asked))
-        body = b"" if asked.request.method == "HEAD" else response.body
-        if len(body) <= SLICE_BYTES:
-            await self._write(start + body)
-            return
-        await self._write(start)
         view = memoryview(body)
         for position in range(0, len(body), SLICE_BYTES):
             await self._write(view[position : position + SLICE_BYTES])
