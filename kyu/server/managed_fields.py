@@ -56,16 +56,30 @@ def child_schema(schema: Schema, name: str) -> Schema:
 
 def element_of(schema: Schema, item: Any) -> str:
     """Which item of a shared list this is; keys that it leaves out count with their defaults, if they have one."""
+    key = schema.single_key
+    if key and type(item) is dict and type(text := item.get(key)) is str:
+        # Most items are named by a text, and many have the same name.
+        known: dict[str, str] = schema.elements
+        found = known.get(text)
+        return _learned_element(known, key, text) if found is None else found
     if schema.list_type == "set":
         return sets.value_element(item) if not isinstance(item, CONTAINERS) else f"v:{sets.encoded(item)}"
+    return _element_by_keys(schema, item)
+
+
+def _learned_element(known: dict[str, str], key: str, text: str) -> str:
+    if len(known) >= KEPT_ELEMENTS:
+        known.clear()
+    known[text] = sets.keys_element((key,), (text,))
+    return known[text]
+
+
+def _element_by_keys(schema: Schema, item: Any) -> str:
     if not isinstance(item, dict):
         kind = "a null element" if item is None else "non-map elements"
         raise ShapeError(f"associative list with keys may not have {kind}")
-    names = schema.sorted_keys
+    keys = [(name, item[name] if name in item else _default_key(schema, name)) for name in schema.sorted_keys]
     try:
-        if len(names) == 1 and names[0] in item:
-            return _key_element(schema, names[0], item[names[0]])
-        keys = [(name, item[name] if name in item else _default_key(schema, name)) for name in names]
         if given := [(name, value) for name, value in keys if value is not MISSING]:
             return sets.keys_element(*zip(*given, strict=True))
     except TypeError:
@@ -75,19 +89,6 @@ def element_of(schema: Schema, item: Any) -> str:
     raise ShapeError(f"{message} (and doesn't have default values for any key fields)")
 
 
-def _key_element(schema: Schema, name: str, value: Any) -> str:
-    """Most items are named by a text, and many have the same name."""
-    if type(value) is not str:
-        return sets.keys_element((name,), (value,))
-    known: dict[str, str] = schema.elements
-    found = known.get(value)
-    if found is None:
-        if len(known) >= KEPT_ELEMENTS:
-            known.clear()
-        found = known[value] = sets.keys_element((name,), (value,))
-    return found
-
-
 def _default_key(schema: Schema, name: str) -> Any:
     field = schema.items.properties.get(name) if schema.items is not None else None
     return MISSING if field is None else field.default
@@ -95,7 +96,7 @@ def _default_key(schema: Schema, name: str) -> Any:
 
 def applied_set(schema: Schema, value: dict[str, Any]) -> FieldSet:
     """The fields that a configuration sets: its leaves, its list items, its empty maps, and every key of a map."""
-    named = _named(schema, value)
+    named: Named = schema.named.get(tuple(value)) or _learned(schema, value)
     if not named.deep:
         return named.inner
     result = dict(named.inner)
@@ -135,7 +136,7 @@ def all_below(schema: Schema, value: Any) -> FieldSet:
     if isinstance(value, dict):
         if schema.is_atomic_map:
             return LEAF
-        named = _named(schema, value)
+        named: Named = schema.named.get(tuple(value)) or _learned(schema, value)
         if not named.deep:
             return named.whole
         node = dict(named.whole)
@@ -144,8 +145,11 @@ def all_below(schema: Schema, value: Any) -> FieldSet:
         return node
     if not isinstance(value, list) or not schema.is_shared_list:
         return LEAF
-    items = schema.items or ANY
-    node = {element: all_below(items, item) for element, item in by_element(schema, value).items()}
+    items, node = schema.items or ANY, FieldSet()
+    for item in value:
+        element = element_of(schema, item)
+        # Those that have the same keys are one value without fields.
+        node[element] = LEAF if element in node else all_below(items, item)
     node[SELF] = LEAF
     return node
 
@@ -159,15 +163,13 @@ def by_element(schema: Schema, items: list[Any]) -> dict[str, Any]:
     return result
 
 
-def _named(schema: Schema, value: dict[str, Any]) -> Named:
-    known: dict[tuple[str, ...], Named] = schema.named
+def _learned(schema: Schema, value: dict[str, Any]) -> Named:
+    """What is not known yet of maps with such names."""
+    if len(schema.named) >= KEPT_NAMES:
+        schema.named.clear()
     names = tuple(value)
-    found = known.get(names)
-    if found is None:
-        if len(known) >= KEPT_NAMES:
-            known.clear()
-        found = known[names] = _make_named(schema, names)
-    return found
+    named = schema.named[names] = _make_named(schema, names)
+    return named
 
 
 def _make_named(schema: Schema, names: tuple[str, ...]) -> Named:

@@ -30,6 +30,7 @@ __all__ = ["MISSING", "Definitions", "Schema", "apply_defaults", "drop_nulls", "
 TYPE_FIELDS = frozenset({"apiVersion", "kind", "metadata"})
 # Of the items of a list where no list belongs.
 NOTHING_KNOWN: Final = Schema({})
+CONTAINERS: Final = (dict, list)
 
 
 def prune(schema: Schema, obj: Json, stored: Json | None = None) -> list[str]:
@@ -136,21 +137,14 @@ def apply_defaults(schema: Schema, obj: Json, stored: Json | None = None) -> Non
         if name in TYPE_FIELDS:
             continue
         value = obj.get(name, MISSING)
-        is_stored = stored is not None and value is not MISSING and stored.get(name, MISSING) is value
-        if not is_stored and (value is MISSING or not is_certain(child, schema_fast.filled, value)):
+        if stored is not None and stored.get(name) is value:
+            continue
+        if value is MISSING or not is_certain(child, schema_fast.filled, value):
             _default_field(child, obj, name)
 
 
 def _apply_defaults(schema: Schema, value: Any) -> None:
-    if not schema.has_defaults:
-        return
-    if isinstance(value, list):
-        if (items := schema.items) is not None and items.has_defaults:
-            for index, item in enumerate(value):
-                if item is None and _replaces_null(items):
-                    value[index] = deepcopy(items.default)
-                _apply_defaults(items, value[index])
-    elif isinstance(value, dict):
+    if isinstance(value, dict):
         for name, child in schema.defaulted.items():
             _default_field(child, value, name)
         if (additional := schema.additional) is not None and additional.has_defaults:
@@ -159,13 +153,22 @@ def _apply_defaults(schema: Schema, value: Any) -> None:
                     if item is None and _replaces_null(additional):
                         value[name] = deepcopy(additional.default)
                     _apply_defaults(additional, value[name])
+    elif isinstance(value, list) and (items := schema.items) is not None and items.has_defaults:
+        for index, item in enumerate(value):
+            if item is None and _replaces_null(items):
+                value[index] = deepcopy(items.default)
+            _apply_defaults(items, value[index])
 
 
 def _default_field(child: Schema, value: Json, name: str) -> None:
-    if child.default is not MISSING and (name not in value or (value[name] is None and _replaces_null(child))):
-        value[name] = deepcopy(child.default)
-    if name in value:
-        _apply_defaults(child, value[name])
+    given = value.get(name, MISSING)
+    if given is MISSING or (given is None and not child.nullable):
+        if child.default is MISSING:
+            return
+        # Most defaults are plain values.
+        given = value[name] = deepcopy(child.default) if isinstance(child.default, CONTAINERS) else child.default
+    if isinstance(given, CONTAINERS):
+        _apply_defaults(child, given)
 
 
 NOT_ALL_CHECKED: Final = (

@@ -109,6 +109,12 @@ class Schema:
         return tuple(sorted(self.list_map_keys))
 
     @cached_property
+    def single_key(self) -> str:
+        """The key of a list map that has only one."""
+        is_single = self.list_type == "map" and len(self.list_map_keys) == 1
+        return self.list_map_keys[0] if is_single else ""
+
+    @cached_property
     def has_defaults(self) -> bool:
         return self.default is not MISSING or any(child.has_defaults for child in self.children)
 
