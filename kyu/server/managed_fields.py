@@ -97,36 +97,47 @@ def _default_key(schema: Schema, name: str) -> Any:
 def applied_set(schema: Schema, value: dict[str, Any]) -> FieldSet:
     """The fields that a configuration sets: its leaves, its list items, its empty maps, and every key of a map."""
     named: Named = schema.named.get(tuple(value)) or _learned(schema, value)
-    if not named.deep:
-        return named.inner
-    result = dict(named.inner)
+    return _applied(named, value, named.inner) if named.deep else named.inner
+
+
+def _applied_whole(schema: Schema, value: Any) -> FieldSet:
+    """The same with the value itself, which is all there is to say of what is no map."""
+    if not isinstance(value, dict) or schema.is_atomic_map:
+        return LEAF
+    named: Named = schema.named.get(tuple(value)) or _learned(schema, value)
+    whole = _applied(named, value, named.whole) if named.deep else named.whole
+    return whole if len(whole) > 1 else LEAF
+
+
+def _applied(named: Named, value: dict[str, Any], leaves: FieldSet) -> FieldSet:
+    """The set of leaves, with what is below those that are none."""
+    result = dict(leaves)
     for name, element, child, is_declared in named.deep:
         item = value[name]
-        if not isinstance(item, CONTAINERS):
-            continue
-        node = _applied_node(child, item)
-        if not is_declared or item == {}:
-            node = {**node, SELF: LEAF} if node else LEAF
-        if node is None:
-            del result[element]
+        if isinstance(item, dict):
+            if not item or child.is_atomic_map:
+                continue
+            node = applied_set(child, item) if is_declared else _applied_whole(child, item)
+        elif isinstance(item, list) and child.is_shared_list:
+            node = _applied_items(child, item)
+            if node and not is_declared:
+                node[SELF] = LEAF
         else:
+            continue
+        if node or not is_declared:
             result[element] = node
+        else:
+            # A struct or list in which nothing is set.
+            del result[element]
     return result
 
 
-def _applied_node(schema: Schema, value: dict[str, Any] | list[Any]) -> FieldSet | None:
-    """What is set below a field: an empty set for a leaf, None if there is nothing to own."""
-    if isinstance(value, dict):
-        return LEAF if schema.is_atomic_map else applied_set(schema, value) or None
-    if not schema.is_shared_list:
-        return LEAF
-    items, result = schema.items or ANY, FieldSet()
-    for item in value:
-        node = _applied_node(items, item) if isinstance(item, CONTAINERS) else None
-        result[element_of(schema, item)] = {**node, SELF: LEAF} if node else LEAF
+def _applied_items(schema: Schema, value: list[Any]) -> FieldSet:
+    items = schema.items or ANY
+    result = {element_of(schema, item): _applied_whole(items, item) for item in value}
     if len(result) < len(value):
         raise ShapeError("an item stands twice")
-    return result or None
+    return result
 
 
 def all_below(schema: Schema, value: Any) -> FieldSet:
