@@ -1,4 +1,4 @@
-"""Rules of the small built-in kinds: times, namespaces, Events and Leases."""
+"""Rules of the small built-in kinds: times, namespaces, Events, Leases, roles, limits, StatefulSets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kyu.api.meta import Json
-from kyu.server import builtin_core, builtin_events, go_times
+from kyu.server import builtin_apps, builtin_core, builtin_events, builtin_limits, builtin_pods, go_times
 from tests.answers import send
 from tests.servers import serving
 
@@ -93,3 +93,100 @@ async def test_a_put_that_creates_forgets_the_version_but_not_the_identity(tmp_p
         assert (created.status, lease["metadata"]["name"]) == (201, "a")
         refused, status = await send(api, f"PUT {path}/b", {"metadata": {"name": "b", "uid": "x"}})
         assert (refused.status, status["reason"]) == (409, "Conflict")
+
+
+def test_what_is_off_in_kubernetes_is_forgotten() -> None:
+    lease: Json = {"spec": {"holderIdentity": "me", "strategy": "OldestEmulationVersion", "preferredHolder": "you"}}
+    builtin_core.default_lease(lease)
+    assert lease == {"spec": {"holderIdentity": "me"}}
+    spec: Json = {"containers": [{"name": "a", "lifecycle": {"stopSignal": "SIGTERM", "preStop": {"exec": {}}}}]}
+    builtin_pods.default_pod_spec(spec)
+    assert spec["containers"][0]["lifecycle"] == {"preStop": {"exec": {}}}
+
+
+def test_nothing_is_counted_finer_than_in_thousandths() -> None:
+    amounts: Json = {"cpu": "100u", "memory": "1", "x.com/tiny": "1000001n", "ephemeral-storage": "1500m"}
+    builtin_pods.round_up(amounts)
+    assert amounts == {"cpu": "1m", "memory": "1", "x.com/tiny": "2m", "ephemeral-storage": "1500m"}
+
+
+@pytest.mark.parametrize(
+    ("limit", "blamed"),
+    [
+        ({"type": "Container", "max": {"cpu": "1"}}, []),
+        ({"type": "x.com/own", "max": {"x.com/thing": "1", "cpu": "1"}}, []),
+        ({"type": "PersistentVolumeClaim", "max": {"storage": "1Gi"}}, []),
+        ({"type": "Own"}, ["spec.limits[0].type"]),
+        ({"type": "Pod", "max": {"own": "1"}}, ["spec.limits[0].max[own]"] * 2),
+        ({"type": "x.com/own", "min": {"own": "1"}}, ["spec.limits[0].min[own]"]),
+    ],
+)
+def test_what_a_limit_range_is_about(limit: Json, blamed: list[str]) -> None:
+    found = builtin_limits.validate_limit_range({"spec": {"limits": [limit]}})
+    assert [fault.field for fault in found] == blamed
+
+
+@pytest.mark.parametrize(
+    ("rule", "in_a_namespace", "in_the_cluster"),
+    [
+        ({"apiGroups": [""], "resources": ["pods"]}, 0, 0),
+        ({"nonResourceURLs": ["/metrics"]}, 1, 0),
+        ({"nonResourceURLs": ["/metrics"], "resources": ["pods"]}, 2, 1),
+        ({}, 2, 2),
+    ],
+)
+def test_what_a_rule_can_be_about(rule: Json, in_a_namespace: int, in_the_cluster: int) -> None:
+    role: Json = {"rules": [{"verbs": ["get"], **rule}]}
+    assert len(builtin_core.validate_role(role)) == in_a_namespace
+    assert len(builtin_core.validate_cluster_role(role)) == in_the_cluster
+
+
+def test_a_role_of_others_selects_some() -> None:
+    [fault] = builtin_core.validate_cluster_role({"aggregationRule": {}})
+    assert fault.field == "aggregationRule.clusterRoleSelectors"
+    chosen = {"aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]}}
+    assert builtin_core.validate_cluster_role(chosen) == []
+
+
+@pytest.mark.parametrize(
+    ("subject", "blamed"),
+    [
+        ({"kind": "ServiceAccount", "name": "robot"}, []),
+        ({"kind": "User", "name": "Ann B", "apiGroup": builtin_core.RBAC_GROUP}, []),
+        ({"kind": "ServiceAccount", "name": "Robot"}, ["name"]),
+        ({"kind": "ServiceAccount", "name": "robot", "apiGroup": "x.com"}, ["apiGroup"]),
+        ({"kind": "Group", "name": "all", "apiGroup": "x.com"}, ["apiGroup"]),
+        ({"kind": "Pod"}, ["name", "kind"]),
+    ],
+)
+def test_who_can_be_given_a_role(subject: Json, blamed: list[str]) -> None:
+    role = {"apiGroup": builtin_core.RBAC_GROUP, "kind": "Role", "name": "r"}
+    found = builtin_core.validate_binding({"roleRef": role, "subjects": [subject]})
+    assert [fault.field for fault in found] == [f"subjects[0].{name}" for name in blamed]
+
+
+@pytest.mark.parametrize(
+    ("spec", "blamed"),
+    [
+        ({}, ""),
+        ({"podManagementPolicy": "Random"}, "spec.podManagementPolicy"),
+        ({"updateStrategy": {"type": "Never"}}, "spec.updateStrategy"),
+        ({"updateStrategy": {"type": "OnDelete", "rollingUpdate": {}}}, "spec.updateStrategy.rollingUpdate"),
+        ({"updateStrategy": {"rollingUpdate": {"partition": -1}}}, "spec.updateStrategy.rollingUpdate.partition"),
+        (
+            {"persistentVolumeClaimRetentionPolicy": {"whenScaled": "Sell"}},
+            "spec.persistentVolumeClaimRetentionPolicy.whenScaled",
+        ),
+        ({"ordinals": {"start": -1}}, "spec.ordinals.start"),
+        ({"minReadySeconds": -1}, "spec.minReadySeconds"),
+        ({"serviceName": "No_"}, "spec.serviceName"),
+        ({"volumeClaimTemplates": [{"spec": {"accessModes": ["ReadWriteOnce"]}}]}, "spec.volumeClaimTemplates[0].spec"),
+    ],
+)
+def test_policies_of_a_stateful_set(spec: Json, blamed: str) -> None:
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "a", "image": "i"}]}}
+    given: Json = {"spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template, **spec}}
+    builtin_apps.default_stateful_set(given)
+    found = [fault.field for fault in builtin_apps.validate_stateful_set(given)]
+    assert len(found) == bool(blamed)
+    assert all(field.startswith(blamed) for field in found)

@@ -25,6 +25,7 @@ from kyu.server import (
     builtin_job_status,
     builtin_jobs,
     builtin_limits,
+    builtin_network,
     builtin_pod_rules,
     builtin_pod_volumes,
     builtin_pod_warnings,
@@ -341,7 +342,8 @@ CORE: Final = (
         check=builtin_pod_volumes.validate_claim, answers_deleted_object=True,
     ),
     BuiltinKind(
-        _core("Endpoints", "endpoints"), ("ep",), creates_on_update=True, default=builtin_core.default_endpoints,
+        _core("Endpoints", "endpoints"), ("ep",), creates_on_update=True, default=builtin_network.default_endpoints,
+        check=builtin_network.validate_endpoints,
         deprecation="v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
     ),
 )  # fmt: skip
@@ -368,6 +370,7 @@ def _app(
     prepare_update_from: ChangeFromOld | None = None,
     check: Check = builtin_apps.validate_workload,
     check_update: CheckUpdate = builtin_apps.validate_workload_update, is_scaled: bool = True,
+    warn: builtin_pod_warnings.Warn | None = None,
 ) -> BuiltinKind:  # fmt: skip
     return BuiltinKind(
         Kind("apps", "v1", kind, plural), (short,), ("all",),
@@ -376,7 +379,7 @@ def _app(
         name_rule=name_is_label if kind == "StatefulSet" else name_is_subdomain,
         prepare_update_from=prepare_update_from,
         check=check, check_update=check_update,
-        warn=builtin_pod_warnings.template_warnings(
+        warn=warn or builtin_pod_warnings.template_warnings(
             "spec.template", is_named_after=kind in ("Deployment", "ReplicaSet")
         ),
     )  # fmt: skip
@@ -386,7 +389,8 @@ APPS: Final = (
     _app("Deployment", "deployments", "deploy", builtin_apps.default_deployment,
          check=builtin_apps.validate_deployment, check_update=builtin_apps.validate_deployment_update),
     _app("StatefulSet", "statefulsets", "sts", builtin_apps.default_stateful_set,
-         check_update=builtin_apps.validate_stateful_set_update),
+         check=builtin_apps.validate_stateful_set, check_update=builtin_apps.validate_stateful_set_update,
+         warn=builtin_apps.stateful_set_warnings),
     _app("ReplicaSet", "replicasets", "rs", builtin_apps.default_replica_set),
     _app("DaemonSet", "daemonsets", "ds", builtin_apps.default_daemon_set, is_scaled=False,
          prepare_update_from=builtin_apps.prepare_daemon_set_update),
@@ -404,7 +408,7 @@ def _rbac(kind: str, plural: str, *, namespaced: bool) -> BuiltinKind:
     return BuiltinKind(
         Kind(builtin_core.RBAC_GROUP, "v1", kind, plural, namespaced), creates_on_update=True,
         name_rule=name_is_path_segment, default=builtin_core.default_binding if is_binding else nothing,
-        check=check if is_binding else builtin_core.validate_role,
+        check=check if is_binding else builtin_core.validate_role if namespaced else builtin_core.validate_cluster_role,
         check_update=builtin_core.validate_binding_update if is_binding else None,
     )  # fmt: skip
 
@@ -438,7 +442,7 @@ OTHERS: Final = (
     ),
     BuiltinKind(
         Kind("coordination.k8s.io", "v1", "Lease", "leases"), creates_on_update=True, allows_unconditional_update=False,
-        check=builtin_core.validate_lease,
+        default=builtin_core.default_lease, check=builtin_core.validate_lease,
     ),
     BuiltinKind(
         Kind("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", False), ("pc",), has_generation=True,
@@ -456,10 +460,12 @@ OTHERS: Final = (
     ),
     BuiltinKind(
         Kind("networking.k8s.io", "v1", "Ingress", "ingresses"), ("ing",), subresources=(STATUS,), has_generation=True,
+        check=builtin_network.validate_ingress, check_update=builtin_network.validate_ingress_update,
+        check_status=builtin_network.validate_ingress_status, warn=builtin_network.ingress_warnings,
     ),
     BuiltinKind(
         Kind("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies"), ("netpol",), has_generation=True,
-        default=builtin_core.default_network_policy,
+        default=builtin_network.default_network_policy, check=builtin_network.validate_network_policy,
     ),
     BuiltinKind(
         Kind("storage.k8s.io", "v1", "StorageClass", "storageclasses", False), ("sc",), answers_deleted_object=True,

@@ -16,16 +16,22 @@ from kyu.api.errors import FieldError
 from kyu.api.meta import Json
 from kyu.server.builtin_limits import validate_share
 from kyu.server.builtin_metadata import IMMUTABLE
+from kyu.server.builtin_names import label
 from kyu.server.builtin_pod_probes import AT_LEAST_ZERO
 from kyu.server.builtin_pod_rules import validate_template
+from kyu.server.builtin_pod_volumes import claim_faults
+from kyu.server.builtin_pod_warnings import template_warnings
 from kyu.server.builtin_pods import default_template
 
 HISTORY_LIMIT = 10
 ALWAYS = ("Always",)
 STRATEGIES = ("Recreate", "RollingUpdate")
+POD_MANAGEMENT = ("OrderedReady", "Parallel")
+RETENTIONS = ("Retain", "Delete")
 # What of a StatefulSet may change.
 STATEFUL_SET_CHANGES = ("replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit",
                         "persistentVolumeClaimRetentionPolicy", "minReadySeconds")  # fmt: skip
+_template_warnings = template_warnings("spec.template")
 # Kept for clients of before: counts the templates that a DaemonSet has had.
 TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
 
@@ -49,13 +55,17 @@ def default_stateful_set(stateful_set: Json) -> None:
     strategy = spec.setdefault("updateStrategy", {})
     strategy.setdefault("type", "RollingUpdate")
     if strategy["type"] == "RollingUpdate":
-        strategy.setdefault("rollingUpdate", {}).setdefault("partition", 0)
+        rolling = strategy.setdefault("rollingUpdate", {})
+        rolling.setdefault("partition", 0)
+        # Off in Kubernetes if nobody turns it on.
+        rolling.pop("maxUnavailable", None)
     retention = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
     retention.setdefault("whenDeleted", "Retain")
     retention.setdefault("whenScaled", "Retain")
     spec.setdefault("replicas", 1)
     spec.setdefault("revisionHistoryLimit", HISTORY_LIMIT)
     for claim in spec.get("volumeClaimTemplates") or ():
+        claim |= {"apiVersion": "v1", "kind": "PersistentVolumeClaim"}
         claim.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
         claim.setdefault("status", {}).setdefault("phase", "Pending")
 
@@ -137,6 +147,51 @@ def validate_deployment(deployment: Json) -> list[FieldError]:
     return found
 
 
+def validate_stateful_set(stateful_set: Json) -> list[FieldError]:
+    spec = stateful_set.get("spec") or {}
+    found = [*validate_workload(stateful_set), *_stateful_policy_faults(spec)]
+    numbers = {
+        "spec.minReadySeconds": spec.get("minReadySeconds"),
+        "spec.ordinals.start": (spec.get("ordinals") or {}).get("start"),
+    }
+    found += [fields.invalid(path, number, AT_LEAST_ZERO) for path, number in numbers.items() if (number or 0) < 0]
+    if service := spec.get("serviceName"):
+        found += [fields.invalid("spec.serviceName", service, objection) for objection in label(service)]
+    if ((spec.get("template") or {}).get("spec") or {}).get("activeDeadlineSeconds") is not None:
+        detail = "activeDeadlineSeconds in StatefulSet is not Supported"
+        found.append(fields.forbidden("spec.template.spec.activeDeadlineSeconds", detail))
+    for index, claim in enumerate(spec.get("volumeClaimTemplates") or ()):
+        found += claim_faults(claim.get("spec") or {}, f"spec.volumeClaimTemplates[{index}].spec")
+    return found
+
+
+def _stateful_policy_faults(spec: Json) -> Iterator[FieldError]:
+    if (policy := spec.get("podManagementPolicy")) not in POD_MANAGEMENT:
+        yield fields.invalid("spec.podManagementPolicy", policy, "must be 'OrderedReady' or 'Parallel'")
+    strategy, path = spec.get("updateStrategy") or {}, "spec.updateStrategy"
+    rolling = strategy.get("rollingUpdate")
+    match strategy.get("type"):
+        case "RollingUpdate":
+            if rolling is not None and rolling.get("partition", 0) < 0:
+                yield fields.invalid(f"{path}.rollingUpdate.partition", rolling["partition"], AT_LEAST_ZERO)
+        case "OnDelete":
+            if rolling is not None:
+                detail = "only allowed for updateStrategy 'RollingUpdate'"
+                yield fields.invalid(f"{path}.rollingUpdate", rolling, detail)
+        case _:
+            yield fields.invalid(path, strategy, "must be 'RollingUpdate' or 'OnDelete'")
+    for name, word in (spec.get("persistentVolumeClaimRetentionPolicy") or {}).items():
+        if word not in RETENTIONS:
+            yield fields.not_supported(f"spec.persistentVolumeClaimRetentionPolicy.{name}", word, RETENTIONS)
+
+
+def stateful_set_warnings(new: Json, old: Json | None) -> Iterator[str]:
+    yield from _template_warnings(new, old)
+    if new["spec"].get("revisionHistoryLimit", 0) < 0:
+        path = "spec.revisionHistoryLimit"
+        yield f"{path}: a negative value retains all historical revisions; a value >= 0 is recommended"
+
+
 def _rolling_update_faults(update: Json, path: str) -> Iterator[FieldError]:
     for name in ("maxUnavailable", "maxSurge"):
         if update.get(name) is not None:
@@ -170,7 +225,7 @@ def _validate_same_selector(new: Json, old: Json) -> list[FieldError]:
 
 
 def validate_stateful_set_update(new: Json, old: Json) -> list[FieldError]:
-    found = validate_workload(new)
+    found = validate_stateful_set(new)
     after, before = new.get("spec") or {}, old.get("spec") or {}
     if any(after.get(name) != before.get(name) for name in {*after, *before} - set(STATEFUL_SET_CHANGES)):
         *names, last = (f"'{name}'" for name in STATEFUL_SET_CHANGES)

@@ -15,16 +15,19 @@ import msgspec
 from kyu.api import errors as fields
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
-from kyu.server.builtin_metadata import IMMUTABLE
-from kyu.server.builtin_names import config_key, label_key
+from kyu.server.builtin_limits import BOUNDS
+from kyu.server.builtin_metadata import IMMUTABLE, validate_label_selector
+from kyu.server.builtin_names import config_key, label_key, subdomain
 from kyu.server.builtin_pod_placement import EFFECTS as TAINT_EFFECTS
-from kyu.server.builtin_pods import SYSTEM_PRIORITIES, default_template
+from kyu.server.builtin_pods import SYSTEM_PRIORITIES, default_template, round_up
 
 NAME_LABEL: Final = "kubernetes.io/metadata.name"
 MAX_DATA_BYTES: Final = 1024 * 1024
 MAX_USER_PRIORITY: Final = 1_000_000_000
 CLAIM_FINALIZER: Final = "kubernetes.io/pvc-protection"
 RBAC_GROUP: Final = "rbac.authorization.k8s.io"
+# Who can be given a role, and in which group such a subject is.
+SUBJECT_GROUPS: Final = {"ServiceAccount": "", "User": RBAC_GROUP, "Group": RBAC_GROUP}
 # The keys that a Secret of these types must have.
 SECRET_KEYS: Final = {
     "kubernetes.io/dockercfg": (".dockercfg",),
@@ -191,6 +194,12 @@ def prepare_node(node: Json) -> None:
 # Lease
 
 
+def default_lease(lease: Json) -> None:
+    """What coordinated elections would write is off in Kubernetes if nobody turns it on."""
+    for name in ("strategy", "preferredHolder"):
+        lease.get("spec", {}).pop(name, None)
+
+
 def validate_lease(lease: Json) -> list[FieldError]:
     spec, found = lease.get("spec") or {}, list[FieldError]()
     duration, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
@@ -234,19 +243,7 @@ def validate_priority_class_update(new: Json, old: Json) -> list[FieldError]:
     return found
 
 
-# What belongs to Services
-
-
-def default_endpoints(endpoints: Json) -> None:
-    for subset in endpoints.get("subsets") or ():
-        for port in subset.get("ports") or ():
-            port.setdefault("protocol", "TCP")
-
-
-def default_network_policy(policy: Json) -> None:
-    spec = policy.setdefault("spec", {})
-    if not spec.get("policyTypes"):
-        spec["policyTypes"] = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
+# Storage
 
 
 def default_volume_claim(claim: Json) -> None:
@@ -274,6 +271,8 @@ def default_storage_class(storage_class: Json) -> None:
 def default_limit_range(limit_range: Json) -> None:
     """Of a container: the default limit is the maximum, the default request is the default limit, else the minimum."""
     for item in (limit_range.get("spec") or {}).get("limits") or ():
+        for bound in BOUNDS:
+            round_up(item.get(bound) or {})
         if item.get("type") != "Container":
             continue
         limits = {**(item.get("max") or {}), **(item.get("default") or {})}
@@ -306,11 +305,15 @@ def validate_binding(binding: Json) -> list[FieldError]:
         found.append(fields.required("roleRef.name"))
     for index, subject in enumerate(binding.get("subjects") or ()):
         path = f"subjects[{index}]"
-        if not subject.get("name"):
+        kind, name, group = (subject.get(part, "") for part in ("kind", "name", "apiGroup"))
+        if not name:
             found.append(fields.required(f"{path}.name"))
-        if subject.get("kind") not in ("ServiceAccount", "User", "Group"):
-            kinds = ("ServiceAccount", "User", "Group")
-            found.append(fields.not_supported(f"{path}.kind", subject.get("kind", ""), kinds))
+        elif kind == "ServiceAccount":
+            found += [fields.invalid(f"{path}.name", name, text) for text in subdomain(name)]
+        if kind not in SUBJECT_GROUPS:
+            found.append(fields.not_supported(f"{path}.kind", kind, SUBJECT_GROUPS))
+        elif group != SUBJECT_GROUPS[kind]:
+            found.append(fields.not_supported(f"{path}.apiGroup", group, (SUBJECT_GROUPS[kind],)))
     return found
 
 
@@ -334,12 +337,35 @@ def validate_binding_update(new: Json, old: Json) -> list[FieldError]:
 
 
 def validate_role(role: Json) -> list[FieldError]:
+    return _validate_rules(role, is_namespaced=True)
+
+
+def validate_cluster_role(role: Json) -> list[FieldError]:
+    found = _validate_rules(role, is_namespaced=False)
+    if role.get("aggregationRule") is None:
+        return found
+    path, chosen = "aggregationRule.clusterRoleSelectors", role["aggregationRule"].get("clusterRoleSelectors") or ()
+    if not chosen:
+        detail = "at least one clusterRoleSelector required if aggregationRule is non-nil"
+        found.append(fields.required(path, detail))
+    for index, selector in enumerate(chosen):
+        found += validate_label_selector(selector, f"{path}[{index}]")
+    return found
+
+
+def _validate_rules(role: Json, *, is_namespaced: bool) -> list[FieldError]:
     found: list[FieldError] = []
     for index, rule in enumerate(role.get("rules") or ()):
         path = f"rules[{index}]"
         if not rule.get("verbs"):
             found.append(fields.required(f"{path}.verbs", "verbs must contain at least one value"))
-        if rule.get("nonResourceURLs"):
+        if urls := rule.get("nonResourceURLs"):
+            if is_namespaced:
+                detail = "namespaced rules cannot apply to non-resource URLs"
+                found.append(fields.invalid(f"{path}.nonResourceURLs", urls, detail))
+            if any(rule.get(name) for name in ("apiGroups", "resources", "resourceNames")):
+                detail = "rules cannot apply to both regular resources and non-resource URLs"
+                found.append(fields.invalid(f"{path}.nonResourceURLs", urls, detail))
             continue
         for name in ("apiGroups", "resources"):
             if not rule.get(name):

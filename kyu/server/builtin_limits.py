@@ -16,7 +16,7 @@ from kyu.api.errors import FieldError
 from kyu.api.meta import Json
 from kyu.server.builtin_metadata import validate_labels
 from kyu.server.builtin_names import label_key, regex_error
-from kyu.server.builtin_pod_containers import resource_name_objections
+from kyu.server.builtin_pod_containers import NOT_OF_CONTAINERS, resource_name_objections
 from kyu.server.builtin_pod_probes import AT_LEAST_ZERO
 from kyu.server.errors import Unshown
 
@@ -46,6 +46,7 @@ SCOPES: Final = (
     "Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "PriorityClass", "CrossNamespacePodAffinity",
     "VolumeAttributesClass",
 )  # fmt: skip
+LIMIT_TYPES: Final = ("Pod", "Container", "PersistentVolumeClaim")
 PERCENT: Final = "[0-9]+%"
 EVICTION_POLICIES: Final = ("AlwaysAllow", "IfHealthyBudget")
 ONE_QUANTITY: Final = quantity.parse("1")
@@ -84,13 +85,19 @@ def validate_limit_range(limit_range: Json) -> list[FieldError]:
     for index, item in enumerate((limit_range.get("spec") or {}).get("limits") or ()):
         path = f"spec.limits[{index}]"
         kind = item.get("type", "")
-        found += [fields.invalid(f"{path}.type", kind, text) for text in label_key(kind)]
+        found += [fields.invalid(f"{path}.type", kind, text) for text in _limit_type_objections(kind)]
         if kind in types:
             found.append(fields.duplicate(f"{path}.type", kind))
             continue
         types.add(kind)
         found += _validate_item(item, kind, path)
     return found
+
+
+def _limit_type_objections(kind: str) -> tuple[str, ...]:
+    if objections := label_key(kind):
+        return objections
+    return () if "/" in kind or kind in LIMIT_TYPES else ("must be a standard limit type or fully qualified",)
 
 
 def _validate_item(item: Json, kind: str, path: str) -> Iterator[FieldError]:
@@ -114,7 +121,9 @@ def _validate_item(item: Json, kind: str, path: str) -> Iterator[FieldError]:
 
 def _validate_names(item: Json, bound: str, kind: str, path: str) -> Iterator[FieldError]:
     for name in item.get(bound) or {}:
-        objections = resource_name_objections(name) if kind == "Container" else label_key(name)
+        objections = resource_name_objections(name)
+        if kind not in ("Container", "Pod"):
+            objections = () if name == "storage" else tuple(text for text in objections if text != NOT_OF_CONTAINERS)
         yield from (fields.invalid(f"{path}.{bound}[{name}]", name, text) for text in objections)
 
 

@@ -40,6 +40,17 @@ def subdomain(text: str) -> list[str]:
     return found
 
 
+def wildcard(text: str) -> list[str]:
+    """A subdomain of which the first part is every name."""
+    pattern = rf"\*\.{_SUBDOMAIN}"
+    found = ["must be no more than 253 characters"] if len(text.encode()) > 253 else []
+    if not re.fullmatch(pattern, text):
+        words = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must"
+        words += " consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character"
+        found.append(regex_error(words, pattern, "*.example.com"))
+    return found
+
+
 def label(text: str) -> list[str]:
     found = ["must be no more than 63 characters"] if len(text.encode()) > 63 else []
     if not _is_label(text):

@@ -27,6 +27,7 @@ PROTOCOLS: Final = ("SCTP", "TCP", "UDP")
 PROPAGATIONS: Final = ("Bidirectional", "HostToContainer", "None")
 RESIZED: Final = ("cpu", "memory")
 RESIZE_POLICIES: Final = ("NotRequired", "RestartContainer")
+NOT_OF_CONTAINERS: Final = "must be a standard resource for containers"
 CONTAINER_RESOURCES: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 POD_RESOURCES: Final = ("cpu", "hugepages-", "memory")
 HUGE_PAGES: Final = "hugepages-"
@@ -225,10 +226,10 @@ def resource_name_objections(name: str) -> tuple[str, ...]:
             return ("doesn't follow extended resource name standard",)
         return objections
     if objections := label_key(name):
-        return (*objections, "must be a standard resource for containers")
+        return (*objections, NOT_OF_CONTAINERS)
     if name in CONTAINER_RESOURCES or name.startswith(HUGE_PAGES):
         return ()
-    return ("must be a standard resource type or fully qualified", "must be a standard resource for containers")
+    return ("must be a standard resource type or fully qualified", NOT_OF_CONTAINERS)
 
 
 def is_extended(name: str) -> bool:

@@ -87,8 +87,18 @@ def containers(spec: Json) -> Iterator[Json]:
         yield from spec.get(name) or ()
 
 
+def round_up(amounts: Json) -> None:
+    """Nothing is counted finer than in thousandths."""
+    for name, text in amounts.items():
+        if text.endswith(("n", "u")):
+            amount = quantity.parse(text)
+            amounts[name] = str(quantity.Quantity(-(-amount.nanos // quantity.MICRO) * quantity.MICRO, amount.format))
+
+
 def _default_container(container: Json) -> None:
-    container.setdefault("resources", {})
+    resources = container.setdefault("resources", {})
+    for amounts in (resources.get("limits"), resources.get("requests")):
+        round_up(amounts or {})
     container.setdefault("terminationMessagePath", "/dev/termination-log")
     container.setdefault("terminationMessagePolicy", "File")
     container.setdefault("imagePullPolicy", pull_policy(container.get("image", "")))
@@ -103,8 +113,10 @@ def _default_container(container: Json) -> None:
                 if not probe.get(field):
                     probe[field] = value
             _default_http(probe)
-    for hook in (container.get("lifecycle") or {}).values():
-        if isinstance(hook, dict):
+    if lifecycle := container.get("lifecycle"):
+        # Off in Kubernetes if nobody turns it on.
+        lifecycle.pop("stopSignal", None)
+        for hook in lifecycle.values():
             _default_http(hook)
 
 
