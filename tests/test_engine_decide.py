@@ -8,7 +8,12 @@ from typing import Any
 
 import pytest
 
+from kyu.api.checks import AdmissionCheck
+from kyu.api.meta import Object
 from kyu.cli import main as cli
+from kyu.cli.decide import rehearse
+from kyu.engine.options import Options
+from tests import builders
 
 QUEUES = """
 apiVersion: v1
@@ -249,3 +254,53 @@ def test_what_cannot_be_decided_is_refused(
     file.write_text(text)
     assert cli.main(["decide", "-f", str(file), *words]) != 0
     assert wanted in capsys.readouterr().err
+
+
+def borrowing_queues() -> list[Object]:
+    """Two queues that borrow all they use from a third; one of them preempts."""
+    preempts = {"reclaimWithinCohort": "LowerPriority", "borrowWithinCohort": {"policy": "LowerPriority"}}
+    return [
+        builders.flavor("f"),
+        builders.cluster_queue("spare", {"f": {"cpu": 1}}, cohort="c"),
+        builders.cluster_queue("meek", {"f": {"cpu": 0}}, cohort="c"),
+        builders.cluster_queue("greedy", {"f": {"cpu": 0}}, cohort="c", preemption=preempts),
+        builders.local_queue("meek"),
+        builders.local_queue("greedy"),
+    ]
+
+
+@pytest.mark.parametrize(("by_priority", "line"), [(True, ["old", "young"]), (False, ["young", "old"])])
+def test_who_was_preempted_by_a_borrower_keeps_its_place_where_priorities_are_compared(
+    by_priority: bool, line: list[str]
+) -> None:
+    state = builders.state_of(
+        *borrowing_queues(),
+        builders.holding(builders.workload("old", queue="meek", cpu=1), "meek", {"cpu": "f"}),
+        builders.workload("young", queue="meek", created=9, cpu=1),
+        builders.workload("borrower", queue="greedy", priority=1, created=9, cpu=1),
+        options=Options(priority_sorting_within_cohort=by_priority),
+    )
+    found = rehearse(state, builders.at(60), 1)
+    assert [p["workload"] for p in found["cycles"][0]["preempted"]] == ["default/old"]
+    assert [ask.key.name for ask in state.pending("meek")] == line
+
+
+def test_between_cycles_what_was_admitted_is_admitted_for_good_unless_checks_are_to_be_made() -> None:
+    checks = {"admissionChecksStrategy": {"admissionChecks": [{"name": "check"}]}}
+    active = {"conditions": [builders.condition("Active", 0)]}
+    state = builders.state_of(
+        builders.make(AdmissionCheck, "AdmissionCheck", {"name": "check"}, spec={"controllerName": "x"}, status=active),
+        builders.flavor("f"),
+        builders.cluster_queue("free", {"f": {"cpu": 1}}),
+        builders.cluster_queue("checked", {"f": {"cpu": 1}}, **checks),
+        builders.local_queue("free"),
+        builders.local_queue("checked"),
+        builders.workload("a", queue="free", cpu=1),
+        builders.workload("b", queue="checked", cpu=1),
+    )
+    rehearse(state, builders.at(60), 1)
+    state.check()
+    assert {name: (s.reserving, s.admitted) for name in ("free", "checked") if (s := state.stats(name))} == {
+        "free": (1, 1),
+        "checked": (1, 0),
+    }

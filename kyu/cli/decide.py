@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kyu.api.codec import Manifest
     from kyu.api.config import Configuration
     from kyu.api.meta import Json
-    from kyu.engine.decisions import Cycle
+    from kyu.engine.decisions import Cycle, Preempt
     from kyu.engine.reasons import Reason
     from kyu.engine.state import State
 
@@ -231,9 +231,13 @@ def rehearse(state: State, now: datetime, cycles: int | None) -> dict[str, Any]:
     for _ in range(cycles or MAX_CYCLES):
         cycle = schedule(state, now, cycles=None if cycles is None else 1)
         steps.append(describe_cycle(state, cycle))
-        leaving = [p.victim for p in cycle.preempted()] + [e.key for e in cycle.evicted()]
-        for key in leaving:
-            state.release(key)
+        for admit in cycle.admitted():
+            if admit.is_complete:
+                state.confirm(admit.key)
+        leaving = {p.victim: queues_from(state, p, now) for p in cycle.preempted()}
+        leaving |= dict.fromkeys(e.key for e in cycle.evicted())
+        for key, since in leaving.items():
+            state.release(key, queued_at=since)
         # Queues may take the same quota back from each other for ever: once round is enough.
         holders: frozenset[object] = frozenset(state.holdings)
         if cycles is None and (not leaving or holders in seen):
@@ -242,6 +246,15 @@ def rehearse(state: State, now: datetime, cycles: int | None) -> dict[str, Any]:
     queues = {name: describe_queue(state, name) for name in sorted(state.queues)}
     cohorts = {name: describe_cohort(state, name) for name in sorted(state.hierarchy.cohorts)}
     return {"cycles": steps, "clusterQueues": queues, "cohorts": cohorts}
+
+
+def queues_from(state: State, preempted: Preempt, now: datetime) -> float | None:
+    """From when a preempted workload queues; None if it keeps its place."""
+    from kyu.engine.workload import AFTER_PREEMPTION
+
+    by_borrower = preempted.reason == "InCohortReclaimWhileBorrowing"
+    keeps_its_place = not by_borrower or state.options.priority_sorting_within_cohort
+    return None if keeps_its_place else now.timestamp() + AFTER_PREEMPTION
 
 
 def describe_cycle(state: State, cycle: Cycle) -> dict[str, Any]:

@@ -361,8 +361,19 @@ class State:
             self.waiting.note_penalty(ask, self.queues[holding.cluster_queue])
         self.add_holding(holding)
 
-    def release(self, key: Key) -> None:
-        """A workload that was evicted has stopped: return its quota and queue it again, at the place that it had."""
+    def confirm(self, key: Key) -> None:
+        """As if the object had come back that says that the workload is admitted, and not only has quota."""
+        holding = self.holdings.get(key)
+        if holding is not None and not holding.admitted:
+            holding.admitted = True
+            self._count_admitted(holding, +1)
+
+    def release(self, key: Key, *, queued_at: float | None = None) -> None:
+        """
+        A workload that was evicted has stopped: return its quota and queue it again.
+
+        It queues at the place that it had, unless it is said from when it queues.
+        """
         holding = self.holdings[key]
         self.remove_holding(holding)
         self._assumed.pop(key, None)
@@ -371,7 +382,7 @@ class State:
                 key,
                 holding.uid,
                 priority=holding.priority,
-                time=holding.time,
+                time=holding.time if queued_at is None else queued_at,
                 shape=holding.shape,
                 local_queue=holding.local_queue,
                 special=holding.special,

@@ -45,6 +45,8 @@ GROUP_WORKLOAD = "kueue.x-k8s.io/is-group-workload"
 WAITING_FOR_REPLACEMENT_PODS = "WaitingForReplacementPods"
 ON_HOLD = "OnHold"
 
+# Seconds by which who was preempted by a borrower queues behind who came at that moment.
+AFTER_PREEMPTION = 0.001
 _NUMBER = re.compile(r"[+-]?[0-9]+")
 
 # Whether it stays, its priority, how long ago it got its quota, its UID.
@@ -196,7 +198,7 @@ def queue_time(workload: Workload, options: Options) -> float:
         if not options.priority_sorting_within_cohort:
             preempted = find_condition(conditions, PREEMPTED)
             if preempted and preempted.status == "True" and preempted.reason == "InCohortReclaimWhileBorrowing":
-                return seconds(preempted.last_transition_time) + 0.001
+                return seconds(preempted.last_transition_time) + AFTER_PREEMPTION
     created = workload.metadata.creation_timestamp
     return seconds(created) if created else 0.0
 
