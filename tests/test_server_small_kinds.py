@@ -190,3 +190,21 @@ def test_policies_of_a_stateful_set(spec: Json, blamed: str) -> None:
     found = [fault.field for fault in builtin_apps.validate_stateful_set(given)]
     assert len(found) == bool(blamed)
     assert all(field.startswith(blamed) for field in found)
+
+
+def test_of_an_event_only_the_series_goes_on() -> None:
+    """By way of the newer form; the older one may change."""
+    old: Json = {"regarding": {"name": "p"}, "reportingController": "x.com/c", "type": "Normal", "note": "n", **NAMED}
+    series = {"series": {"count": 2, "lastObservedTime": NAMED["eventTime"]}}
+    assert builtin_events.validate_new_event_update({**old, **series}, old) == []
+    found = builtin_events.validate_new_event_update({**old, "note": "other", "regarding": {"name": "q"}}, old)
+    assert [fault.field for fault in found] == ["involvedObject", "message"]
+    [fault] = builtin_events.validate_new_event_update({**old, "series": {"count": 3}}, old)
+    assert fault.field == "series.lastObservedTime"
+
+
+def test_who_reports_is_left_out_of_the_newer_form_if_nobody_is_named() -> None:
+    older = {"involvedObject": {"name": "p"}, "message": "m", "reportingComponent": "", "reportingInstance": ""}
+    newer = builtin_events.convert(older, builtin_events.STORED_VERSION, "v1")
+    assert newer == {"regarding": {"name": "p"}, "note": "m"}
+    assert builtin_events.convert(newer, "v1", builtin_events.STORED_VERSION) == older

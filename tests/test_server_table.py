@@ -208,6 +208,31 @@ def test_the_row_of_an_event_ends_with_its_name() -> None:
     }  # fmt: skip
 
 
+def test_the_row_of_an_event_is_the_same_in_both_forms() -> None:
+    place, when = {"kind": "Pod", "name": "p"}, "2026-01-01T00:00:00.000000Z"
+    told = {"type": "Normal", "reason": "R", "eventTime": when, "reportingInstance": "i", "series": {"count": 3}}
+    older = row("Event", "v1", involvedObject=place, message="m", reportingComponent="x.com/c", **told)
+    newer = row("Event", "events.k8s.io/v1", regarding=place, note="m", reportingController="x.com/c", **told)
+    assert newer == older
+    assert (newer["Object"], newer["Source"], newer["Message"], newer["Count"]) == ("pod/p", "x.com/c, i", "m", 3)
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"defaultBackend": {}}, ("<none>", "*", "", "80")),
+        ({"ingressClassName": "c", "rules": [{"host": "a.b"}, {}], "tls": [{}]}, ("c", "a.b", "", "80, 443")),
+        ({"rules": [{"host": name} for name in "abcde"]}, ("<none>", "a,b,c + 2 more...", "", "80")),
+    ],
+)
+def test_the_row_of_an_ingress(spec: Json, expected: tuple[str, ...]) -> None:
+    found = row("Ingress", "networking.k8s.io/v1", spec=spec)
+    assert (found["Class"], found["Hosts"], found["Address"], found["Ports"]) == expected
+    addresses = [{"ip": "10.1.2.3"}, {"hostname": "here"}]
+    found = row("Ingress", "networking.k8s.io/v1", spec=spec, status={"loadBalancer": {"ingress": addresses}})
+    assert found["Address"] == "10.1.2.3,here"
+
+
 def test_the_row_of_a_quota() -> None:
     status = {"hard": {"pods": "5", "limits.cpu": "2", "cpu": "1"}, "used": {"pods": "1"}}
     found = row("ResourceQuota", "v1", status=status)

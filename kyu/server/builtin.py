@@ -437,8 +437,8 @@ OTHERS: Final = (
             "reason", "type", "reportingController", "regarding.kind", "regarding.namespace", "regarding.name",
             "regarding.uid",
         ),
-        check=builtin_events.validate_new_event, stored_as="events", stored_version=builtin_events.STORED_VERSION,
-        convert=builtin_events.convert,
+        check=builtin_events.validate_new_event, check_update=builtin_events.validate_new_event_update,
+        stored_as="events", stored_version=builtin_events.STORED_VERSION, convert=builtin_events.convert,
     ),
     BuiltinKind(
         Kind("coordination.k8s.io", "v1", "Lease", "leases"), creates_on_update=True, allows_unconditional_update=False,

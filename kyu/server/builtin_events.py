@@ -15,6 +15,7 @@ from typing import Final
 from kyu.api import errors as fields
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
+from kyu.server.builtin_metadata import IMMUTABLE
 from kyu.server.builtin_names import label_key
 
 # The version under which the older form is known to the conversion.
@@ -32,12 +33,25 @@ RENAMED: Final = {
 TYPES: Final = ("Normal", "Warning")
 MAX_NAME: Final = 128
 MAX_MESSAGE: Final = 1024
+REPORTERS: Final = ("reportingComponent", "reportingInstance")
+# What an update by way of the newer form must leave alone, in the order in which it is told.
+FIXED: Final = (
+    "involvedObject", "reason", "message", "source", "firstTimestamp", "lastTimestamp", "count", "reason", "type",
+    "eventTime", "action", "related", "reportingController", "reportingInstance",
+)  # fmt: skip
 RENAMED_BACK: Final = {old: new for new, old in RENAMED.items()}
 
 
 def convert(event: Json, source: str, target: str) -> Json:
-    names = RENAMED_BACK if source == STORED_VERSION else RENAMED
-    return {names.get(name, name): value for name, value in event.items()}
+    """Who reports is left out of the newer form if nobody is named, and never of the older one."""
+    if source != STORED_VERSION:
+        return {**dict.fromkeys(REPORTERS, ""), **in_older_words(event)}
+    return {RENAMED_BACK.get(name, name): value for name, value in event.items() if value or name not in REPORTERS}
+
+
+def in_older_words(event: Json) -> Json:
+    """An Event of either form."""
+    return {RENAMED.get(name, name): value for name, value in event.items()}
 
 
 def validate_event(event: Json) -> list[FieldError]:
@@ -57,12 +71,27 @@ def validate_new_event(event: Json) -> list[FieldError]:
     for name in ("deprecatedFirstTimestamp", "deprecatedLastTimestamp", "deprecatedCount", "deprecatedSource"):
         if event.get(name):
             found.append(fields.invalid(RENAMED[name], "", "needs to be unset"))
+    return [*found, *_series_faults(event)]
+
+
+def validate_new_event_update(new: Json, old: Json) -> list[FieldError]:
+    """Only how often it happened goes on."""
+    found = list(_place_faults(new))
+    if new.get("eventTime"):
+        found += [*_report_faults(new, "reportingController"), *_series_faults(new)]
+    for name in FIXED:
+        given = RENAMED_BACK.get(name, name)
+        if new.get(given) != old.get(given):
+            found.append(fields.invalid(name, new.get(given), IMMUTABLE))
+    return found
+
+
+def _series_faults(event: Json) -> Iterator[FieldError]:
     series = event.get("series")
     if series is not None and series.get("count", 0) < 2:
-        found.append(fields.invalid("series.count", "", "should be at least 2"))
+        yield fields.invalid("series.count", "", "should be at least 2")
     if series is not None and not series.get("lastObservedTime"):
-        found.append(fields.required("series.lastObservedTime"))
-    return found
+        yield fields.required("series.lastObservedTime")
 
 
 def _place_faults(event: Json) -> Iterator[FieldError]:

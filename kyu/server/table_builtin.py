@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from kyu.api.meta import Json
-from kyu.server import table_pods
+from kyu.server import builtin_events, table_pods
 from kyu.server.registry import Column
 from kyu.server.table_words import NONE, UNKNOWN, age, duration, labels, listed, selector
 
@@ -28,6 +28,7 @@ ACCESS_MODES: Final = {
 }  # fmt: skip
 JOB_WORDS_AT_WORK: Final = ("Suspended", "FailureTarget", "SuccessCriteriaMet")
 ENDPOINTS_SHOWN: Final = 3
+HOSTS_SHOWN: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +173,15 @@ def _node_address(kind: str) -> Callable[[Json], str]:
     return address
 
 
+def _of_older_events(*made: BuiltInColumn) -> tuple[BuiltInColumn, ...]:
+    """An Event has two forms with the same cells; only the older one is looked at."""
+
+    def on_older(cell: Cell) -> Cell:
+        return lambda obj, now: cell(builtin_events.in_older_words(obj), now)
+
+    return tuple(BuiltInColumn(each.column, on_older(each.cell)) for each in made)
+
+
 def _last_seen(obj: Json, now: datetime) -> str:
     seen = _at("series", "lastObservedTime")(obj) or obj.get("lastTimestamp")
     return age(seen, now) if seen else _first_seen(obj, now)
@@ -200,6 +210,17 @@ def _event_count(obj: Json) -> int:
     return int(_at("series", "count")(obj) or obj.get("count") or 1)
 
 
+def _given_addresses(obj: Json) -> list[str]:
+    given = _at("status", "loadBalancer", "ingress", absent=())(obj)
+    return [each.get("ip") or each.get("hostname", "") for each in given]
+
+
+def _ingress_hosts(obj: Json) -> str:
+    named = [rule["host"] for rule in _at("spec", "rules", absent=())(obj) if rule.get("host")]
+    more = f" + {len(named) - HOSTS_SHOWN} more..." if len(named) > HOSTS_SHOWN else ""
+    return listed(named[:HOSTS_SHOWN]) + more or "*"
+
+
 def _external_address(obj: Json) -> str:
     spec = obj.get("spec") or {}
     addresses = list(spec.get("externalIPs") or ())
@@ -207,9 +228,7 @@ def _external_address(obj: Json) -> str:
         case "ExternalName":
             return spec.get("externalName") or NONE
         case "LoadBalancer":
-            given = _at("status", "loadBalancer", "ingress", absent=())(obj)
-            addresses = [each.get("ip") or each.get("hostname", "") for each in given] + addresses
-            return listed(addresses) or "<pending>"
+            return listed(_given_addresses(obj) + addresses) or "<pending>"
         case _:
             return listed(addresses) or NONE
 
@@ -407,7 +426,7 @@ _KINDS: Final[dict[str, tuple[BuiltInColumn, ...]]] = {
         _column("Selector", "Which pods serve it.", lambda obj: labels(_at("spec", "selector")(obj)), priority=1),
     ),
     "endpoints": (NAME, _column("Endpoints", "Addresses and ports.", _endpoints), AGE),
-    "events": (
+    "events": _of_older_events(
         _timed("Last Seen", "How long ago it happened last.", _last_seen),
         _column("Type", "Normal or Warning.", _at("type")),
         _column("Reason", "One word for what happened.", _at("reason")),
@@ -468,6 +487,14 @@ _KINDS: Final[dict[str, tuple[BuiltInColumn, ...]]] = {
         ),
         AGE,
         _column("VolumeMode", "Files or blocks.", _at("spec", "volumeMode", absent="<unset>"), priority=1),
+    ),
+    "ingresses.networking.k8s.io": (
+        NAME,
+        _column("Class", "Who serves it.", _at("spec", "ingressClassName", absent=NONE)),
+        _column("Hosts", "By which names.", _ingress_hosts),
+        _column("Address", "Where it is.", lambda obj: listed(_given_addresses(obj))),
+        _column("Ports", "At which ports.", lambda obj: "80, 443" if _at("spec", "tls")(obj) else "80"),
+        AGE,
     ),
     "networkpolicies.networking.k8s.io": (
         NAME,
