@@ -211,6 +211,12 @@ def test_what_the_schema_cannot_hold_cannot_be_applied(spec: Json, expected: str
     assert caught.value.message == f"failed to create typed patch object (/s; lib/v1, Kind=Shelf): {expected}"
 
 
+def test_nothing_cannot_be_an_item_of_a_set() -> None:
+    text = "element 1: associative list without keys has an element that's an explicit null"
+    with pytest.raises(ApiError, match=text):
+        apply(None, "ann", {}, metadata={"name": "s", "finalizers": ["x.com/a", None]})
+
+
 def test_a_plain_writer_owns_what_it_changed() -> None:
     shelf = update(None, "one", {"height": 3, "nested": {"a": "1"}}, labels={"l": "1"})
     everything: Json = {".": {}, "f:height": {}, "f:nested": {".": {}, "f:a": {}}}

@@ -10,6 +10,7 @@ from kyu.api.meta import Json, Key, Kind
 from kyu.kube import errors
 from kyu.server import forms
 from kyu.server.api import Api
+from tests.answers import APPLY, send
 from tests.servers import DEFINITION, ask, serving, until
 
 OVEN = Kind("kitchen.example.com", "v1", "Oven", "ovens")
@@ -46,6 +47,29 @@ async def test_discovery_names_the_status_before_the_scale(tmp_path: Path) -> No
         assert isinstance(answer.body, bytes)
         names = [each["name"] for each in forms.decode(answer.body)["resources"]]
         assert names == ["ovens", "ovens/status", "ovens/scale"]
+
+
+async def test_the_scale_of_a_custom_object_is_claimed_and_not_changed_by_an_apply(tmp_path: Path) -> None:
+    made = definition()
+    scale = {"specReplicasPath": ".spec.n", "statusReplicasPath": ".status.n"}
+    made["spec"]["versions"][0]["subresources"] = {"scale": scale}
+    made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["x-kubernetes-preserve-unknown-fields"] = True
+    path = "/apis/kitchen.example.com/v1/namespaces/default/ovens/a/scale?fieldManager=cook"
+    async with serving(tmp_path) as (api, client):
+        await client.create(DEFINITION, made)
+        await client.create(OVEN, {"metadata": {"name": "a", "namespace": "default"}, "spec": {"n": 2}})
+
+        async def apply(count: int, more: str = "") -> tuple[int, Json]:
+            body = {"apiVersion": "autoscaling/v1", "kind": "Scale", "spec": {"replicas": count}}
+            response, answer = await send(api, f"PATCH {path}{more}", body, kind=APPLY)
+            return response.status, answer
+
+        status, answer = await apply(2)
+        assert (status, answer["spec"]) == (200, {"replicas": 2})
+        assert (await apply(3))[0] == 409
+        status, answer = await apply(3, "&force=true")
+        assert status == 500
+        assert "use another kind of patch" in answer["message"]
 
 
 async def test_a_name_is_given_when_it_gets_free(tmp_path: Path) -> None:

@@ -82,6 +82,10 @@ def _check_items(schema: Schema, value: list[Any], path: str, found: list[str]) 
     seen: set[str] = set()
     for index, item in enumerate(value):
         here = f"[{index}]"
+        if item is None and schema.list_type == "set":
+            text = "associative list without keys has an element that's an explicit null"
+            found.append(f"{path}: element {index}: {text}")
+            continue
         if is_shared:
             try:
                 element = element_of(schema, item)

@@ -93,16 +93,14 @@ class Scale:
         )
 
     def _applied(self, request: Request, target: Target, obj: Json, options: WriteOptions) -> Json:
-        if target.resource.is_custom:
-            # Kubernetes fails at this too, because it looks for a Scale among the versions of the custom kind.
-            raise errors.internal("the scale of a custom kind cannot be applied: use another kind of patch")
         config = intake.from_apply(_scale_resource(), bodies.parse_yaml(request.body))
         given = config.get("metadata", {})
         place = {**given, "name": given.get("name") or target.name}
         metadata.check_place(target.resource.kind, {"metadata": place}, target.namespace, target.name)
+        shown = _with_owners(target.resource, obj)
         applied = managed.apply(
             _scale_resource().schema,
-            _with_owners(target.resource, obj),
+            shown,
             config,
             manager=options.manager,
             force=bool(options.force),
@@ -111,6 +109,9 @@ class Scale:
             now=self._clock(),
             resets=managed.MAIN_RESETS,
         )
+        if target.resource.is_custom and applied.get("spec") != shown["spec"]:
+            # Kubernetes fails at this too, because it looks for a Scale among the versions of the custom kind.
+            raise errors.internal("the scale of a custom kind cannot be changed by an apply: use another kind of patch")
         return intake.from_apply_result(_scale_resource(), applied)[0]
 
     async def _write(self, request: Request, target: Target, scale: Json, warnings: tuple[str, ...] = ()) -> Response:

@@ -141,6 +141,9 @@ def fits(schema: Schema, depth: int = 0) -> Json:
         result["additionalProperties"] = False
     if schema.items is not None:
         result["items"] = fits(schema.items, depth + 1)
+        if schema.list_type == "set":
+            # What is nothing cannot be told from other nothings.
+            result["items"]["not"] = {"type": "null"}
     return result
 
 
