@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kyu.api.kueue import LocalQueue, Workload
+from kyu.api.kueue import ClusterQueue, LocalQueue, ResourceFlavor, Workload
 from kyu.api.meta import Key
 from kyu.engine import cycle, explain
 from kyu.engine.decisions import Wait
@@ -102,6 +102,33 @@ def test_a_workload_waits_for_its_queue_to_exist() -> None:
     for obj in MAIN:
         state.put(obj)
     assert admitted(state) == ["a"]
+
+
+def test_a_queue_that_goes_and_comes_back_finds_its_workloads() -> None:
+    running = holding(workload("a", cpu=3), "main", {"cpu": "default"})
+    owner = cluster_queue("owner", {"default": {"cpu": 0}}, cohort="c")
+    main = cluster_queue("main", {"default": {"cpu": 4}}, cohort="c")
+    state = state_of(MAIN[0], main, owner, *map(local_queue, ("main", "owner")), running)
+    state.put(workload("b", cpu=2))
+    state.put(workload("borrower", queue="owner", cpu=1))
+    state.delete(ClusterQueue.KIND, Key("", "main"))
+    state.check()
+    assert admitted(state) == []
+    assert isinstance(explain.why_waiting(state, state.waiting.asks[key("b")]), QueueMissing)
+    state.put(main)
+    state.check()
+    assert state.stats("main").usage[CPU].reserved == 3000
+    assert admitted(state, 1) == ["borrower"]
+    assert [ask.key.name for ask in state.pending("main")] == ["b"]
+
+
+def test_a_flavor_that_goes_stops_its_queues_until_it_is_back() -> None:
+    state = state_of(*MAIN, workload("a", cpu=1))
+    state.delete(ResourceFlavor.KIND, Key("", "default"))
+    assert admitted(state) == []
+    assert state.why_inactive("main") == "FlavorNotFound"
+    state.put(MAIN[0])
+    assert admitted(state, 1) == ["a"]
 
 
 def test_a_stopped_local_queue_lets_nobody_through() -> None:
