@@ -52,8 +52,11 @@ class Ref(msgspec.Struct, frozen=True):
         return f"{self.kind.kind} {self.key}"
 
 
-class Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The base of all projections: camelCase on the wire, defaults left out, unknown fields ignored."""
+class Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+    """The base of all projections: camelCase on the wire, defaults left out, unknown fields ignored.
+
+    What JSON gives has no cycles, so the garbage collector need not look for any (``gc=False``).
+    """
 
 
 class OwnerReference(Wire, frozen=True):
