@@ -226,6 +226,15 @@ def test_a_plain_writer_owns_what_it_changed() -> None:
     assert owned(shelf)["one*"]["f:spec"] == {".": {}, "f:nested": {".": {}, "f:a": {}}}
 
 
+def test_what_becomes_a_map_is_owned_with_all_that_is_in_it() -> None:
+    shelf = update(None, "one", {"free": {"a": 1, "b": {"c": 1}}})
+    shelf = update(shelf, "two", {"free": {"a": {"d": [1], "e": {}}, "b": 2}})
+    assert owned(shelf) == {
+        "one*": {"f:spec": {".": {}, "f:free": {}}},
+        "two*": {"f:spec": {"f:free": {"f:a": {".": {}, "f:d": {}, "f:e": {}}, "f:b": {}}}},
+    }
+
+
 def test_items_with_the_same_keys_are_owned_without_their_fields() -> None:
     twice = [{"title": "t", "edition": 1}, {"title": "t", "edition": 1, "owner": "o"}]
     shelf = update(None, "one", {"books": twice})

@@ -162,7 +162,7 @@ def _compare(schema: Schema, old: Any, new: Any, path: tuple[str, ...], changes:
     elif isinstance(old, list) and isinstance(new, list) and not is_whole(schema, new):
         _compare_items(schema, old, new, path, changes)
     else:
-        sets.insert(changes.touched, path)
+        sets.insert(changes.touched, path, all_below(schema, new))
         if isinstance(old, CONTAINERS) and not is_whole(schema, old):
             # Another sort of value: nobody owns any longer what was below it.
             sets.insert(changes.removed, path, all_below(schema, old))
@@ -172,10 +172,16 @@ def _compare_items(schema: Schema, old: list[Any], new: list[Any], path: tuple[s
     items = schema.items or ANY
     before, after = by_element(schema, old), by_element(schema, new)
     for element, item in after.items():
-        if element not in before:
+        was = before.get(element, MISSING)
+        if was is MISSING:
             sets.insert(changes.touched, (*path, element), all_below(items, item))
-        elif before[element] != item:
-            _compare(items, before[element], item, (*path, element), changes)
+        elif was == item:
+            continue
+        elif isinstance(was, list):
+            # It stood there several times, and has had no fields.
+            sets.insert(changes.touched, (*path, element))
+        else:
+            _compare(items, was, item, (*path, element), changes)
     for element, item in before.items():
         if element not in after:
             sets.insert(changes.removed, (*path, element), all_below(items, item))

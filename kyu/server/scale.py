@@ -138,7 +138,8 @@ class Scale:
         written = self._writes.store_object(target, record, obj, new, options, request.user)
         if written.done is not None:
             await written.done
-        return json_response(200, _shown(resource, forms.served_object(resource, written.record)), warnings=warnings)
+        shown = _shown(resource, forms.served_object(resource, written.record))
+        return json_response(200, shown, warnings=(*warnings, *written.warnings))
 
 
 class _ScaleKind(BuiltinKind):
