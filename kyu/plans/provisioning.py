@@ -60,10 +60,14 @@ def plan(view: View, key: Key, now: datetime) -> list[Action]:
     if workload is None or raw is None:
         return []
     conditions = workload.status.conditions
-    states = [state for state in workload.status.admission_checks if provisions(view, state.name)]
-    over = is_true(conditions, "Finished") or (is_true(conditions, "Evicted") and not is_true(conditions, "Admitted"))
-    if over or not is_true(conditions, "QuotaReserved") or workload.status.admission is None:
+    evicted = is_true(conditions, "Evicted")
+    cleans_up = view.configuration.gates.enabled("CleanupProvisioningRequestsOnEviction")
+    if is_true(conditions, "Finished") or (evicted and cleans_up):
         return [Delete(Ref(REQUEST, request_key(request))) for request in view.owned_by(REQUEST, workload.metadata.uid)]
+    if evicted or not is_true(conditions, "QuotaReserved") or workload.status.admission is None:
+        # What a request says now is for a round that is over: its checks start anew with the next reservation.
+        return []
+    states = [state for state in workload.status.admission_checks if provisions(view, state.name)]
     edit = StatusEdit(raw, now)
     actions: list[Action] = []
     for state in states:
