@@ -30,7 +30,7 @@ UNDONE_BY_RESERVATION = ("Evicted", "Preempted", "BlockedOnPreemptionGates")
 WHY_PREEMPTED = {
     "InClusterQueue": "prioritization in the ClusterQueue",
     "InCohortReclamation": "reclamation within the cohort",
-    "InCohortFairSharing": "fair sharing within the cohort",
+    "InCohortFairSharing": "Fair Sharing within the cohort",
     "InCohortReclaimWhileBorrowing": "reclamation within the cohort while borrowing",
 }
 
@@ -41,18 +41,20 @@ def plan_admit(view: View, decision: Admit, now: datetime) -> list[Action] | Non
     if workload is None or raw is None or is_true(workload.status.conditions, "Finished"):
         return None
     edit = StatusEdit(raw, now)
+    before = workload.status.admission
+    delayed = {one.name for one in before.pod_set_assignments if one.delayed_topology_request} if before else set()
     edit.status["admission"] = {
         "clusterQueue": decision.cluster_queue,
         "podSetAssignments": [
-            pod_set_assignment(pod_set, second=decision.second_pass) for pod_set in decision.pod_sets
+            pod_set_assignment(pod_set, was_delayed=pod_set.name in delayed) for pod_set in decision.pod_sets
         ],
     }
     edit.status.pop("resourceRequests", None)
     edit.status.pop("unhealthyNodes", None)
     for type_ in UNDONE_BY_RESERVATION:
-        before = edit.condition(type_)
-        if before is not None and before.get("status") == "True":
-            edit.set_condition(type_, "False", "QuotaReserved", f"Previously: {before.get('message', '')}")
+        known = edit.condition(type_)
+        if known is not None and known.get("status") == "True":
+            edit.set_condition(type_, "False", "QuotaReserved", f"Previously: {known.get('message', '')}")
     edit.set_condition(
         "QuotaReserved", "True", "QuotaReserved", f"Quota reserved in ClusterQueue {decision.cluster_queue}"
     )
@@ -74,7 +76,7 @@ def plan_admit(view: View, decision: Admit, now: datetime) -> list[Action] | Non
     return [patch, *events] if patch else []
 
 
-def pod_set_assignment(pod_set: AssignedPodSet, *, second: bool) -> Json:
+def pod_set_assignment(pod_set: AssignedPodSet, *, was_delayed: bool) -> Json:
     body: Json = {
         "name": pod_set.name,
         "flavors": dict(pod_set.flavors),
@@ -84,7 +86,7 @@ def pod_set_assignment(pod_set: AssignedPodSet, *, second: bool) -> Json:
     if pod_set.placement is not None:
         compressed = placement.compress(pod_set.placement.levels, pod_set.placement.domains)
         body["topologyAssignment"] = msgspec.to_builtins(compressed)
-        if second:
+        if was_delayed:
             body["delayedTopologyRequest"] = "Ready"
     elif pod_set.delayed:
         body["delayedTopologyRequest"] = "Pending"

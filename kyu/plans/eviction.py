@@ -23,6 +23,7 @@ def evict(edit: StatusEdit, reason: str, message: str, *, cause: str = "") -> No
     for field in ("clusterName", "nominatedClusterNames", "unhealthyNodes"):
         edit.status.pop(field, None)
     reset_checks(edit)
+    close_gates(edit)
     if edit.is_true("BlockedOnPreemptionGates"):
         edit.set_condition("BlockedOnPreemptionGates", "False", reason, message)
     count_eviction(edit.status, reason, cause)
@@ -44,6 +45,15 @@ def reset_checks(edit: StatusEdit) -> None:
             lastTransitionTime=timestamp(edit.now),
         )
         check.pop("podSetUpdates", None)
+
+
+def close_gates(edit: StatusEdit) -> None:
+    """Whoever opened them for this round has to open them for the next."""
+    if not any(gate.get("position") == "Open" for gate in edit.read("preemptionGates") or ()):
+        return
+    for gate in edit.status["preemptionGates"]:
+        if gate.get("position") == "Open":
+            gate.update(position="Closed", lastTransitionTime=timestamp(edit.now))
 
 
 def count_eviction(status: Json, reason: str, cause: str) -> None:
