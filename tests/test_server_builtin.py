@@ -407,7 +407,10 @@ def test_a_namespace_has_its_name_as_a_label() -> None:
 def test_an_event_has_two_faces() -> None:
     newer = row("events.k8s.io", "Event")
     assert newer.convert is not None
-    core = {"metadata": {"name": "e"}, "involvedObject": {"kind": "Pod"}, "message": "m", "count": 2, "type": "Normal"}
+    core = {
+        "metadata": {"name": "e"}, "involvedObject": {"kind": "Pod"}, "message": "m", "count": 2, "type": "Normal",
+        "reportingComponent": "", "reportingInstance": "",
+    }  # fmt: skip
     shown = newer.convert(core, newer.stored_version, "v1")
     assert shown == {
         "metadata": {"name": "e"}, "regarding": {"kind": "Pod"}, "note": "m", "deprecatedCount": 2, "type": "Normal",

@@ -62,6 +62,12 @@ def test_managed_fields_are_passed_by() -> None:
     assert read_new(given_metadata) == ({"name": "x", "managedFields": [{"odd": 1}]}, [])
 
 
+@pytest.mark.parametrize("entries", ["x", [1], [{}, 1]])
+def test_managed_fields_are_entries(entries: object) -> None:
+    with pytest.raises(schema_typed.TypeMismatch, match=r"managedFields of type"):
+        read_new({"name": "x", "managedFields": entries})
+
+
 def test_what_was_taken_over_from_the_stored_metadata_is_not_looked_at_again() -> None:
     stored: Json = {"name": "x", "finalizers": ["example.com/a"]}
     assert custom_metadata.read({**stored, "labels": {"a": "b"}}, stored) == ({**stored, "labels": {"a": "b"}}, [])

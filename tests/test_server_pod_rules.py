@@ -128,6 +128,7 @@ def test_an_init_container_is_probed_only_if_it_stays() -> None:
     ("source", "fields"),
     [
         ({"emptyDir": {"sizeLimit": "-1"}}, ["emptyDir.sizeLimit"]),
+        ({"configMap": {"name": "c"}, "emptyDir": {}}, ["configMap"]),
         ({"hostPath": {"path": "/x", "type": "Pipe"}}, ["hostPath.type"]),
         ({"hostPath": {"path": "/a/../b"}}, ["hostPath.path"]),
         ({"configMap": {"name": ""}}, ["configMap.name"]),

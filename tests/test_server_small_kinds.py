@@ -201,10 +201,3 @@ def test_of_an_event_only_the_series_goes_on() -> None:
     assert [fault.field for fault in found] == ["involvedObject", "message"]
     [fault] = builtin_events.validate_new_event_update({**old, "series": {"count": 3}}, old)
     assert fault.field == "series.lastObservedTime"
-
-
-def test_who_reports_is_left_out_of_the_newer_form_if_nobody_is_named() -> None:
-    older = {"involvedObject": {"name": "p"}, "message": "m", "reportingComponent": "", "reportingInstance": ""}
-    newer = builtin_events.convert(older, builtin_events.STORED_VERSION, "v1")
-    assert newer == {"regarding": {"name": "p"}, "note": "m"}
-    assert builtin_events.convert(newer, "v1", builtin_events.STORED_VERSION) == older

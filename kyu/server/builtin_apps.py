@@ -113,7 +113,8 @@ def validate_workload(obj: Json) -> list[FieldError]:
     template = spec.get("template") or {}
     labels = (template.get("metadata") or {}).get("labels") or {}
     selector = spec.get("selector")
-    mismatch = fields.invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
+    detail = "`selector` does not match template `labels`"
+    mismatch = fields.invalid("spec.template.metadata.labels", labels or None, detail)
     if selector is None:
         found += [fields.required("spec.selector"), mismatch]
     elif not selector.get("matchLabels") and not selector.get("matchExpressions"):

@@ -23,7 +23,7 @@ from kyu.server.builtin_pod_containers import (
     unique_label_faults,
 )
 from kyu.server.builtin_pod_placement import placement_faults
-from kyu.server.builtin_pod_volumes import volume_faults
+from kyu.server.builtin_pod_volumes import source_rank, volume_faults
 from kyu.server.patch import clone
 
 RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
@@ -86,7 +86,7 @@ def _validate_volumes(spec: Json, path: str, found: list[FieldError]) -> dict[st
         here = f"{path}[{index}]"
         found += unique_label_faults(volume.get("name", ""), names, f"{here}.name")
         found += volume_faults(volume, here)
-        sources = [key for key in volume if key != "name"]
+        sources = sorted((key for key in volume if key != "name"), key=source_rank)
         found += [
             fields.forbidden(f"{here}.{extra}", "may not specify more than 1 volume type") for extra in sources[1:]
         ]

@@ -29,6 +29,17 @@ _is_iscsi_name: Final = re.compile(
 ).fullmatch
 
 
+# The order in which sources are looked at: of two, the later one is too much.
+SOURCE_ORDER: Final = (
+    "emptyDir", "hostPath", "gitRepo", "secret", "nfs", "iscsi", "configMap", "downwardAPI", "persistentVolumeClaim",
+    "projected", "csi", "ephemeral", "image",
+)  # fmt: skip
+
+
+def source_rank(name: str) -> int:
+    return SOURCE_ORDER.index(name) if name in SOURCE_ORDER else len(SOURCE_ORDER)
+
+
 def volume_faults(volume: Json, path: str) -> Iterator[FieldError]:
     """Of the first source; that there is only one is checked elsewhere."""
     for name, source in volume.items():

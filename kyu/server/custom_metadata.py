@@ -20,16 +20,17 @@ from kyu.server.builtin_data import object_meta
 def read(given: Any, stored: Json) -> tuple[Json, list[str]]:
     """A copy in the canonical form, and the unknown fields. What was taken over from the stored metadata has that form.
 
-    managedFields are passed by: they are large, and checked where they are used.
+    managedFields are passed by if they are entries at all: they are large, and checked where they are used.
     """
     if not isinstance(given, dict):
         return schema_typed.decode(object_meta(), given, "ObjectMeta")
     if _is_canonical(given, stored):
         return dict(given), []
-    plain = {name: value for name, value in given.items() if name != "managedFields"}
+    has_entries = _are_entries(given.get("managedFields"))
+    plain = {name: value for name, value in given.items() if name != "managedFields" or not has_entries}
     metadata, unknown = schema_typed.decode(object_meta(), plain, "ObjectMeta")
     # No entries are none that anybody gave; of a built-in kind they would be a wish to forget them.
-    if given.get("managedFields") not in (None, []):
+    if has_entries:
         metadata["managedFields"] = given["managedFields"]
     return metadata, unknown
 
@@ -41,6 +42,10 @@ def _is_canonical(given: Json, stored: Json) -> bool:
             if test is None or not test(value):
                 return False
     return True
+
+
+def _are_entries(value: Any) -> bool:
+    return type(value) is list and bool(value) and all(type(entry) is dict for entry in value)
 
 
 def _is_text(value: Any) -> bool:
@@ -72,5 +77,5 @@ CANONICAL: Final[Mapping[str, Callable[[Any], bool]]] = {
     **dict.fromkeys(("labels", "annotations"), _are_texts),
     "creationTimestamp": _is_time,
     "generation": _is_count,
-    "managedFields": lambda value: value != [],
+    "managedFields": _are_entries,
 }
