@@ -74,9 +74,10 @@ def set_up(case: Json) -> State:
 
 
 def objects_of(case: Json) -> Iterator[Object]:
+    """Workloads last, as ``kyu decide`` and a server that starts read them."""
     yield namespace()
-    for obj in case.get("objects", []):
-        yield codec.decode(obj)
+    raw = [codec.decode(obj) for obj in case.get("objects", [])]
+    yield from (obj for obj in raw if not isinstance(obj, Workload))
     for name, levels in case.get("topologies", {}).items():
         yield decode("Topology", name, spec={"levels": [{"nodeLabel": level} for level in levels]})
     for name, fields in case.get("nodes", {}).items():
@@ -98,6 +99,7 @@ def objects_of(case: Json) -> Iterator[Object]:
     for name, fields in written["queues"].items():
         yield cluster_queue(name, fields["quota"], **without_quota(fields))
         yield local_queue(name)
+    yield from (obj for obj in raw if isinstance(obj, Workload))
     for number, (name, fields) in enumerate(case.get("holding", {}).items()):
         yield holder(name, **{"created": number, **fields})
     for number, (name, fields) in enumerate(case.get("waiting", {}).items()):
