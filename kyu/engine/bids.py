@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
+from kyu.engine.asks import Peers
 from kyu.engine.quota import Cell
 
 Rank: TypeAlias = tuple[object, ...]
@@ -30,13 +31,20 @@ class Front:
 
     line_changes: int
     queue_changes: int
+    cell: Cell | None = None
+    """Of which all want something; None if that is not so."""
     root: Cell | None = None
-    """Where what it wants has to be free; None if that is not all that counts."""
-    bids: list[Bid] = field(default_factory=list)
+    """Its parent, where what they want has to be free."""
+    peers: list[Peers] = field(default_factory=list)
+    """Who has not had their turn, in order."""
+    amounts: list[int] = field(default_factory=list)
+    """How much each of them wants; without a bound if that is not all there is to say."""
     asked_from: list[int] = field(default_factory=list)
-    """How much must be free for each of the line to be worth asking."""
+    """How much must be free at the root for each of them to be worth asking."""
     least: list[int] = field(default_factory=list)
     """The least that must be free for somebody from there on to be worth asking."""
+    bids: dict[int, Bid] = field(default_factory=dict)
+    """By place, as far as they were needed."""
     index: int = 0
     """Who of the line is next, in the turn ``at``."""
     at: int = 0
@@ -45,9 +53,10 @@ class Front:
     due: int = 0
     """The turn in which that is."""
 
-    def begin(self) -> None:
-        """A pass begins, in which everybody of the line has a turn."""
-        self.index = self.at = self.ahead = self.due = 0
+    def begin(self, turn: int) -> None:
+        """From this turn on it goes through its line, from the first."""
+        self.index = self.ahead = 0
+        self.at = self.due = turn
 
     def index_in(self, turn: int) -> int:
         """Who of the line is next in a turn: one after another had theirs, until one stays who is worth asking."""

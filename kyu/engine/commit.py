@@ -14,13 +14,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import NamedTuple
 
 from kyu.api.meta import Key
 from kyu.engine import nomination, quota, variants
 from kyu.engine.decisions import Admit, Decision, Evict, Preempt
 from kyu.engine.flavors import Mode
 from kyu.engine.nomination import Nomination
-from kyu.engine.plan import Sketch
+from kyu.engine.plan import Claim, Sketch
+from kyu.engine.preemption import Target
 from kyu.engine.quota import Cell, FlavorResource
 from kyu.engine.reasons import (
     BetterVariant,
@@ -54,8 +56,7 @@ class Requeue(Enum):
     """Parked by itself, even where the head of the line otherwise blocks the line."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """Why an entry waits, and where."""
 
     reason: Reason
@@ -241,19 +242,17 @@ class Commit:
 
     def _preempt(self, entry: Nomination) -> None:
         for target in entry.targets:
-            if target.holding.evicted:
-                continue
-            decision = Preempt(
-                target.holding.key,
-                entry.ask.key,
-                target.reason,
-                entry.ask.uid,
-                entry.queue.name,
-                target.queue.name,
-                path(entry.queue),
-                path(target.queue),
-            )
-            self._evict(target.holding, decision)
+            if not target.holding.evicted:
+                self._evict(target.holding, _preemption(entry, target))
+
+    def preempt_alone(self, entry: Claim) -> None:
+        """The short way for the only entry of a cycle: nobody else could be surprised by who has to go."""
+        for target in entry.targets:
+            holding = target.holding
+            if not holding.evicted:
+                self._decide(_preemption(entry, target))
+                holding.evicted = holding.preempting = True
+                target.queue.reorder(holding)
 
     def _evicts_for_failed_node(self, entry: Nomination) -> bool:
         moving = entry.moving
@@ -298,11 +297,14 @@ class Commit:
             )
         )
 
-    def admit_sketch(self, entry: Sketch) -> None:
-        """The short way for an entry that fits, where nobody in this cycle had to go."""
+    def hold_sketch(self, entry: Sketch) -> None:
+        """Nobody after this entry gets what it takes, in this cycle."""
         self._as_nominated = False
         quota.charge(entry.cell, entry.amount)
         self._journal.append((entry.cell, entry.amount))
+
+    def admit_sketch(self, entry: Sketch) -> None:
+        """The short way for an entry that fits, where nobody in this cycle had to go."""
         queue, pod_sets = entry.queue, entry.assigned(self.state)
         checks = () if queue.spec.admission_checks_strategy is None else self._checks(queue, {entry.cell.key.flavor})
         self.admitted.append((entry, pod_sets))
@@ -316,7 +318,6 @@ class Commit:
         self.decisions.append(decision)
 
 
-def path(queue: Queue) -> str:
-    """The queue's place in the tree, from the root."""
-    names = [queue.name, *(cohort.name for cohort in queue.ancestors())]
-    return "/" + "/".join(reversed(names))
+def _preemption(entry: Nomination | Claim, target: Target) -> Preempt:
+    ask, queue, other = entry.ask, entry.queue, target.queue
+    return Preempt(target.holding.key, ask.key, target.reason, ask.uid, queue.name, other.name, queue.path, other.path)

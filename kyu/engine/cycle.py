@@ -31,6 +31,8 @@ def schedule(state: State, now: datetime, *, cycles: Literal[1] | None = None) -
     """
     moment = now.timestamp()
     state.begin(moment)
+    if not (state.waiting.awake or cycles):
+        return Cycle()
     turn = Turn(state, moment, short_ways=cycles is None)
     if cycles == 1:
         turn.take(heads_of(by_name(state.queues.values())), list(state.second_passes.values()))

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from kyu.api.meta import Key
 from kyu.engine.reasons import PreemptionReason, Reason
 from kyu.engine.workload import AssignedPodSet
 
 
-@dataclass(frozen=True, slots=True)
-class Admit:
+class Admit(NamedTuple):
     """The workload gets quota; it is admitted for good when its checks are ready."""
 
     key: Key
@@ -35,8 +34,7 @@ class Admit:
         return not self.checks and not any(pod_set.delayed for pod_set in self.pod_sets)
 
 
-@dataclass(frozen=True, slots=True)
-class Preempt:
+class Preempt(NamedTuple):
     """The victim is evicted so that the preemptor fits."""
 
     victim: Key
@@ -51,8 +49,7 @@ class Preempt:
     victim_path: str
 
 
-@dataclass(frozen=True, slots=True)
-class Evict:
+class Evict(NamedTuple):
     """The workload loses its quota for a reason of its own."""
 
     key: Key
@@ -61,8 +58,7 @@ class Evict:
     """The nodes for which no replacement was found."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(NamedTuple):
     """The workload was looked at and has to wait."""
 
     key: Key

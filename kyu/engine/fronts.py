@@ -4,7 +4,8 @@ Queues that need no lane of their own in a pass: what they want is known, and wh
 In a wide tree a little becomes free, all queues would like to have it, and one of them gets it. Where a tree has one
 level, and all that waits in a queue waits for one cell, a ``Front`` says for each in line how much must be free at the
 root before asking is worth it, and before it fits. It holds until something happens in its own queue. A ``Sleeper``
-goes through the turns of a pass on paper; the pass wakes those who would win, and those who have to be looked at.
+goes through the turns of a pass on paper; the pass wakes those who would win, and those who have to be looked at, for
+one turn.
 
 Called by: passes.py. Agrees with: quota.py and reach.py, whose answers it anticipates.
 """
@@ -16,6 +17,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from kyu.engine import plan, quota, reach
+from kyu.engine.asks import Place
 from kyu.engine.bids import Bid, Front, Rank
 from kyu.engine.plan import Sketch
 from kyu.engine.quota import BOUNDLESS, Cell
@@ -28,56 +30,59 @@ NEVER = 1 << 62
 _BID = itemgetter(0)
 
 
-def find(queue: Queue, rank: Callable[[Sketch], Rank]) -> Front | None:
-    """The front of a queue that was woken and in which nothing has happened since; None if it needs a lane."""
+def find(queue: Queue) -> Front | None:
+    """The front of all who have not had their turn in a queue; None if it needs a lane."""
     line = queue.line
-    if line.passed is not None or line.parked_ahead or line.again or line.unknown:
+    if line.has_sticky or line.preemptor is not None:
         return None
-    if line.sticky is not None or line.preemptor is not None:
-        return None
-    front = queue.front
-    if front is None or front.line_changes != line.changes or front.queue_changes != queue.changes:
-        front = queue.front = _make(queue, rank)
-    return front if front.root is not None else None
+    if line.passed is not None or line.parked_ahead or line.again:
+        front = _make(queue, [place for place in line.places if not line.is_parked(place[3])])
+    else:
+        known = queue.front
+        if known is not None and known.line_changes == line.changes and known.queue_changes == queue.changes:
+            front = known
+        else:
+            front = queue.front = _make(queue, line.places)
+    return None if front.cell is None else front
 
 
-def _make(queue: Queue, rank: Callable[[Sketch], Rank]) -> Front:
-    line = queue.line
-    front = Front(line.changes, queue.changes)
+def _make(queue: Queue, places: list[Place]) -> Front:
+    front = Front(queue.line.changes, queue.changes)
     policies = queue.policies
-    if policies.reclaim != "Any" or not policies.borrow_forbidden or not 0 < len(line.places) <= MOST:
+    if policies.reclaim != "Any" or not policies.borrow_forbidden or not 0 < len(places) <= MOST:
         return front
     own = reach.own_usage(policies)
     found: Cell | None = None
-    for _, _, _, peers in line.places:
+    unused = private = room = 0
+    for _, _, _, peers in places:
         ask, watches = peers.first(), peers.watches
-        if ask is None or watches is None or len(watches) != 1 or not plan.is_simple(queue, ask):
+        front.peers.append(peers)
+        if watches is None or ask is None or ask.memory is not None:
+            front.amounts.append(NEVER)
+            front.asked_from.append(-BOUNDLESS)
+            continue
+        if len(watches) != 1:
             return front
         ((amount, _, cell),) = watches
-        if found is None:
+        if cell is not found:
+            if found is not None or cell.parent is None or cell.parent.parent is not None:
+                return front
             found = cell
-        if cell is not found or cell.parent is None or cell.parent.parent is not None or amount <= 0:
-            return front
-        level = quota.borrowing_level(cell, amount).height
-        front.bids.append(_bid(cell, amount, rank(Sketch(queue, ask, cell, amount, level, -1))))
-        front.asked_from.append(_asked_from(cell, amount - own(cell, ask.priority)))
-    front.least = [min(front.asked_from[index:]) for index in range(len(front.asked_from))]
-    assert found is not None
-    front.root = found.parent
+            unused = cell.subtree - cell.usage
+            private, room = _room(cell)
+        front.amounts.append(amount if amount > 0 and plan.is_simple(queue, ask) else NEVER)
+        # What is left after all that it could preempt in its own queue must be free, or its own to claim.
+        short = amount - own(cell, ask.priority)
+        front.asked_from.append(-BOUNDLESS if short <= unused else short - private if short <= room else NEVER)
+    least = NEVER
+    for needed in reversed(front.asked_from):
+        if needed < least:
+            least = needed
+        front.least.append(least)
+    front.least.reverse()
+    if found is not None:
+        front.cell, front.root = found, found.parent
     return front
-
-
-def _bid(cell: Cell, amount: int, rank: Rank) -> Bid:
-    private, room = _room(cell)
-    return Bid(rank, amount - private if amount <= room else NEVER, max(0, amount - private))
-
-
-def _asked_from(cell: Cell, short: int) -> int:
-    """How much must be free for so much to be within reach, which is left after all that could be preempted."""
-    private, room = _room(cell)
-    if short <= cell.subtree - cell.usage:
-        return -BOUNDLESS
-    return short - private if short <= room else NEVER
 
 
 def _room(cell: Cell) -> tuple[int, int]:
@@ -87,11 +92,32 @@ def _room(cell: Cell) -> tuple[int, int]:
     return private, BOUNDLESS if cell.cap is None else cell.cap - over + private
 
 
+def _bid(cell: Cell, amount: int, rank: Rank) -> Bid:
+    private, room = _room(cell)
+    return Bid(rank, amount - private if amount <= room else NEVER, max(0, amount - private))
+
+
 class Sleeper(NamedTuple):
-    """A queue in a pass that was not woken so far."""
+    """A queue in a pass that has no lane."""
 
     front: Front
     queue: Queue
+
+    def bid(self, rank: Callable[[Sketch], Rank]) -> Bid:
+        """Of the next who is worth asking."""
+        front = self.front
+        found = front.bids.get(front.ahead)
+        if found is None:
+            found = front.bids[front.ahead] = self._bid(rank)
+        return found
+
+    def _bid(self, rank: Callable[[Sketch], Rank]) -> Bid:
+        front, queue = self
+        cell, amount, ask = front.cell, front.amounts[front.ahead], front.peers[front.ahead].first()
+        if amount == NEVER or cell is None or ask is None:
+            return Bid((), NEVER, 0)
+        level = quota.borrowing_level(cell, amount).height
+        return _bid(cell, amount, rank(Sketch(queue, ask, cell, amount, level, -1)))
 
 
 class Sleepers:
@@ -101,19 +127,20 @@ class Sleepers:
         self.by_root: dict[Cell, list[Sleeper]] = {}
         self._free: dict[Cell, int] = {}
         """What was free at each root when its sleepers were last looked at."""
-        self._least: dict[Cell, int] = {}
-        """The least that must be free there for anybody to be worth asking."""
 
-    def add(self, queue: Queue, front: Front) -> None:
-        root, least = front.root, front.least[0]
+    def add(self, queue: Queue, front: Front, turn: int) -> None:
+        """Let a queue sleep from this turn on; if there is no hope for anybody in it, until it is woken again."""
+        root = front.root
         assert root is not None
-        if root not in self.by_root:
-            self.by_root[root] = []
-            self._least[root] = least
-        elif least < self._least[root]:
-            self._least[root] = least
-        front.begin()
-        self.by_root[root].append(Sleeper(front, queue))
+        free = root.subtree - root.usage
+        front.begin(turn)
+        if not front.look_ahead(turn, free):
+            queue.line.skip_all()
+        elif root in self.by_root:
+            self.by_root[root].append(Sleeper(front, queue))
+        else:
+            self.by_root[root] = [Sleeper(front, queue)]
+            self._free[root] = free
 
     def nearest(self, turn: int) -> int:
         """The next turn in which one of them is worth asking; those for whom there is no hope sleep on."""
@@ -122,22 +149,23 @@ class Sleepers:
             free = root.subtree - root.usage
             if self._free.get(root) != free:
                 self._free[root] = free
-                sleepers = self.by_root[root] = self._look_ahead(sleepers, turn, free, self._least[root])
+                sleepers = self.by_root[root] = self._look_ahead(sleepers, turn, free)
             if sleepers:
                 nearest = min(nearest, min([front.due for front, _ in sleepers]))
             else:
                 del self.by_root[root]
+                del self._free[root]
         return nearest
 
     @staticmethod
-    def _look_ahead(sleepers: list[Sleeper], turn: int, free: int, least: int) -> list[Sleeper]:
+    def _look_ahead(sleepers: list[Sleeper], turn: int, free: int) -> list[Sleeper]:
         left: list[Sleeper] = []
         for sleeper in sleepers:
             front, queue = sleeper
-            if least <= free and front.look_ahead(turn, free):
+            if front.look_ahead(turn, free):
                 left.append(sleeper)
             else:
-                queue.line.sleep_on()
+                queue.line.skip_all()
         return left
 
     def all(self) -> list[Sleeper]:
@@ -145,6 +173,11 @@ class Sleepers:
 
     def due(self, turn: int) -> list[Sleeper]:
         return [sleeper for sleepers in self.by_root.values() for sleeper in sleepers if sleeper.front.due <= turn]
+
+    def close(self, turn: int) -> None:
+        """The pass is over: those who still wait for their turn keep it."""
+        for front, queue in self.all():
+            queue.line.skip(front.index_in(turn))
 
     def looks(self, turn: int) -> Iterator[object]:
         """All that their next turns depend on, while nothing changes."""
@@ -159,25 +192,25 @@ def winners(due: list[Sleeper], awake: Iterable[Sketch], rank: Callable[[Sketch]
     """Who of those that are due gets what it wants in a turn, beside others who fit; None if that cannot be told."""
     contenders: dict[Cell, list[tuple[Bid, Sleeper | None]]] = {}
     for sleeper in due:
-        front = sleeper.front
-        assert front.root is not None
-        contenders.setdefault(front.root, []).append((front.bids[front.ahead], sleeper))
-    for sketch in awake:
-        root = sketch.cell.parent
-        if root is None or root.parent is not None:
+        root, bid = sleeper.front.root, sleeper.bid(rank)
+        assert root is not None
+        if bid.fits_from > root.subtree - root.usage:
+            # It would have to preempt others.
             return None
-        if root in contenders:
-            contenders[root].append((_bid(sketch.cell, sketch.amount, rank(sketch)), None))
+        contenders.setdefault(root, []).append((bid, sleeper))
+    for sketch in awake:
+        parent = sketch.cell.parent
+        if parent is None or parent.parent is not None:
+            return None
+        if parent in contenders:
+            contenders[parent].append((_bid(sketch.cell, sketch.amount, rank(sketch)), None))
     found: list[Sleeper] = []
     for root, fitting in contenders.items():
         free = root.subtree - root.usage
-        if max([bid.fits_from for bid, _ in fitting]) > free:
-            # Somebody would have to preempt others.
-            return None
         while fitting:
-            bid, winner = min(fitting, key=_BID)
+            first = bid, winner = min(fitting, key=_BID)
             free -= bid.takes
             if winner is not None:
                 found.append(winner)
-            fitting = [other for other in fitting if other[0].fits_from <= free and other[0] is not bid]
+            fitting = [other for other in fitting if other[0].fits_from <= free and other is not first]
     return found

@@ -12,14 +12,15 @@ Called by: cycle.py. Calls: turn.py, queues.py (the lines).
 from __future__ import annotations
 
 from bisect import insort
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kyu.engine import fronts, plan
 from kyu.engine.asks import Ask, Peers, Place
 from kyu.engine.fronts import Sleeper, Sleepers
-from kyu.engine.plan import Sketch
+from kyu.engine.plan import Claim, Sketch
 from kyu.engine.tree import Queue
-from kyu.engine.turn import Entry, Head, Turn
+from kyu.engine.turn import Head, Turn
 from kyu.engine.workload import Holding
 
 NEVER = 1 << 62
@@ -163,8 +164,7 @@ class Pass:
         second = self._second_passes()
         while self._go_on(at_once=bool(second)) and self._take_turn(second):
             second = self._second_passes()
-        for sleeper in self.sleepers.all():
-            self._lane(sleeper)
+        self.sleepers.close(self.number)
         for lane in self.lanes:
             lane.close(self.number)
 
@@ -176,8 +176,8 @@ class Pass:
             if not line.size:
                 continue
             by_turns = queue.strict or queue.by_usage or not options.scheduling_equivalence_hashing
-            if may_sleep and not by_turns and (front := fronts.find(queue, self.turn.classical_rank)) is not None:
-                self.sleepers.add(queue, front)
+            if may_sleep and not by_turns and (front := fronts.find(queue)) is not None:
+                self.sleepers.add(queue, front, 0)
                 continue
             if not (by_turns or line.may_have_news or queue.policies.reclaim != "Any"):
                 line.skip_all()
@@ -224,51 +224,60 @@ class Pass:
         chosen = [lane for lane in self.lanes if lane.due <= self.number or lane.holds_back]
         for lane in chosen:
             lane.begin(self.number, short_ways=self.turn.short_ways)
-        if self.sleepers.by_root:
-            chosen += self._wake(chosen, second)
-        self.turn.take(chosen, second)
+        woken = self._wake(chosen, second) if self.sleepers.by_root else []
+        self.turn.take([*chosen, *[head for _, head in woken]] if woken else chosen, second)
         self.number += 1
         self.decisions += self.turn.decided
         for lane in chosen:
             lane.end(self.decisions)
+        for sleeper, head in woken:
+            self.sleepers.remove(sleeper)
+            chosen += self._settle_down(head)
         return not self.turn.result.blocked and self._changes_something(chosen)
 
-    def _wake(self, chosen: list[_Lane], second: list[Holding]) -> list[_Lane]:
-        """Lanes for those sleepers who matter in this turn: who wins it, or all who are due, if that cannot be told."""
+    def _wake(self, chosen: list[_Lane], second: list[Holding]) -> list[tuple[Sleeper, Head]]:
+        """Those sleepers who matter in this turn: who wins it, or all who are due, if that cannot be told."""
         due = self.sleepers.due(self.number)
         if not due:
             return []
-        awake = [sketch for lane in chosen if isinstance(sketch := self._foretell(lane), Sketch)]
-        found = None
-        if len(awake) == len(chosen) and not second:
+        found, awake = None, self._sketches(chosen)
+        if awake is not None and not second:
             found = fronts.winners(due, awake, self.turn.classical_rank)
-        lanes = self._lanes(due if found is None else found)
-        if found is not None and any(not isinstance(self._foretell(lane), Sketch) for lane in lanes):
+        woken = [(sleeper, self._head(sleeper)) for sleeper in (due if found is None else found)]
+        if found is not None and self._sketches([head for _, head in woken]) is None:
             # What was remembered of somebody does not hold any more: let it show in a turn with all of them.
-            lanes += self._lanes([sleeper for sleeper in due if sleeper not in found])
-        return lanes
+            woken += [(sleeper, self._head(sleeper)) for sleeper in due if sleeper not in found]
+        return woken
 
-    def _lanes(self, sleepers: list[Sleeper]) -> list[_Lane]:
-        lanes = [self._lane(sleeper) for sleeper in sleepers]
-        for lane in lanes:
-            lane.begin(self.number, short_ways=self.turn.short_ways)
-        return lanes
-
-    def _foretell(self, lane: _Lane) -> Entry | None:
-        if lane.entry is None and lane.ask is not None:
-            lane.entry = self.turn.sketch(lane.queue, lane.ask)
-        return lane.entry
-
-    def _lane(self, sleeper: Sleeper) -> _Lane:
-        """The sleeper is awake, at the place in its line that it has come to."""
-        self.sleepers.remove(sleeper)
+    def _head(self, sleeper: Sleeper) -> Head:
         front, queue = sleeper
-        queue.line.skip(front.index_in(self.number))
-        lane = _Lane(queue, todo=queue.line.worth_asking(), at=self.number)
+        if passed := front.index_in(self.number):
+            queue.line.skip(passed)
+        return Head(queue, queue.line.head())
+
+    def _sketches(self, heads: Sequence[Head]) -> list[Sketch] | None:
+        """What the heads get, if all of them fit as things stand; else None."""
+        found: list[Sketch] = []
+        for head in heads:
+            if head.entry is None and head.ask is not None:
+                head.entry = self.turn.sketch(head.queue, head.ask)
+            if not isinstance(head.entry, Sketch):
+                return None
+            found.append(head.entry)
+        return found
+
+    def _settle_down(self, head: Head) -> list[_Lane]:
+        """A queue had its turn: it sleeps again, or gets a lane."""
+        queue = head.queue
+        front = fronts.find(queue)
+        if front is not None:
+            self.sleepers.add(queue, front, self.number)
+            return []
+        lane = _Lane(queue, head.ask, head.entry, todo=queue.line.worth_asking(), at=self.number)
         lane.look_ahead(0)
         lane.checked = self.decisions
         self.lanes.append(lane)
-        return lane
+        return [lane]
 
     def _changes_something(self, chosen: list[_Lane]) -> bool:
         if self.turn.decided:
@@ -317,7 +326,8 @@ class Pass:
         if len(self.turn.preempting) != 1 or self.turn.commit.admitted:
             return None
         (entry,) = self.turn.preempting
-        if not entry.short or len(entry.assignment.pod_sets[0].reasons) > 1:
+        reasons = entry.reasons if isinstance(entry, Claim) else entry.assignment.pod_sets[0].reasons
+        if not entry.short or len(reasons) > 1:
             return None
         leaving = sum(len(queue.held(evicted=True)) for queue in self.queues if queue.has_evicted)
         return entry.ask if leaving == len(entry.targets) else None

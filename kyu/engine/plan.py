@@ -2,8 +2,9 @@
 The short way for the most common workload: one pod set, one resource, no wishes about nodes.
 
 What such a workload asks for is one amount of one cell, that of the first flavor where it is free. If there is one, a
-``Sketch`` says all there is to say; if not, the only question is whom to preempt, flavor by flavor, and the nomination
-is written down at the end. Whatever is not as simple as that takes the long way.
+``Sketch`` says all there is to say; if not, the only question is whom to preempt, flavor by flavor, which a ``Claim``
+answers. Either is written out as a nomination only if something else depends on it. Whatever is not as simple as that
+takes the long way.
 
 Called by: turn.py, in passes. Agrees with: nomination.py and flavors.py, whose answers it anticipates.
 """
@@ -19,7 +20,7 @@ from kyu.engine.nomination import Nomination, valid_memory
 from kyu.engine.options import Options
 from kyu.engine.preemption import Demand, Target
 from kyu.engine.quota import Cell, Level
-from kyu.engine.reasons import InsufficientQuota
+from kyu.engine.reasons import InsufficientQuota, PodSetReasons
 from kyu.engine.state import State
 from kyu.engine.tree import Group, Queue
 from kyu.engine.workload import AssignedPodSet
@@ -34,7 +35,7 @@ def are_open(options: Options) -> bool:
 
 @dataclass(slots=True)
 class Sketch:
-    """A workload that fits as things stand. The nomination is written out only if something else depends on it."""
+    """A workload that fits as things stand."""
 
     queue: Queue
     ask: Ask
@@ -70,6 +71,43 @@ class Sketch:
 
 
 @dataclass(slots=True)
+class Claim:
+    """A workload that fits nowhere as things stand, and the best that preemption could do for it."""
+
+    queue: Queue
+    ask: Ask
+    cell: Cell
+    """Of the flavor in which that is."""
+    amount: int
+    verdict: Verdict
+    targets: list[Target]
+    reasons: tuple[InsufficientQuota, ...]
+    """What each flavor lacks."""
+    short: bool
+    """All flavors were looked at, not only those after a remembered one."""
+
+    @property
+    def level(self) -> int:
+        return self.verdict.level
+
+    @property
+    def pod_sets(self) -> tuple[PodSetReasons, ...]:
+        return (PodSetReasons(self.ask.shape.pod_sets[0].name, self.reasons),)
+
+    def nomination(self) -> Nomination:
+        (pod_set,) = self.ask.shape.pod_sets
+        answer = PodSetAnswer(pod_set, pod_set.count, pod_set.total, reasons=self.reasons)
+        if self.verdict.inner is Inner.NO_FIT:
+            assignment = Assignment([answer], Mode.NO_FIT, "WaitingForQuota")
+        else:
+            flavor, resource = self.cell.key
+            answer.choices = {resource: Choice(flavor, self.cell, Mode.PREEMPT, self.level)}
+            answer.last_tried = {resource: -1}
+            assignment = Assignment([answer], Mode.PREEMPT, usage={self.cell: self.amount})
+        return Nomination(self.queue, self.ask, assignment, self.targets, short=self.short)
+
+
+@dataclass(slots=True)
 class Reservation:
     """What a workload for which there is no room within reach keeps others from taking while it waits."""
 
@@ -79,31 +117,37 @@ class Reservation:
     level: int
 
 
-def _group(queue: Queue, ask: Ask) -> tuple[Group, str, int] | None:
-    """Where one amount is all that the workload asks for: the flavors, the resource and the amount."""
-    sole = ask.shape.sole
-    if sole is None or ask.special is not ORDINARY or queue.topology_only:
-        return None
-    resource, amount = sole
+def _group(queue: Queue, resource: str) -> Group | None:
+    """The flavors of a resource, where it is enough to ask each for an amount."""
     group = queue.group_by_resource.get(resource)
-    if group is None or not group.flavors or queue.counts_pods:
+    if group is None or not group.flavors or queue.counts_pods or queue.topology_only:
         return None
     if len(group.flavors) > 1 and queue.spec.flavor_fungibility.when_can_preempt != "TryNextFlavor":
         return None
-    return group, resource, amount
+    return group
 
 
 def is_simple(queue: Queue, ask: Ask) -> bool:
     """Whether one amount, of one flavor or another, is all that there is to say about the workload."""
-    return not ask.shape.can_shrink and ask.memory is None and _group(queue, ask) is not None
+    shape = ask.shape
+    return (
+        shape.sole is not None
+        and ask.special is ORDINARY
+        and ask.memory is None
+        and not shape.can_shrink
+        and _group(queue, shape.sole[0]) is not None
+    )
 
 
-def nominate(state: State, queue: Queue, ask: Ask) -> Sketch | Nomination | None:
+def nominate(state: State, queue: Queue, ask: Ask) -> Sketch | Claim | None:
     """What the workload would get; None if it has to be looked at closely."""
-    simple = _group(queue, ask)
-    if simple is None:
+    sole = ask.shape.sole
+    if sole is None or ask.special is not ORDINARY:
         return None
-    group, resource, amount = simple
+    resource, amount = sole
+    group = _group(queue, resource)
+    if group is None:
+        return None
     pod_set, last, policy = ask.shape.pod_sets[0], len(group.flavors) - 1, queue.spec.flavor_fungibility
     memory = None if ask.memory is None else valid_memory(state, queue, ask)
     start = 0 if memory is None else memory.next_flavor(pod_set.name, resource)
@@ -121,10 +165,8 @@ def nominate(state: State, queue: Queue, ask: Ask) -> Sketch | Nomination | None
         cells.append(cell)
     if ask.shape.can_shrink:
         return None
-    found = _without_room(state, queue, ask, cells, amount)
     # What can be told about all flavors cannot be told about the rest of them.
-    found.short = not start
-    return found
+    return _claim(state, queue, ask, cells, amount, short=not start)
 
 
 def reserve(queue: Queue, ask: Ask) -> Reservation | None:
@@ -149,24 +191,19 @@ def _may_preempt(queue: Queue, cell: Cell, amount: int, level: Level) -> bool:
     return queue.policies.may_preempt_while_borrowing(fair_sharing=False)
 
 
-def _without_room(state: State, queue: Queue, ask: Ask, cells: list[Cell], amount: int) -> Nomination:
-    """It fits nowhere as things are: the best that preemption could do for it in any of the flavors."""
-    over_borrowing = queue.spec.flavor_fungibility.preference == "PreemptionOverBorrowing"
+def _claim(state: State, queue: Queue, ask: Ask, cells: list[Cell], amount: int, *, short: bool) -> Claim:
+    """The best that preemption could do in any of the flavors."""
     best, best_cell, best_targets = WORST, cells[0], list[Target]()
     for cell in cells:
         verdict, targets = _try(state, queue, ask, cell, amount)
-        if prefers(verdict, best, preemption_over_borrowing=over_borrowing):
+        if best is WORST or prefers(verdict, best, preemption_over_borrowing=_prefers_preemption(queue)):
             best, best_cell, best_targets = verdict, cell, targets
-    (pod_set,) = ask.shape.pod_sets
-    reasons = tuple(InsufficientQuota(*cell.key, amount, max(0, quota.available(cell))) for cell in cells)
-    answer = PodSetAnswer(pod_set, pod_set.count, pod_set.total, reasons=reasons)
-    if best.inner is Inner.NO_FIT:
-        return Nomination(queue, ask, Assignment([answer], Mode.NO_FIT, "WaitingForQuota"))
-    flavor, resource = best_cell.key
-    answer.choices = {resource: Choice(flavor, best_cell, Mode.PREEMPT, best.level)}
-    answer.last_tried = {resource: -1}
-    assignment = Assignment([answer], Mode.PREEMPT, usage={best_cell: amount})
-    return Nomination(queue, ask, assignment, best_targets)
+    reasons = tuple([InsufficientQuota(*cell.key, amount, max(0, quota.available(cell))) for cell in cells])
+    return Claim(queue, ask, best_cell, amount, best, best_targets, reasons, short)
+
+
+def _prefers_preemption(queue: Queue) -> bool:
+    return queue.spec.flavor_fungibility.preference == "PreemptionOverBorrowing"
 
 
 def _try(state: State, queue: Queue, ask: Ask, cell: Cell, amount: int) -> tuple[Verdict, list[Target]]:
@@ -176,7 +213,7 @@ def _try(state: State, queue: Queue, ask: Ask, cell: Cell, amount: int) -> tuple
         return WORST, []
     targets: list[Target] = []
     if amount <= queue.line.reach(cell, ask.priority):
-        targets = preemption.find_targets(state, Demand(queue, ask, {cell: amount}, (cell.key,)))
+        targets = preemption.search(state, Demand(queue, ask, {cell: amount}, (cell.key,)))
     if not targets:
         return Verdict(Inner.NO_CANDIDATES, level.height), targets
     for target in targets:

@@ -15,8 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, auto
-from heapq import merge
-from itertools import repeat
+from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple, Protocol
 
 from kyu.engine import quota
@@ -40,7 +39,7 @@ class Stage(Protocol):
     def past_usage(self, cluster_queue: Queue, namespace: str, local_queue: str) -> float: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Demand:
     """What must fit, and for which flavors and resources others may have to go."""
 
@@ -90,8 +89,7 @@ class Demand:
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """A workload to preempt."""
 
     holding: Holding
@@ -167,24 +165,37 @@ class Candidates:
 
     def add(self, part: list[Source], source: Source) -> None:
         """Only if there is anybody to take."""
-        for evicted in (False, True):
-            if next(self._takable(source, evicted=evicted), None) is not None:
-                part.append(source)
-                return
+        policies = self.demand.queue.policies
+        if has_takable(source.queue, self.demand, policies.within if source.meeting is None else policies.reclaim):
+            part.append(source)
 
     def in_order(self) -> Iterator[tuple[Holding, Source]]:
         """Those that are evicted already cost nothing; after that, others' workloads before the own."""
         parts = [part for part in (self.hierarchical, self.priority, self.own) if part]
-        for evicted in (True, False):
-            for part in parts:
-                sources = [source for source in part if source.queue.has_evicted] if evicted else part
-                if len(sources) == 1:
-                    (source,) = sources
-                    for holding in self._takable(source, evicted=evicted):
-                        yield holding, source
-                elif sources:
-                    lines = [zip(self._takable(source, evicted=evicted), repeat(source)) for source in sources]
-                    yield from merge(*lines, key=_order)
+        for part in parts:
+            leaving = [source for source in part if source.queue.has_evicted]
+            if leaving:
+                yield from self._merged(leaving, evicted=True)
+        for part in parts:
+            yield from self._merged(part, evicted=False)
+
+    def _merged(self, sources: list[Source], *, evicted: bool) -> Iterator[tuple[Holding, Source]]:
+        """Workloads of several queues in one order."""
+        waiting: list[tuple[CandidateOrder, int, Holding, Source, Iterator[Holding]]] = []
+        for number, source in enumerate(sources):
+            others = self._takable(source, evicted=evicted)
+            for first in others:
+                waiting.append((first.order, number, first, source, others))
+                break
+        heapify(waiting)
+        while waiting:
+            _, number, holding, source, others = waiting[0]
+            yield holding, source
+            for following in others:
+                heapreplace(waiting, (following.order, number, following, source, others))
+                break
+            else:
+                heappop(waiting)
 
     def _takable(self, source: Source, *, evicted: bool) -> Iterator[Holding]:
         """Workloads of one queue: the evicted ones, or the others."""
@@ -198,8 +209,11 @@ class Candidates:
 
 def find_targets(stage: Stage, demand: Demand) -> list[Target]:
     """Whom to preempt under the classical rules; empty if that would not help."""
-    if demand.is_out_of_reach():
-        return []
+    return [] if demand.is_out_of_reach() else search(stage, demand)
+
+
+def search(stage: Stage, demand: Demand) -> list[Target]:
+    """The same for what is known to be within reach."""
     candidates = collect(stage, demand)
     for borrowing in attempts(demand, candidates):
         targets = attempt(stage, demand, candidates, borrowing=borrowing)
@@ -272,8 +286,17 @@ def takable(queue: Queue, demand: Demand, policy: str, *, evicted: bool) -> Iter
             yield holding
 
 
-def _order(candidate: tuple[Holding, Source]) -> CandidateOrder:
-    return candidate[0].order
+def has_takable(queue: Queue, demand: Demand, policy: str) -> bool:
+    """Whether the policy lets the preemptor take anybody of the queue."""
+    if policy in ("", "Never"):
+        return False
+    priority, anybody = demand.ask.priority, policy == "Any"
+    for _, holding in queue.holdings:
+        if not (anybody or holding.evicted) and holding.priority > priority:
+            return False
+        if holding.present and (anybody or demand.may_take(policy, holding)) and demand.uses_needed(holding):
+            return True
+    return False
 
 
 def borrowing_queues(cohort: CohortNode, visited: object, needed: Sequence[FlavorResource]) -> Iterator[Queue]:

@@ -388,11 +388,6 @@ class Line:
         if self.places:
             self.passed = self.places[-1]
 
-    def sleep_on(self) -> None:
-        """Everybody had their turn without being asked, and for nobody is enough within reach."""
-        self.grown.clear()
-        self.skip_all()
-
     def ask_again(self, peers: Peers) -> None:
         """Whatever was known about them, they are to be asked."""
         self.changes += 1

@@ -44,7 +44,7 @@ def reach_of(queue: Queue, *, fair_sharing: bool) -> Reach:
 
 def own_usage(policies: Policies) -> Reach:
     """How much of what its own queue uses a workload could preempt."""
-    return {"LowerPriority": used_below, "LowerOrNewerEqualPriority": used_up_to}.get(policies.within, used_by_nobody)
+    return _OWN_USAGE.get(policies.within, used_by_nobody)
 
 
 def used_by_nobody(cell: Cell, priority: int) -> int:
@@ -63,6 +63,9 @@ def used_below(cell: Cell, priority: int) -> int:
 def used_up_to(cell: Cell, priority: int) -> int:
     """What workloads of lower priorities and of this one use."""
     return used_below(cell, priority) + cell.by_priority.get(priority, 0)
+
+
+_OWN_USAGE: dict[str, Reach] = {"LowerPriority": used_below, "LowerOrNewerEqualPriority": used_up_to}
 
 
 def _root(cell: Cell) -> Cell:

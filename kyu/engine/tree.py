@@ -38,10 +38,12 @@ _FIRST_TO_STAY: Any = ((True,),)
 class TreeNode:
     """What queues and cohorts have in common: a place in the tree, and a cell per flavor and resource."""
 
-    __slots__ = ("cells", "name", "parent", "weight")
+    __slots__ = ("cells", "name", "parent", "path", "weight")
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.path = f"/{name}"
+        """The names from the root down to it."""
         self.parent: CohortNode | None = None
         self.cells: dict[FlavorResource, Cell] = {}
         self.weight = 1.0
@@ -515,6 +517,7 @@ def _link(node: TreeNode) -> None:
 
 
 def _settle_down(node: TreeNode, keys: set[FlavorResource]) -> None:
+    node.path = f"/{node.name}" if node.parent is None else f"{node.parent.path}/{node.name}"
     for cell in node.cells.values():
         quota.settle_potential(cell)
     if not isinstance(node, CohortNode):

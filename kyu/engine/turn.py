@@ -9,7 +9,7 @@ Called by: cycle.py. Kueue: pkg/scheduler/scheduler.go (schedule, requeueAndUpda
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -20,7 +20,7 @@ from kyu.engine.commit import Commit, Outcome, Requeue
 from kyu.engine.decisions import Cycle, Wait
 from kyu.engine.fairshare import Contender
 from kyu.engine.nomination import Nomination
-from kyu.engine.plan import Reservation, Sketch
+from kyu.engine.plan import Claim, Reservation, Sketch
 from kyu.engine.reasons import (
     BadRequest,
     ChecksFailed,
@@ -28,14 +28,16 @@ from kyu.engine.reasons import (
     Deferred,
     NamespaceMismatch,
     NamespaceMissing,
+    NoFit,
     Reason,
     Skipped,
+    WaitsForPreempted,
 )
 from kyu.engine.state import State
 from kyu.engine.tree import CohortNode, Queue
 from kyu.engine.workload import Holding
 
-Entry: TypeAlias = Nomination | Sketch | Reservation
+Entry: TypeAlias = Nomination | Sketch | Claim | Reservation
 
 
 @dataclass(slots=True, eq=False)
@@ -72,9 +74,9 @@ class Turn:
     """Who would have fitted if others had not been first."""
     parked: bool = False
     """Somebody who was in a line is aside now."""
-    preempting: list[Nomination] = field(default_factory=list)
+    preempting: list[Nomination | Claim] = field(default_factory=list)
     """Who had others preempted, or still waits for them to go."""
-    _watching: list[tuple[Nomination, bool]] = field(default_factory=list)
+    _watching: list[tuple[Nomination | Claim, bool]] = field(default_factory=list)
     """Who was parked with its peers, and whether all of its flavors were looked at."""
 
     def __post_init__(self) -> None:
@@ -86,7 +88,7 @@ class Turn:
         """Somebody was admitted, preempted or evicted."""
         return self.commit.decided
 
-    def take(self, heads: Iterable[Head], second_passes: Iterable[Holding] = ()) -> None:
+    def take(self, heads: Sequence[Head], second_passes: Sequence[Holding] = ()) -> None:
         """One cycle over these heads of queues, and over workloads that have quota and need to be placed."""
         self._begin()
         forest = self.state.forest
@@ -98,14 +100,40 @@ class Turn:
                     head.entry = self._nominate(head.queue, head.ask)
                 if head.entry is not None:
                     entries.append(head.entry)
-            for entry in self._in_order(entries):
-                if self.commit.blocked:
-                    break
-                self._process(entry)
+            if len(entries) != 1 or not self._settle_alone(entries[0]):
+                for entry in self._in_order(entries):
+                    if self.commit.blocked:
+                        break
+                    self._process(entry)
         finally:
             self.commit.take_back()
             forest.undo(mark)
         self._finish()
+
+    def _settle_alone(self, entry: Entry) -> bool:
+        """The short way for the only entry of a cycle: nobody else sees what it takes. False if it has none."""
+        if isinstance(entry, Sketch):
+            self.commit.admit_sketch(entry)
+        elif isinstance(entry, Claim):
+            self._settle_claim(entry)
+        else:
+            return False
+        return True
+
+    def _settle_claim(self, entry: Claim) -> None:
+        """Whom it claims the place of has to go, and it waits for them; or it is parked, if there is nobody."""
+        queue, ask = entry.queue, entry.ask
+        from_the_start = ask.memory is None or not ask.memory.pending
+        ask.memory = None
+        if entry.targets:
+            self.commit.preempt_alone(entry)
+            self.preempting.append(entry)
+            outcome = Outcome(WaitsForPreempted(len(entry.targets), entry.pod_sets), Requeue.PREEMPTING)
+            self._requeue(queue, ask, outcome, pending_flavors=False)
+            return
+        outcome = Outcome(NoFit("WaitingForQuota", entry.pod_sets), Requeue.WITH_PEERS)
+        if self._requeue(queue, ask, outcome, pending_flavors=False):
+            self._watching.append((entry, from_the_start))
 
     def _begin(self) -> None:
         self.state.cycles += 1
@@ -117,11 +145,11 @@ class Turn:
 
     # Nomination
 
-    def sketch(self, queue: Queue, ask: Ask) -> Nomination | Sketch | None:
+    def sketch(self, queue: Queue, ask: Ask) -> Sketch | Claim | None:
         """What the head will be nominated for, if that can be told without asking closely."""
         return plan.nominate(self.state, queue, ask) if why_not_nominated(self.state, queue, ask) is None else None
 
-    def _nominate(self, queue: Queue, ask: Ask) -> Nomination | Sketch | None:
+    def _nominate(self, queue: Queue, ask: Ask) -> Nomination | Sketch | Claim | None:
         problem = why_not_nominated(self.state, queue, ask)
         if problem is None:
             entry = plan.nominate(self.state, queue, ask) if self.short_ways else None
@@ -177,6 +205,7 @@ class Turn:
     def _process(self, entry: Entry) -> None:
         if isinstance(entry, Sketch):
             if not self.commit.victims and entry.fits():
+                self.commit.hold_sketch(entry)
                 self.commit.admit_sketch(entry)
                 return
             if entry.last_tried == -1 and not self.commit.could_fit(entry.cell, entry.amount):
@@ -190,6 +219,8 @@ class Turn:
             entry.queue.line.park(entry.ask)
             self.parked = True
             return
+        elif isinstance(entry, Claim):
+            entry = entry.nomination()
         outcome = self.commit.process(entry)
         if outcome is not None:
             self._settle(entry, outcome)
@@ -250,9 +281,9 @@ class Turn:
                 state.remove_holding(entry.replaced)
             state.assume(entry.ask, holding, first=True)
         self.result.blocked = commit.blocked
-        for entry, from_the_start in self._watching:
-            if (peers := entry.ask.peers) is not None:
-                entry.queue.line.watch(peers, watch.find_watches(state, entry, from_the_start=from_the_start))
+        for parked, from_the_start in self._watching:
+            if (peers := parked.ask.peers) is not None:
+                parked.queue.line.watch(peers, watch.find_watches(state, parked, from_the_start=from_the_start))
         self._watching.clear()
 
 

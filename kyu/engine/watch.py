@@ -10,22 +10,26 @@ Called by: turn.py (when a workload is parked). Calls: reach.py, through the lin
 from __future__ import annotations
 
 from kyu.engine import placing
+from kyu.engine.asks import Ask
 from kyu.engine.nomination import Nomination
+from kyu.engine.plan import Claim
 from kyu.engine.quota import Cell
 from kyu.engine.reasons import FlavorReason, InsufficientQuota, ResourceNotCovered
 from kyu.engine.state import State
-from kyu.engine.tree import Flavor
+from kyu.engine.tree import Flavor, Queue
 
 
-def find_watches(state: State, entry: Nomination, *, from_the_start: bool) -> list[tuple[Cell, int]] | None:
+def find_watches(state: State, entry: Nomination | Claim, *, from_the_start: bool) -> list[tuple[Cell, int]] | None:
     """
     For each flavor that could do one day, a resource that is out of reach now; None if asking again may always help.
 
     ``from_the_start`` says that all flavors were looked at, not only those after a remembered one.
     """
-    assignment, shape, options = entry.assignment, entry.ask.shape, state.options
     if entry.short:
-        return _short_watches(entry)
+        return _short_watches(entry.queue, entry.ask)
+    if isinstance(entry, Claim):
+        return None
+    assignment, shape, options = entry.assignment, entry.ask.shape, state.options
     if not from_the_start or len(shape.pod_sets) != 1 or not assignment.pod_sets or entry.replaced is not None:
         return None
     if options.partial_admission and shape.can_shrink:
@@ -49,11 +53,11 @@ def find_watches(state: State, entry: Nomination, *, from_the_start: bool) -> li
     return watches
 
 
-def _short_watches(entry: Nomination) -> list[tuple[Cell, int]] | None:
+def _short_watches(queue: Queue, ask: Ask) -> list[tuple[Cell, int]] | None:
     """What was found on the short way asks for one amount, of one flavor or another."""
-    ((resource, amount),) = entry.ask.shape.pod_sets[0].total.items()
-    reach, priority = entry.queue.line.reach, entry.ask.priority
-    cells = [flavor.cells[resource] for flavor in entry.queue.group_by_resource[resource].flavors]
+    ((resource, amount),) = ask.shape.pod_sets[0].total.items()
+    reach, priority = queue.line.reach, ask.priority
+    cells = [flavor.cells[resource] for flavor in queue.group_by_resource[resource].flavors]
     for cell in cells:
         if amount <= reach(cell, priority):
             return None
