@@ -98,10 +98,11 @@ def track_update(
     except ShapeError:
         # What cannot be told apart cannot be owned; the checks of the kind come after this and refuse it.
         return plain
-    _take(entries, changes)
+    if entries:
+        _take(entries, changes)
     if owned := _owned(changes.touched):
         mine = Entry(manager, "Update", api_version, subresource, timestamp(now), owned)
-        previous = entry_of(mine, entries)
+        previous = entry_of(mine, entries) if entries else None
         if previous is not None:
             entries.remove(previous)
             mine.fields = sets.union(owned, previous.fields)
@@ -152,9 +153,10 @@ def compare(schema: Schema, old: Json, new: Json, resets: Iterable[str]) -> Chan
     ignored = {"metadata", *UNOWNED, *resets}
     managed_objects.compare_fields(schema, old, new, (), changes, ignored)
     if "metadata" not in resets:
-        metadata = managed_fields.child_schema(schema, "metadata")
         before, after = old.get("metadata") or {}, new.get("metadata") or {}
-        managed_objects.compare_fields(metadata, before, after, ("f:metadata",), changes, UNOWNED_METADATA)
+        if not (UNOWNED_METADATA.issuperset(after) and UNOWNED_METADATA.issuperset(before)):
+            metadata = managed_fields.child_schema(schema, "metadata")
+            managed_objects.compare_fields(metadata, before, after, ("f:metadata",), changes, UNOWNED_METADATA)
     return changes
 
 

@@ -7,7 +7,7 @@ Kubernetes: apimachinery/pkg/util/managedfields/internal/{managedmanager,capmana
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -75,8 +75,10 @@ def without_managed(obj: Json) -> Json:
     return {**obj, "metadata": metadata} if obj else {}
 
 
-def with_managed(obj: Json, entries: Iterable[Entry]) -> Json:
-    encoded = [_encoded(entry) for entry in sorted(entries, key=lambda entry: entry.order) if entry.fields]
+def with_managed(obj: Json, entries: Sequence[Entry]) -> Json:
+    if len(entries) > 1:
+        entries = sorted(entries, key=lambda entry: entry.order)
+    encoded = [_encoded(entry) for entry in entries if entry.fields]
     metadata = {**(obj.get("metadata") or {})}
     if encoded:
         metadata["managedFields"] = encoded

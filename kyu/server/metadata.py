@@ -120,10 +120,15 @@ def drop_double_owners(obj: Json, when: str = "") -> tuple[str, ...]:
 def tidy(obj: Json) -> Json:
     """Metadata in the usual order, without what is empty."""
     metadata = obj["metadata"]
-    names = _ordered(tuple(metadata))
-    # Of what counts as false in Python, numbers alone say something.
-    kept = {name: value for name in names if (value := metadata[name]) or type(value) in _NUMBERS}
-    return {"metadata": kept, **{name: value for name, value in obj.items() if name not in _HEAD}}
+    kept = {name: metadata[name] for name in _ordered(tuple(metadata))}
+    if not all(kept.values()):
+        # Of what counts as false in Python, numbers alone say something.
+        kept = {name: value for name, value in kept.items() if value or type(value) in _NUMBERS}
+    tidied = {"metadata": kept, **obj}
+    tidied["metadata"] = kept
+    tidied.pop("kind", None)
+    tidied.pop("apiVersion", None)
+    return tidied
 
 
 @lru_cache(maxsize=256)
@@ -133,7 +138,6 @@ def _ordered(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 _VARIANTS = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))
-_HEAD = frozenset({"kind", "apiVersion", "metadata"})
 _NUMBERS = frozenset({int, float, bool})
 _ORDER = ("name", "generateName", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp",
           "deletionTimestamp", "deletionGracePeriodSeconds", "labels", "annotations", "ownerReferences",

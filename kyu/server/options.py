@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, Literal
 
 import msgspec
@@ -135,7 +136,14 @@ class WriteOptions(msgspec.Struct, frozen=True):
 
 
 def write_options(request: Request, name: Literal["CreateOptions", "UpdateOptions", "PatchOptions"]) -> WriteOptions:
-    query = request.query
+    is_apply = name == "PatchOptions" and request.content_type == "application/apply-patch+yaml"
+    return _write_options(name, tuple(request.query.items()), request.headers.get("user-agent", ""), is_apply=is_apply)
+
+
+@lru_cache(maxsize=1024)
+def _write_options(name: str, given: tuple[tuple[str, str], ...], user_agent: str, *, is_apply: bool) -> WriteOptions:
+    """Clients write with the same few options again and again."""
+    query = dict(given)
     found: list[FieldError] = []
     manager = query.get("fieldManager", "")
     if len(manager.encode()) > MAXIMAL_MANAGER_BYTES:
@@ -149,7 +157,6 @@ def write_options(request: Request, name: Literal["CreateOptions", "UpdateOption
     validation = VALIDATIONS.get(asked)
     if validation is None:
         found.append(fields.not_supported("fieldValidation", asked, ("", "Ignore", "Strict", "Warn")))
-    is_apply = name == "PatchOptions" and request.content_type == "application/apply-patch+yaml"
     force = _is_true(query["force"]) if query.get("force") else None
     if is_apply and not manager:
         found.append(fields.required("fieldManager", "is required for apply patch"))
@@ -158,7 +165,7 @@ def write_options(request: Request, name: Literal["CreateOptions", "UpdateOption
     if found:
         raise errors.invalid(Kind("meta.k8s.io", "v1", name, ""), "", found)
     return WriteOptions(
-        manager=manager or default_manager(request.headers.get("user-agent", "")),
+        manager=manager or default_manager(user_agent),
         dry_run="dryRun" in query,
         validation=validation or "Warn",
         force=force,

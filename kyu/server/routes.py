@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import lru_cache
 
 import msgspec
 
@@ -220,8 +221,9 @@ class Routes:
         return json_response(200, discovery.group_list(self._registry))
 
 
+@lru_cache(maxsize=512)
 def parse_path(path: str) -> Path | None:
-    """The words of ``/api/…`` and ``/apis/…``; None for all other paths."""
+    """The words of ``/api/…`` and ``/apis/…``; None for all other paths. Many requests have the same one."""
     words = path.strip("/").split("/")
     if words[0] == "api":
         group, rest = "", words[1:]
