@@ -160,7 +160,7 @@ def decode_as(type_: type[T], object_: Json) -> T:
 
 
 def _is_current(object_: Json, type_: type[Object]) -> bool:
-    return bool(object_.get("apiVersion", type_.KIND.api_version) == type_.KIND.api_version)
+    return "apiVersion" not in object_ or object_["apiVersion"] == type_.KIND.api_version
 
 
 def _decode_older(type_: type[T], object_: Json) -> T:

@@ -111,7 +111,7 @@ def _review(type_: type[Object], current: Json, before: Json | None, gates: Feat
 def _decode_before(type_: type[Object], before: Json, current: Json, new_object: Object) -> Object:
     """Most writes are of the status of a Workload: its spec is read only once, and then need not be compared."""
     if isinstance(new_object, kueue.Workload) and "spec" in before and before["spec"] is current.get("spec"):
-        rest = codec.decode_as(type_, {name: part for name, part in before.items() if name != "spec"})
+        rest = codec.decode_as(type_, {**before, "spec": {}})
         return msgspec.structs.replace(rest, spec=new_object.spec)
     return codec.decode_as(type_, before)
 

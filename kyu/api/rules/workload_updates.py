@@ -25,20 +25,24 @@ _REPLACEMENT_ANNOTATION = f"{kueue.GROUP}/workload-slice-replacement-for"
 
 
 def validate_workload_update(workload: Workload, old: Workload, gates: FeatureGates) -> Iterator[FieldError]:
-    is_reserved, was_reserved = workload.is_true(kueue.QUOTA_RESERVED), old.is_true(kueue.QUOTA_RESERVED)
-    if was_reserved:
+    """Most updates change conditions alone: what they leave empty is not looked into."""
+    if old.is_true(kueue.QUOTA_RESERVED):
         yield from _validate_priority_class(workload, old)
-    if was_reserved and is_reserved:
-        if workload.spec.queue_name != old.spec.queue_name:
-            yield broken_rule("spec.queueName", f"{_IMMUTABLE} while quota is reserved")
-        yield from _validate_reclaimable_pods(workload, old, gates)
-    time_limit = (workload.spec.maximum_execution_time_seconds, old.spec.maximum_execution_time_seconds)
-    if workload.is_true(kueue.ADMITTED) and old.is_true(kueue.ADMITTED) and time_limit[0] != time_limit[1]:
+        if workload.is_true(kueue.QUOTA_RESERVED):
+            if workload.spec.queue_name != old.spec.queue_name:
+                yield broken_rule("spec.queueName", f"{_IMMUTABLE} while quota is reserved")
+            yield from _validate_reclaimable_pods(workload, old, gates)
+    is_limit_new = workload.spec.maximum_execution_time_seconds != old.spec.maximum_execution_time_seconds
+    if is_limit_new and workload.is_true(kueue.ADMITTED) and old.is_true(kueue.ADMITTED):
         yield broken_rule("spec.maximumExecutionTimeSeconds", f"{_IMMUTABLE} while admitted")
-    yield from _validate_admission(workload.status.admission, old.status.admission, gates)
-    yield from _validate_ready_checks(workload, old)
-    yield from _validate_cluster_name(workload, old, gates)
-    if gates.enabled("AdmissionGatedBy"):
+    status, before = workload.status, old.status
+    if status.admission is not None and before.admission is not None:
+        yield from _validate_admission(status.admission, before.admission, gates)
+    if before.admission_checks:
+        yield from _validate_ready_checks(workload, old)
+    if status.cluster_name is not None:
+        yield from _validate_cluster_name(status.cluster_name, workload, old, gates)
+    if workload.metadata.annotations and gates.enabled("AdmissionGatedBy"):
         yield from _validate_admission_gates(workload, old)
 
 
@@ -92,10 +96,8 @@ def _shrunk_pod_sets(workload: Workload) -> set[str]:
     return {a.name for a in assignments if a.count is not None and a.count > count_by_name.get(a.name, 0)}
 
 
-def _validate_admission(new: Admission | None, old: Admission | None, gates: FeatureGates) -> Iterator[FieldError]:
+def _validate_admission(new: Admission, old: Admission, gates: FeatureGates) -> Iterator[FieldError]:
     """It comes and goes as a whole; only where the pods are placed may be set later."""
-    if new is None or old is None:
-        return
     if gates.enabled("TopologyAwareScheduling"):
         new, old = _without_placement(new), _without_placement(old)
     if new != old:
@@ -121,10 +123,8 @@ def _validate_ready_checks(workload: Workload, old: Workload) -> Iterator[FieldE
             )
 
 
-def _validate_cluster_name(workload: Workload, old: Workload, gates: FeatureGates) -> Iterator[FieldError]:
-    name, before = workload.status.cluster_name, old.status.cluster_name
-    if name is None:
-        return
+def _validate_cluster_name(name: str, workload: Workload, old: Workload, gates: FeatureGates) -> Iterator[FieldError]:
+    before = old.status.cluster_name
     if before is not None and name != before:
         yield broken_rule("status.clusterName", _IMMUTABLE)
     is_replacement = _REPLACEMENT_ANNOTATION in workload.metadata.annotations
