@@ -15,7 +15,19 @@ from kyu.api import convert, rules
 from kyu.api import errors as fields
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json, Kind
-from kyu.server import builtin_metadata, crd, custom_metadata, errors, go_words, managed, patch, schema, selectors
+from kyu.server import (
+    builtin_metadata,
+    crd,
+    custom_metadata,
+    errors,
+    go_words,
+    managed,
+    patch,
+    schema,
+    schema_fast,
+    schema_quick,
+    selectors,
+)
 from kyu.server.options import Propagation
 from kyu.server.registry import Column, Converter, Resource, ScalePaths, Subresource
 
@@ -172,15 +184,23 @@ class CustomRules:
 
     def validate_create(self, obj: Json) -> list[FieldError]:
         found = builtin_metadata.validate_metadata(obj, namespaced=self._kind.namespaced) + self._validate_scale(obj)
-        return found + schema.validate(self._schema, obj, earlier=found)
+        return found + schema.validate(self._schema, obj, earlier=found) or self._review(obj, None)
 
     def validate_update(self, new: Json, old: Json, subresource: str) -> list[FieldError]:
-        # A write of the status alone shares the metadata with the object before.
-        is_judged = new["metadata"] is old["metadata"]
-        found = [] if is_judged else builtin_metadata.validate_metadata_update(new, old, builtin_metadata.PLAIN)
-        found += self._validate_scale(new)
+        found = builtin_metadata.validate_metadata_update(new, old, builtin_metadata.PLAIN) + self._validate_scale(new)
         root = subresource if subresource == "status" else ""
-        return found + schema.validate(self._schema, new, old, earlier=found, root=root)
+        return found + schema.validate(self._schema, new, old, earlier=found, root=root) or self._review(new, old)
+
+    def judge_status(self, new: Json, old: Json) -> list[FieldError] | None:
+        """What is wrong with an object of which nothing but the status is new; None if that is not told at a glance."""
+        is_sound = schema_fast.is_certain(self._schema.properties["status"], schema_fast.sound, new["status"])
+        if not is_sound or not schema_quick.surely_passes(self._schema, new, old) or self._validate_scale(new):
+            return None
+        return self._review(new, old)
+
+    def _review(self, new: Json, old: Json | None) -> list[FieldError]:
+        """What is wrong with an object that obeys its schema."""
+        return []
 
     def _validate_scale(self, obj: Json) -> list[FieldError]:
         found = [fault for path in self._replicas for fault in replica_faults(obj, path)]
@@ -249,15 +269,9 @@ def _scale_value(obj: Json, path: str, type_: type[Value]) -> Value:
 class KueueRules(CustomRules):
     """What Kueue's webhooks check, without a webhook."""
 
-    def validate_create(self, obj: Json) -> list[FieldError]:
-        return super().validate_create(obj) or self._review(obj, None)
-
-    def validate_update(self, new: Json, old: Json, subresource: str) -> list[FieldError]:
-        if found := super().validate_update(new, old, subresource):
-            return found
-        return self._review(new, old) if _is_new_to_rules(new, old) else []
-
     def _review(self, new: Json, old: Json | None) -> list[FieldError]:
+        if old is not None and not _is_new_to_rules(new, old):
+            return []
         return rules.review_as(self._api_version, self._kind.kind, new, old)
 
 
@@ -268,13 +282,16 @@ def _is_new_to_rules(new: Json, old: Json) -> bool:
         new.get("spec") != old.get("spec")
         or after.get("annotations") != before.get("annotations")
         or after.get("labels") != before.get("labels")
-        or _state(new) != _state(old)
+        or _is_new_state(new.get("status") or {}, old.get("status") or {})
     )
 
 
-def _state(obj: Json) -> Json:
+def _is_new_state(new: Json, old: Json) -> bool:
+    return new.keys() != old.keys() or _state(new) != _state(old)
+
+
+def _state(status: Json) -> Json:
     """The status, with nothing of its conditions but whether they hold."""
-    status = obj.get("status") or {}
     return {**status, "conditions": {each.get("type"): each.get("status") for each in status.get("conditions") or ()}}
 
 

@@ -127,6 +127,11 @@ def without_nulls(schema: Schema) -> Json:
     return _with_children({} if may_be_null else {"not": {"type": "null"}}, schema, without_nulls)
 
 
+def sound(schema: Schema) -> Json:
+    """All of these at once: is there nothing to drop, nothing to fill in and nothing to refuse?"""
+    return {"allOf": [known(schema), without_nulls(schema), filled(schema), valid(schema)]}
+
+
 def fits(schema: Schema, depth: int = 0) -> Json:
     """Could the object be a part of a whole one: known fields and right types, whatever else is missing?"""
     if depth > MAX_DEPTH:

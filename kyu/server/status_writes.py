@@ -1,10 +1,10 @@
 """
 The short way of a write that brings nothing but the status of a custom object, as most writes of controllers do.
 
-Of such an object only the status, its owners and the version can change. So the status alone is merged, read, filled in
-and judged, and all else is shared with the stored object. Whatever is unusual, from a label in the body to an
-unknown field of the status, is not answered here: then ``None`` says that the write has to go the way of all others,
-which leads to the same object.
+Of such an object only the status, its owners and the version can change. So the status alone is merged and judged, and
+all else is shared with the stored object. Whatever is unusual, from a label in the body to an unknown field of the
+status, is not answered here: then ``None`` says that the write has to go the way of all others, which leads to the same
+object.
 
 Called by: server/writes.py. Calls: server/managed.py, the Rules of the kind, server/objects.py.
 """
@@ -18,11 +18,11 @@ from typing import Any, Final
 from kyu.api.meta import Json
 from kyu.server import errors, managed, patch
 from kyu.server.attempts import Written
+from kyu.server.custom import CustomRules
 from kyu.server.objects import Objects
 from kyu.server.options import WriteOptions
 from kyu.server.records import Record
 from kyu.server.registry import Resource
-from kyu.server.schema_fast import Compiler, is_certain, known, without_nulls
 from kyu.server.targets import Target
 
 PATCHED: Final = frozenset({"metadata", "status"})
@@ -42,21 +42,18 @@ class StatusWrites:
         if found is None:
             return None
         resource, (record, old) = target.resource, found
-        new = {**old, "status": patch.merged(old.get("status"), body["status"])}
-        if not (_is_plain(resource, new["status"], known) and _is_plain(resource, new["status"], without_nulls)):
-            return None
-        resource.rules.default(new, old)
+        status = patch.merged(old.get("status"), body["status"])
         tracked = managed.track_update(
             resource.schema,
             _part(old),
-            {"metadata": {}, "status": new["status"]},
+            {"metadata": {}, "status": status},
             manager=options.manager,
             api_version=resource.api_version,
             subresource="status",
             now=self._clock(),
             resets=resource.rules.resets("status"),
         )
-        return self._finish(resource, record, old, new, tracked, options)
+        return self._finish(resource, record, old, tracked, options)
 
     def apply(self, target: Target, config: Any, options: WriteOptions) -> Written | None:
         """A server-side apply."""
@@ -78,12 +75,7 @@ class StatusWrites:
             now=self._clock(),
             resets=resource.rules.resets("status"),
         )
-        status = applied.get("status")
-        if not _is_plain(resource, status, known):
-            return None
-        new = {**old, "status": status}
-        resource.rules.default(new, old)
-        return self._finish(resource, record, old, new, applied, options)
+        return self._finish(resource, record, old, applied, options)
 
     def _find(self, target: Target, body: Any, names: frozenset[str]) -> tuple[Record, Json] | None:
         """The object before the write, if the body can be a status of it."""
@@ -105,16 +97,19 @@ class StatusWrites:
         return (record, old) if is_meant and "managedFields" in old["metadata"] else None
 
     def _finish(
-        self, resource: Resource, record: Record, old: Json, new: Json, tracked: Json, options: WriteOptions
+        self, resource: Resource, record: Record, old: Json, tracked: Json, options: WriteOptions
     ) -> Written | None:
-        """``tracked`` has the owners of the fields."""
-        owners = tracked["metadata"].get("managedFields")
-        if not owners:
+        """``tracked`` has the status and the owners of its fields."""
+        status, owners = tracked.get("status"), tracked["metadata"].get("managedFields")
+        if type(status) is not dict or not owners:
             return None
-        # It still shares the metadata with the old object, which says that there is nothing to judge.
-        if found := resource.rules.validate_update(new, old, "status"):
+        new = {**old, "status": status, "metadata": {**old["metadata"], "managedFields": owners}}
+        assert isinstance(resource.rules, CustomRules)
+        found = resource.rules.judge_status(new, old)
+        if found is None:
+            return None
+        if found:
             raise errors.invalid(resource.kind, record.name, found)
-        new["metadata"] = {**old["metadata"], "managedFields": owners}
         if managed.is_settled(old, new):
             return Written(record)
         if options.dry_run:
@@ -129,9 +124,3 @@ def _part(obj: Json) -> Json:
     if "status" in obj:
         part["status"] = obj["status"]
     return part
-
-
-def _is_plain(resource: Resource, status: Any, question: Compiler) -> bool:
-    """Nothing of the status would have to be dropped."""
-    child = resource.schema.child("status")
-    return child is not None and type(status) is dict and is_certain(child, question, status)
