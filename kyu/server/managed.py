@@ -52,7 +52,7 @@ def apply(
     named = _applied_set(schema, config, f"{api_version}, Kind={identity.get('kind', '')}")
     applied = _owned(named)
     entries = decode(live)
-    old = without_managed(live or {})
+    old = live or {}
     if live is not None and not entries:
         entries = [_first_entry(schema, old, api_version, subresource, resets, now)]
     mine = Entry(manager, "Apply", api_version, subresource, "", applied)
@@ -90,14 +90,13 @@ def track_update(
     if resets is None:
         resets = resets_of(schema, subresource)
     entries = _given_entries(old, new) if not subresource else decode(old)
-    plain = without_managed(new)
     if old is not None and not entries:
-        return plain
+        return without_managed(new)
     try:
-        changes = compare(schema, unborn(schema) if old is None else without_managed(old), plain, resets)
+        changes = compare(schema, unborn(schema) if old is None else old, new, resets)
     except ShapeError:
         # What cannot be told apart cannot be owned; the checks of the kind come after this and refuse it.
-        return plain
+        return without_managed(new)
     if entries:
         _take(entries, changes)
     if owned := _owned(changes.touched):
@@ -107,7 +106,7 @@ def track_update(
             entries.remove(previous)
             mine.fields = sets.union(owned, previous.fields)
         entries.append(mine)
-    return with_managed(plain, capped(entries))
+    return with_managed(new, capped(entries))
 
 
 def is_settled(old: Json, new: Json) -> bool:

@@ -30,10 +30,13 @@ class Entry(msgspec.Struct):
     time: str
     fields: FieldSet
 
-    @property
-    def identity(self) -> tuple[str, str, str, str]:
-        version = "" if self.operation == "Apply" else self.api_version
-        return self.operation, self.manager, version, self.subresource
+    def is_by_same_writer(self, other: Entry) -> bool:
+        return (
+            self.manager == other.manager
+            and self.operation == other.operation
+            and self.subresource == other.subresource
+            and (self.operation == "Apply" or self.api_version == other.api_version)
+        )
 
     @property
     def order(self) -> tuple[str, str, str, str, str]:
@@ -76,10 +79,12 @@ def without_managed(obj: Json) -> Json:
 
 
 def with_managed(obj: Json, entries: Sequence[Entry]) -> Json:
+    """A copy of the top level and the metadata, with these entries and no others."""
     if len(entries) > 1:
         entries = sorted(entries, key=lambda entry: entry.order)
     encoded = [_encoded(entry) for entry in entries if entry.fields]
     metadata = {**(obj.get("metadata") or {})}
+    metadata.pop("managedFields", None)
     if encoded:
         metadata["managedFields"] = encoded
     return {**obj, "metadata": metadata}
@@ -98,11 +103,7 @@ def _encoded(entry: Entry) -> Json:
 
 def entry_of(writer: Entry, entries: list[Entry]) -> Entry | None:
     """What the same writer owns already."""
-    identity = writer.identity
-    for entry in entries:
-        if entry.manager == writer.manager and entry.identity == identity:
-            return entry
-    return None
+    return next((entry for entry in entries if entry.is_by_same_writer(writer)), None)
 
 
 def capped(entries: list[Entry]) -> list[Entry]:

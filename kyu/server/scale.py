@@ -133,7 +133,7 @@ class Scale:
             raise errors.invalid(SCALE, obj["metadata"]["name"], found)
         field = tuple(f"f:{name}" for name in (*parents, last))
         owners = scale_owners.seen_in_parent(obj, scale, field, resource.kind.api_version)
-        new = managed_entries.with_managed(managed_entries.without_managed(new), owners)
+        new = managed_entries.with_managed(new, owners)
         new["metadata"]["resourceVersion"] = scale["metadata"].get("resourceVersion", "")
         written = self._writes.store_object(target, record, obj, new, options, request.user)
         if written.done is not None:
