@@ -40,7 +40,8 @@ PAUSES_PER_WRITE = 5
 
 class Writer:
     def __init__(self, client: Client, cache: Cache, clock: Callable[[], datetime], component: str = "kyu") -> None:
-        self._client = client
+        # A cache changes nothing of what it is shown.
+        self._client = client.sharing()
         self._cache = cache
         self._clock = clock
         self._component = component

@@ -8,20 +8,27 @@ Called by: kube/cache.py, kube/apply.py, the commands. Calls: a Transport (kube/
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from kyu.api.meta import Json, Key, Kind
 from kyu.kube import errors, requests
-from kyu.kube.requests import MERGE_PATCH, Call, PatchType, Propagation, Transport
+from kyu.kube.requests import MERGE_PATCH, Answer, Call, PatchType, Propagation, Transport
 
 PAGE = 500
 
 
 class Client:
-    def __init__(self, transport: Transport, manager: str = "kyu") -> None:
+    def __init__(
+        self, transport: Transport, manager: str = "kyu", parse: Callable[[Answer], Json] = requests.parse
+    ) -> None:
         self._transport = transport
         self.manager = manager
+        self._parse = parse
+
+    def sharing(self) -> Client:
+        """The same for somebody who only reads the answers: where others hold the same object, it is not made anew."""
+        return Client(self._transport, self.manager, requests.parse_shared)
 
     @property
     def parallel(self) -> int:
@@ -117,4 +124,4 @@ class Client:
         await self._transport.close()
 
     async def _ask(self, call: Call) -> Json:
-        return requests.parse(await self._transport.send(call))
+        return self._parse(await self._transport.send(call))

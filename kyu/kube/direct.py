@@ -2,7 +2,8 @@
 The transport without a socket: a server in the same process is simply called.
 
 Requests and answers are bytes, so that neither side can change what the other holds. The objects of a watch are not
-copied: all who follow the same kind get the same object, and none of them may change it.
+copied: all who follow the same kind get the same object, and none of them may change it. A client that only reads its
+answers is given that object, too (``Client.sharing``).
 
 Called by: kube/client.py through the Transport protocol; made by app.py, which gives the server to call.
 """
@@ -19,11 +20,11 @@ from kyu.kube.requests import Answer, Call
 
 
 class Server(Protocol):
-    """Status, headers, and the body: as bytes, or bit by bit as it comes."""
+    """Status, headers, and the body: as bytes, or bit by bit as it comes; and what it says, if that can be shared."""
 
     async def serve(
         self, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], body: bytes
-    ) -> tuple[int, Mapping[str, str], bytes | AsyncGenerator[bytes, None]]: ...
+    ) -> tuple[int, Mapping[str, str], bytes | AsyncGenerator[bytes, None], Json | None]: ...
 
     async def follow(
         self, path: str, query: Mapping[str, str], headers: Mapping[str, str]
@@ -43,13 +44,15 @@ class Direct:
     async def send(self, call: Call) -> Answer:
         if self._turn is not None:
             await self._turn()
-        status, headers, body = await self._server.serve(call.method, call.path, call.query, call.headers, call.body)
+        status, headers, body, obj = await self._server.serve(
+            call.method, call.path, call.query, call.headers, call.body
+        )
         if not isinstance(body, bytes):
             body = b"".join([part async for part in body])
-        return Answer(status, body, headers)
+        return Answer(status, body, headers, obj)
 
     async def lines(self, call: Call) -> AsyncIterator[bytes]:
-        status, headers, body = await self._server.serve(call.method, call.path, call.query, call.headers, call.body)
+        status, headers, body, _ = await self._server.serve(call.method, call.path, call.query, call.headers, call.body)
         if isinstance(body, bytes):
             if status >= 400:
                 raise errors.from_answer(status, body, headers)

@@ -62,12 +62,11 @@ class Api:
 
     async def serve(
         self, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], body: bytes
-    ) -> tuple[int, Mapping[str, str], bytes | AsyncGenerator[bytes, None]]:
+    ) -> tuple[int, Mapping[str, str], bytes | AsyncGenerator[bytes, None], Json | None]:
         """The same for clients in this process, in the form that kube/direct.py calls."""
         response = await self._routes(Request(method, path, query, headers, body, INTERNAL))
-        if isinstance(response.body, bytes):
-            return response.status, response.headers, response.body
-        return response.status, response.headers, response.body.parts()
+        answer = response.body if isinstance(response.body, bytes) else response.body.parts()
+        return response.status, response.headers, answer, response.obj
 
     async def follow(
         self, path: str, query: Mapping[str, str], headers: Mapping[str, str]

@@ -36,3 +36,5 @@ class Written(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
     created: bool = False
     done: asyncio.Future[None] | None = None
+    # The whole object, which is shared with watchers in the same process: nobody may change it.
+    obj: Json | None = None

@@ -151,7 +151,7 @@ class Definitions:
         return resource
 
     async def _write(self, definition: Json) -> None:
-        _, done = self._objects.put(self._resource(), definition)
+        done = self._objects.put(self._resource(), definition).done
         await done
 
     # The registry.

@@ -97,7 +97,7 @@ class Deletion:
             return Deleted(record, is_gone=False)
         if options.dry_run:
             return Deleted(self._objects.draft(resource, marked, record.version), is_gone=False)
-        stored, done = self._objects.put(resource, marked)
+        stored, done, _ = self._objects.put(resource, marked)
         return Deleted(stored, is_gone=False, done=done)
 
     def check(self, resource: Resource, record: Record, obj: Json, options: DeleteOptions, user: User) -> None:
@@ -111,7 +111,7 @@ class Deletion:
             last = self._objects.draft(resource, marked, record.version) if shows_mark else record
             return Deleted(last, is_gone=True)
         if shows_mark:
-            record, _ = self._objects.put(resource, marked)
+            record = self._objects.put(resource, marked).record
         last, done = self._objects.take_away(record)
         return Deleted(last, is_gone=True, done=done)
 

@@ -175,7 +175,7 @@ class GarbageCollector:
             await self._write(resource, released)
 
     async def _write(self, resource: Resource, obj: Json) -> None:
-        _, done = self._objects.put(resource, obj)
+        done = self._objects.put(resource, obj).done
         await done
 
     async def _delete(self, resource: Resource, record: Record, policy: Propagation) -> None:

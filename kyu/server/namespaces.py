@@ -137,5 +137,5 @@ class Cleaner:
         if resource.rules.is_finally_deleted(released):
             await self._objects.remove(record)
         elif left != (spec.get("finalizers") or []):
-            _, done = self._objects.put(resource, released)
+            done = self._objects.put(resource, released).done
             await done

@@ -7,6 +7,7 @@ Called by: server/writes.py, server/deletion.py, the subresources and the garbag
 from __future__ import annotations
 
 import asyncio
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,6 +21,14 @@ from kyu.server.store import Store
 # Of how many objects that were just written the JSON is kept: the next write of their status mostly comes soon.
 KEPT_OBJECTS = 512
 _NOTHING_KEPT: tuple[None, None, Json] = (None, None, {})
+
+
+class Stored(NamedTuple):
+    """An object on its way to the disk: wait for ``done`` before answering. ``obj`` is shared: nobody may change it."""
+
+    record: Record
+    done: asyncio.Future[None]
+    obj: Json
 
 
 class Objects:
@@ -44,17 +53,17 @@ class Objects:
         # After a change of its definition an object may look different.
         return obj if record_kept is record and resource_kept is resource else forms.served_object(resource, record)
 
-    def put(self, resource: Resource, obj: Json) -> tuple[Record, asyncio.Future[None]]:
-        """The object gets the next version and is on its way to the disk; wait for the future before answering."""
+    def put(self, resource: Resource, obj: Json) -> Stored:
+        """The object gets the next version."""
         obj["metadata"]["resourceVersion"] = str(self.store.next_version)
         return self.put_tidied(resource, metadata.tidy(obj))
 
-    def put_tidied(self, resource: Resource, tidied: Json) -> tuple[Record, asyncio.Future[None]]:
+    def put_tidied(self, resource: Resource, tidied: Json) -> Stored:
         """The same for an object whose metadata is in its final form; it gets its version in place."""
         record = self._record(resource, tidied, self.store.next_version)
         self._keep(resource, record, tidied)
-        shared: dict[object, bytes | Json] = {forms.object_key(resource): intake.typed(resource, tidied)}
-        return record, self.store.append(record, forms=shared)
+        typed = intake.typed(resource, tidied)
+        return Stored(record, self.store.append(record, forms={forms.object_key(resource): typed}), typed)
 
     def _keep(self, resource: Resource, record: Record, obj: Json) -> None:
         if resource.is_custom and not resource.needs_conversion:

@@ -114,8 +114,8 @@ class StatusWrites:
             return Written(record)
         if options.dry_run:
             return Written(self._objects.draft(resource, new, record.version))
-        stored, done = self._objects.put_tidied(resource, new)
-        return Written(stored, done=done)
+        stored = self._objects.put_tidied(resource, new)
+        return Written(stored.record, done=stored.done, obj=stored.obj)
 
 
 def _part(obj: Json) -> Json:

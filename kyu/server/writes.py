@@ -257,8 +257,8 @@ class Writes:
             raise errors.already_exists(resource.kind, meta["name"], being_deleted=being_deleted)
         if options.dry_run:
             return Written(self._objects.draft(resource, obj, None), created=True)
-        record, done = self._objects.put(resource, obj)
-        return Written(record, created=True, done=done)
+        stored = self._objects.put(resource, obj)
+        return Written(stored.record, created=True, done=stored.done, obj=stored.obj)
 
     def _store_changed(self, resource: Resource, record: Record, obj: Json, options: WriteOptions) -> Written:
         """The metadata is tidied already."""
@@ -266,8 +266,8 @@ class Writes:
             return Written(self._objects.draft(resource, obj, record.version))
         if resource.rules.is_finally_deleted(obj):
             return Written(self._objects.draft(resource, obj, record.version), done=self._objects.remove(record))
-        stored, done = self._objects.put_tidied(resource, obj)
-        return Written(stored, done=done)
+        stored = self._objects.put_tidied(resource, obj)
+        return Written(stored.record, done=stored.done, obj=stored.obj)
 
     def _creates_on_update(self, target: Target) -> bool:
         missing = self._objects.store.latest(target.resource.storage, *target.key) is None
@@ -311,4 +311,6 @@ async def _answer(resource: Resource, written: Written, form: forms.Form) -> Res
     warnings = written.warnings
     if resource.warning:
         warnings = (*warnings, f'299 - "{resource.warning}"')
-    return Response(201 if written.created else 200, form.one(written.record) + b"\n", warnings=warnings)
+    # What was converted may look different when it is read again.
+    obj = written.obj if isinstance(form, forms.Whole) and not resource.needs_conversion else None
+    return Response(201 if written.created else 200, form.one(written.record) + b"\n", warnings=warnings, obj=obj)
