@@ -116,13 +116,18 @@ class Line:
         False if it only stands behind its peers, so that nobody's turn has changed.
         """
         self.size += 1
-        return self._join(ask, identity) or self.past_usage is not None
+        parked = self.sticky is not None and self.sticky_identity == identity and self.sticky_parked_at == self.wakes
+        return self._join(ask, identity, parked=parked) or self.past_usage is not None
 
-    def _join(self, ask: Ask, identity: object) -> bool:
+    def _join(self, ask: Ask, identity: object, *, parked: bool) -> bool:
+        """Among its peers. Without any it is on its own, with another turn to come unless it, or its like, had one."""
         peers = self.peers_by_identity.get(identity)
         if peers is None:
             peers = self.peers_by_identity[identity] = Peers(identity, ask.priority)
             self.unknown.add(peers)
+            if parked:
+                peers.parked_at = self.wakes
+                self.parked_ahead = True
         peers.add(ask)
         if peers.size > 1 and peers.first() is not ask:
             return False
@@ -165,14 +170,14 @@ class Line:
         """Put a workload before everybody; who was there goes back to its place."""
         if self.sticky is ask:
             return
-        previous, identity = self.sticky, self.sticky_identity
+        previous, identity, parked = self.sticky, self.sticky_identity, self.sticky_parked_at == self.wakes
         assert ask.peers is not None
         self.sticky_identity = ask.peers.identity
         self._part(ask, ask.peers)
         self.sticky = ask
         self.sticky_parked_at = 0
         if previous is not None:
-            self._join(previous, identity)
+            self._join(previous, identity, parked=parked)
 
     def _stand(self, peers: Peers, first: Ask) -> None:
         """Peers have a new first. Whether they had their turn stays as it was."""
