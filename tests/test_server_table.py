@@ -113,6 +113,17 @@ async def test_a_watch_of_tables_has_columns_once(tmp_path: Path) -> None:
         assert [event["object"]["rows"][0]["cells"][:2] for event in events] == [["a", 1], ["b", 1]]
 
 
+@pytest.mark.parametrize(
+    ("form", "field", "empty"), [("Table", "rows", []), ("PartialObjectMetadataList", "items", None)]
+)
+async def test_an_empty_list_in_another_form(tmp_path: Path, form: str, field: str, empty: object) -> None:
+    async with serving(tmp_path) as (api, _):
+        path = "/api/v1/namespaces/default/configmaps?labelSelector=none"
+        answer = await ask(api, "GET", path, accept=TABLE.replace("Table", form))
+        assert isinstance(answer.body, bytes)
+        assert msgspec.json.decode(answer.body)[field] == empty
+
+
 async def test_a_form_that_nobody_knows_is_406(tmp_path: Path) -> None:
     async with serving(tmp_path) as (api, _):
         answer = await ask(api, "GET", "/api/v1/configmaps", accept="text/html")

@@ -144,6 +144,9 @@ class Metadata:
 
     def many(self, records: Sequence[Record], metadata: Json) -> Iterator[bytes]:
         head = {"kind": "PartialObjectMetadataList", "apiVersion": self._api_version, "metadata": metadata}
+        if not records:
+            # Of the three forms the one that is null where it is empty.
+            return iter([encode({**head, "items": None}) + b"\n"])
         return _in_parts(head, "items", records, self.one)
 
     def in_event(self, record: Record, *, is_first: bool) -> bytes:
