@@ -89,12 +89,17 @@ class QueueNumbers:
             due_at = clock() + pause
             await asyncio.sleep(pause)
             now = clock()
-            pause = min(max(TICK_SECONDS, PAUSES_PER_DELAY * (now - due_at)), LONGEST_TICK_SECONDS)
-            due = [queue for queue in self._waiting if self._told.get(queue, 0.0) <= now - PAUSE_SECONDS]
-            for queue in due[:QUEUES_PER_TICK]:
-                del self._waiting[queue]
-                self._told[queue] = now
+            pause = pause_after(now - due_at)
+            for queue in self.take_due(now):
                 self._changed(*queue)
+
+    def take_due(self, now: float) -> list[tuple[type[Object], Key]]:
+        """The queues to be written in this tick, those first that have waited longest."""
+        due = [queue for queue in self._waiting if self._told.get(queue, -PAUSE_SECONDS) <= now - PAUSE_SECONDS]
+        for queue in due[:QUEUES_PER_TICK]:
+            del self._waiting[queue]
+            self._told[queue] = now
+        return due[:QUEUES_PER_TICK]
 
     # What the numbers are.
 
@@ -118,6 +123,11 @@ class QueueNumbers:
             {(cell.flavor, cell.resource): usage.admitted for cell, usage in stats.usage.items()},
             stats.weighted_share if self._state().options.fair_sharing else None,
         )
+
+
+def pause_after(delay: float) -> float:
+    """Seconds until the next tick, after one that came so much later than it should have."""
+    return min(max(TICK_SECONDS, PAUSES_PER_DELAY * delay), LONGEST_TICK_SECONDS)
 
 
 def is_other_queue(old: Json | None, new: Json) -> bool:
