@@ -214,7 +214,9 @@ class TopologyAssignment(Wire, frozen=True):
         tuple[str, ...], Field(list_type="atomic", min_items=1, max_items=16, items=Field(max_length=317))
     ]
     """Node labels that name the domains, from the widest level to the narrowest."""
-    slices: Annotated[tuple[TopologyAssignmentSlice, ...], Field(list_type="atomic", max_items=1000)]
+    slices: Annotated[
+        tuple[TopologyAssignmentSlice, ...], Field(required=True, list_type="atomic", max_items=1000)
+    ] = ()
     """The domains."""
 
 
