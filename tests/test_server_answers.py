@@ -114,6 +114,16 @@ async def test_a_collection_is_deleted_page_by_page(tmp_path: Path) -> None:
         assert response.status == 400
 
 
+@pytest.mark.parametrize(("what", "field"), [("UID", "uid"), ("ResourceVersion", "resourceVersion")])
+async def test_a_namespace_that_is_not_the_one_that_is_meant(tmp_path: Path, what: str, field: str) -> None:
+    async with serving(tmp_path) as (api, _):
+        made = await make(api, "/api/v1/namespaces")
+        response, status = await send(api, "DELETE /api/v1/namespaces/a", {"preconditions": {field: "77777"}})
+        text = f"Precondition failed: {what} in precondition: 77777, {what} in object meta: {made['metadata'][field]}"
+        assert response.status == 409
+        assert status["message"] == f'Operation cannot be fulfilled on namespaces "a": {text}'
+
+
 async def test_an_evicted_pod_says_why_it_goes(tmp_path: Path) -> None:
     async with serving(tmp_path) as (api, _):
         spec = {"nodeName": "here", "containers": [{"name": "main", "image": "tool"}]}

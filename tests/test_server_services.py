@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kyu.api.meta import Json
-from kyu.server import builtin_apps, builtin_core, builtin_limits, builtin_pod_volumes, builtin_services
+from kyu.server import builtin_apps, builtin_limits, builtin_pod_volumes, builtin_services
 
 
 def service(**spec: object) -> Json:
@@ -112,10 +112,8 @@ def test_a_rolling_update_moves(update: Json, blamed: list[str]) -> None:
     assert [fault.field for fault in found] == [f"spec.strategy.rollingUpdate.{name}" for name in blamed]
 
 
-def test_revisions_have_data_and_taints_an_effect() -> None:
+def test_revisions_have_data() -> None:
     assert [fault.field for fault in builtin_apps.validate_controller_revision({"revision": -1})] == [
         "data",
         "revision",
     ]
-    node = {"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}, {"key": "b", "effect": "Odd"}]}}
-    assert [fault.field for fault in builtin_core.validate_node(node)] == ["metadata.taints[1].effect"]

@@ -26,6 +26,7 @@ from kyu.server import (
     builtin_jobs,
     builtin_limits,
     builtin_network,
+    builtin_nodes,
     builtin_pod_rules,
     builtin_pod_volumes,
     builtin_pod_warnings,
@@ -302,7 +303,8 @@ CORE: Final = (
         field_labels=FieldLabels(
             {"spec.unschedulable": at("spec.unschedulable", "false")}, PLAIN_REFUSAL, knows_namespace=False
         ),
-        default=builtin_core.default_node, create=builtin_core.prepare_node, check=builtin_core.validate_node,
+        default=builtin_nodes.default_node, create=builtin_nodes.prepare_node, check=builtin_nodes.validate_node,
+        check_update=builtin_nodes.validate_node_update,
     ),
     BuiltinKind(
         _core("ConfigMap", "configmaps"), ("cm",),

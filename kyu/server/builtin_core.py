@@ -18,7 +18,6 @@ from kyu.api.meta import Json
 from kyu.server.builtin_limits import BOUNDS
 from kyu.server.builtin_metadata import IMMUTABLE, validate_label_selector
 from kyu.server.builtin_names import config_key, label_key, subdomain
-from kyu.server.builtin_pod_placement import EFFECTS as TAINT_EFFECTS
 from kyu.server.builtin_pods import SYSTEM_PRIORITIES, default_template, round_up
 
 NAME_LABEL: Final = "kubernetes.io/metadata.name"
@@ -125,7 +124,7 @@ def validate_secret_update(new: Json, old: Json) -> list[FieldError]:
     return found + _validate_frozen(new, old, ("data",)) + validate_secret(new)
 
 
-# Namespace and Node
+# Namespace
 
 
 def default_namespace(namespace: Json) -> None:
@@ -167,28 +166,6 @@ def validate_namespace_status(new: Json, old: Json) -> list[FieldError]:
 
 def prepare_namespace_update(new: Json, old: Json) -> None:
     new["spec"], new["status"] = old.get("spec") or {}, old.get("status") or {}
-
-
-def default_node(node: Json) -> None:
-    status = node.setdefault("status", {})
-    if status.get("capacity") and not status.get("allocatable"):
-        status["allocatable"] = dict(status["capacity"])
-
-
-def validate_node(node: Json) -> list[FieldError]:
-    return [
-        fields.not_supported(f"metadata.taints[{index}].effect", taint.get("effect", ""), TAINT_EFFECTS)
-        for index, taint in enumerate((node.get("spec") or {}).get("taints") or ())
-        if taint.get("effect") not in TAINT_EFFECTS
-    ]
-
-
-def prepare_node(node: Json) -> None:
-    """Nobody runs on a node before somebody has found it ready."""
-    taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
-    taints = node.setdefault("spec", {}).setdefault("taints", [])
-    if taint not in taints:
-        taints.append(taint)
 
 
 # Lease

@@ -238,18 +238,18 @@ def _block(block: Json, path: str) -> Iterator[FieldError]:
     if not whole:
         yield fields.required(f"{path}.cidr")
         return
-    if (network := _network(whole)) is None:
+    if (network := network_of(whole)) is None:
         yield fields.invalid(f"{path}.cidr", whole, NETWORK)
         return
     for index, text in enumerate(block.get("except") or ()):
-        part = _network(text)
+        part = network_of(text)
         if part is None:
             yield fields.invalid(f"{path}.except[{index}]", text, NETWORK)
         elif part.version != network.version or part == network or not part.subnet_of(network):
             yield fields.invalid(f"{path}.except[{index}]", text, "must be a strict subset of `cidr`")
 
 
-def _network(text: str) -> Any:
+def network_of(text: str) -> Any:
     """None if the text is no network. IPv4 and IPv6 have nothing in common but what is asked here."""
     try:
         return ipaddress.ip_network(text, strict=False) if "/" in text else None
