@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 
 # New objects until the young are searched; searches until the middle-aged, and then until all are.
-THRESHOLDS = (50_000, 20, 100)
+THRESHOLDS = (20_000, 50, 100)
 
 
 def collect_seldom() -> None:
