@@ -33,6 +33,7 @@ class StatusEdit:
         self.now = now
         self._stored: Json = raw.get("status") or {}
         self._draft: Json | None = None
+        self._timestamp = ""
 
     @property
     def status(self) -> Json:
@@ -56,14 +57,14 @@ class StatusEdit:
     def set_condition(self, type_: str, status: Literal["True", "False"], reason: str, message: str) -> None:
         """The transition time moves only when the status flips."""
         wanted: Json = {"status": status, "reason": reason, "message": message[:LONGEST_MESSAGE]}
-        generation = (self.raw.get("metadata") or {}).get("generation")
-        if generation:
-            wanted["observedGeneration"] = generation
         known = self.condition(type_)
-        if known is not None and all(known.get(field) == wanted[field] for field in ("status", "reason", "message")):
+        if known is not None and all(known.get(field) == value for field, value in wanted.items()):
             return
+        if generation := self.raw["metadata"].get("generation"):
+            wanted["observedGeneration"] = generation
         if known is None or known.get("status") != status:
-            wanted["lastTransitionTime"] = timestamp(self.now)
+            self._timestamp = self._timestamp or timestamp(self.now)
+            wanted["lastTransitionTime"] = self._timestamp
         conditions = self.status.setdefault("conditions", [])
         if known is None:
             conditions.append({"type": type_, **wanted})
