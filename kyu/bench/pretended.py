@@ -99,20 +99,24 @@ async def make_queue(client: Client, name: str, quota: Json, more: Json) -> None
 
 
 async def submit(client: Client, submitted: Sequence[Submission]) -> None:
-    """An open loop: each comes at its time, whatever the answers are."""
+    """An open loop: each comes at its time, whatever the answers are, while not too many wait for theirs."""
     slots = asyncio.Semaphore(SUBMITTERS)
     clock = asyncio.get_running_loop().time
     started = clock()
 
     async def create(body: Json) -> None:
-        async with slots:
+        try:
             await client.create(Workload.KIND, body)
+        finally:
+            slots.release()
 
     async with asyncio.TaskGroup() as group:
         for one in sorted(submitted, key=lambda one: one.when):
             delay = started + one.when / 1000 - clock()
             if delay > 0:
                 await asyncio.sleep(delay)
+            # Before it is a task: thousands that only wait would be the client's load, not the stack's.
+            await slots.acquire()
             group.create_task(create(one.body))
 
 
