@@ -262,10 +262,9 @@ def give_up_on_pods(life: Life, cause: str) -> list[Action]:
         life.edit.set_condition("DeactivationTarget", "True", "RequeuingLimitExceeded", limit)
         return life.written()
     delay = min(strategy.backoff_base_seconds * 2 ** (attempt - 1), strategy.backoff_max_seconds)
-    life.edit.status["requeueState"] = {
-        "count": attempt,
-        "requeueAt": timestamp(life.now + timedelta(seconds=delay)),
-    }
+    known = parse_time(state.requeue_at) if state else None
+    again = max(life.now + timedelta(seconds=delay), known or life.now)
+    life.edit.status["requeueState"] = {"count": attempt, "requeueAt": timestamp(again)}
     evict(life.edit, "PodsReadyTimeout", message, cause=cause)
     return life.written(life.event("EvictedDueToPodsReadyTimeout", message))
 
