@@ -100,6 +100,22 @@ async def test_what_is_odd_about_a_patch(tmp_path: Path, kind: str, patch: bytes
         assert (response.status, response.warnings) == (200, ())
 
 
+async def test_what_remains_of_a_list_is_counted_in_the_state_that_it_shows(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, _):
+        for name in "abcdef":
+            await send(api, f"POST {MAPS}", {"metadata": {"name": name}})
+        _, first = await send(api, f"GET {MAPS}?limit=2")
+        assert first["metadata"]["remainingItemCount"] == 4
+        for name in "ae":
+            await send(api, f"DELETE {MAPS}/{name}")
+        for name in ("aa", "e", "x", "y"):
+            await send(api, f"POST {MAPS}", {"metadata": {"name": name}})
+        await send(api, f"DELETE {MAPS}/f")
+        _, second = await send(api, f"GET {MAPS}?limit=1&continue={first['metadata']['continue']}")
+        assert [each["metadata"]["name"] for each in second["items"]] == ["c"]
+        assert second["metadata"]["remainingItemCount"] == 3
+
+
 async def test_a_collection_is_deleted_page_by_page(tmp_path: Path) -> None:
     """With the metadata of a list."""
     async with serving(tmp_path) as (api, _):

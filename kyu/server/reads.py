@@ -95,7 +95,7 @@ class Reads:
         if has_more:
             metadata["continue"] = _render_token(_Token(version, *page[-1].key))
             if matches is None:
-                rest = self._store.count_after(resource.storage, namespace, page[-1].key)
+                rest = self._store.count_after(resource.storage, namespace, page[-1].key, undo)
                 metadata["remainingItemCount"] = max(1, rest)
         return page, metadata
 

@@ -122,10 +122,15 @@ class Store:
         shelf = self._shelves.get(resource)
         return len(shelf.records) if shelf else 0
 
-    def count_after(self, resource: str, namespace: str | None, after: tuple[str, str]) -> int:
-        """How many present objects come after a key."""
-        shelf = self._shelves.get(resource)
-        return len(_range(shelf.order, namespace, after)) if shelf else 0
+    def count_after(
+        self, resource: str, namespace: str | None, after: tuple[str, str], undo: Sequence[Change] = ()
+    ) -> int:
+        """How many objects come after a key, with the changes in ``undo`` (oldest first) taken back."""
+        shelf = self._shelves.get(resource) or _Shelf()
+        before = _before(undo)
+        touched = _range(sorted(before), namespace, after)
+        taken_back = sum((before[key] is not None) - (key in shelf.records) for key in touched)
+        return len(_range(shelf.order, namespace, after)) + taken_back
 
     def resources(self) -> list[str]:
         """The resources of which an object exists."""
@@ -144,9 +149,7 @@ class Store:
     ) -> Iterator[Record]:
         """Like ``objects``, from a key on, and with the changes in ``undo`` (oldest first) taken back."""
         shelf = self._shelves.get(resource) or _Shelf()
-        before: dict[tuple[str, str], Record | None] = {}
-        for change in undo:
-            before.setdefault(change.record.key, change.previous)
+        before = _before(undo)
         missing = sorted(key for key, record in before.items() if record is not None and key not in shelf.records)
         keys: Iterator[tuple[str, str]] = iter(_range(shelf.order, namespace, after))
         if missing:
@@ -362,6 +365,14 @@ def _without_collections() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+def _before(changes: Sequence[Change]) -> dict[tuple[str, str], Record | None]:
+    """What was there before the first of the changes, by the keys that they touch."""
+    before: dict[tuple[str, str], Record | None] = {}
+    for change in changes:
+        before.setdefault(change.record.key, change.previous)
+    return before
 
 
 def _range(
