@@ -151,13 +151,14 @@ class Loop:
                 await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _turn(self) -> None:
-        self._collect_timers()
+        now = self._clock()
+        self._collect_timers(now)
         for _ in range(PLANS_PER_TURN):
             if not self._due or self._slots.locked():
                 break
             item = next(iter(self._due))
             del self._due[item]
-            self._plan(item)
+            self._plan(item, now)
         if self._due and not self._slots.locked():
             await asyncio.sleep(0)
             return
@@ -169,9 +170,8 @@ class Loop:
         except TimeoutError:
             return
 
-    def _plan(self, item: Item) -> None:
+    def _plan(self, item: Item, now: datetime) -> None:
         name, key = item
-        now = self._clock()
         try:
             actions = self._controllers[name].plan(self._view, key, now)
         except Exception as error:
@@ -231,8 +231,7 @@ class Loop:
                 self._timers = [timer for timer in self._timers if self._next_wake.get(timer[2]) == timer[0]]
                 heapq.heapify(self._timers)
 
-    def _collect_timers(self) -> None:
-        now = self._clock()
+    def _collect_timers(self, now: datetime) -> None:
         while self._timers and self._timers[0][0] <= now:
             at, _, item = heapq.heappop(self._timers)
             if self._next_wake.get(item) == at:

@@ -105,11 +105,11 @@ class Outcome:
         """Begin a write of the workload in its turn, after the one that is on its way."""
         done = asyncio.get_running_loop().create_future()
         before, self._writing[key] = self._writing.get(key), done
-        take_turn = partial(self._turns.decision, key.namespace, partial(self._begin, key, work, done))
+        begin = partial(self._begin, key, work, done)
         if before is None:
-            take_turn()
+            self._turns.decision(key.namespace, begin)
         else:
-            before.add_done_callback(lambda _: take_turn())
+            before.add_done_callback(lambda _: self._turns.decision(key.namespace, begin))
         return done
 
     def _begin(self, key: Key, work: Callable[[], Coroutine[Any, Any, None]], done: asyncio.Future[None]) -> None:

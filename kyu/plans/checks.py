@@ -36,7 +36,8 @@ def assigned_flavors(workload: Workload) -> set[str] | None:
 
 def sync(edit: StatusEdit, workload: Workload, cluster_queue: ClusterQueue, now: datetime) -> None:
     """List exactly the checks that apply, new ones as Pending; what a check has already said is kept."""
-    list_checks(edit, wanted(cluster_queue, assigned_flavors(workload)), now)
+    has_rules = cluster_queue.spec.admission_checks_strategy is not None
+    list_checks(edit, wanted(cluster_queue, assigned_flavors(workload)) if has_rules else [], now)
 
 
 def list_checks(edit: StatusEdit, names: list[str], now: datetime) -> None:

@@ -101,6 +101,4 @@ def timestamp(moment: datetime) -> str:
 
 
 def parse_time(text: str | None) -> datetime | None:
-    if not text:
-        return None
-    return datetime.fromisoformat(text.replace("Z", "+00:00"))
+    return datetime.fromisoformat(text) if text else None
