@@ -195,7 +195,8 @@ class State:
                 return
             if self.options.flavor_fungibility_preserve_scan_progress:
                 ask.memory = old.memory
-            self.waiting.remove(old)
+            self.waiting.replace(old, ask)
+            return
         self.waiting.add(ask)
 
     def _put_holding(self, found: Workload) -> None:

@@ -54,6 +54,15 @@ class WaitingRoom:
         # Those behind a head that blocked its queue may go on.
         self.awake.add(queue.root)
 
+    def replace(self, old: Ask, ask: Ask) -> None:
+        """The workload has changed. Who waits for its victims to go still comes before everybody, in the same queue."""
+        queue = self.find_queue(old)
+        sticky = queue is not None and queue.line.sticky is old
+        self.remove(old)
+        self.add(ask)
+        if sticky and queue is not None and queue is self.find_queue(ask) and ask.peers is not None:
+            queue.line.stick(ask)
+
     def find_queue(self, ask: Ask) -> Queue | None:
         """Where the workload waits; None if its LocalQueue leads nowhere."""
         return self._behind(self.local_queues.get(_door(ask)))
