@@ -7,10 +7,13 @@ Called by: fronts.py, which makes them; tree.py keeps one with each queue.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from kyu.engine.asks import Peers
 from kyu.engine.quota import Cell
+
+if TYPE_CHECKING:
+    from kyu.engine.tree import Queue
 
 Rank: TypeAlias = tuple[object, ...]
 
@@ -29,6 +32,7 @@ class Bid(NamedTuple):
 class Front:
     """What a queue wants, in order, and where in its line it is in a pass that it sleeps through."""
 
+    queue: Queue
     line_changes: int
     queue_changes: int
     cell: Cell | None = None
@@ -43,8 +47,8 @@ class Front:
     """How much must be free at the root for each of them to be worth asking."""
     least: list[int] = field(default_factory=list)
     """The least that must be free for somebody from there on to be worth asking."""
-    bids: dict[int, Bid] = field(default_factory=dict)
-    """By place, as far as they were needed."""
+    bids: list[Bid | None] = field(default_factory=list)
+    """What each of them would take part in a turn with, as far as that was needed."""
     index: int = 0
     """Who of the line is next, in the turn ``at``."""
     at: int = 0

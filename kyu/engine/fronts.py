@@ -3,9 +3,9 @@ Queues that need no lane of their own in a pass: what they want is known, and wh
 
 In a wide tree a little becomes free, all queues would like to have it, and one of them gets it. Where a tree has one
 level, and all that waits in a queue waits for one cell, a ``Front`` says for each in line how much must be free at the
-root before asking is worth it, and before it fits. It holds until something happens in its own queue. A ``Sleeper``
-goes through the turns of a pass on paper; the pass wakes those who would win, and those who have to be looked at, for
-one turn.
+root before asking is worth it, and before it fits. It holds until something happens in its own queue. Such a queue
+sleeps through a pass: its front goes through the turns on paper, and the pass wakes those who would win, and those who
+have to be looked at, for one turn.
 
 Called by: passes.py. Agrees with: quota.py and reach.py, whose answers it anticipates.
 """
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
-from typing import NamedTuple
 
 from kyu.engine import plan, quota, reach
 from kyu.engine.asks import Place
@@ -33,7 +32,7 @@ _BID = itemgetter(0)
 def find(queue: Queue) -> Front | None:
     """The front of all who have not had their turn in a queue; None if it needs a lane."""
     line = queue.line
-    if line.has_sticky or line.preemptor is not None:
+    if line.preemptor is not None or (line.sticky is not None and line.has_sticky):
         return None
     if line.passed is not None or line.parked_ahead or line.again:
         front = _make(queue, [place for place in line.places if not line.is_parked(place[3])])
@@ -47,7 +46,7 @@ def find(queue: Queue) -> Front | None:
 
 
 def _make(queue: Queue, places: list[Place]) -> Front:
-    front = Front(queue.line.changes, queue.changes)
+    front = Front(queue, queue.line.changes, queue.changes)
     policies = queue.policies
     if policies.reclaim != "Any" or not policies.borrow_forbidden or not 0 < len(places) <= MOST:
         return front
@@ -82,6 +81,7 @@ def _make(queue: Queue, places: list[Place]) -> Front:
     front.least.reverse()
     if found is not None:
         front.cell, front.root = found, found.parent
+        front.bids = [None] * len(places)
     return front
 
 
@@ -97,114 +97,102 @@ def _bid(cell: Cell, amount: int, rank: Rank) -> Bid:
     return Bid(rank, amount - private if amount <= room else NEVER, max(0, amount - private))
 
 
-class Sleeper(NamedTuple):
-    """A queue in a pass that has no lane."""
-
-    front: Front
-    queue: Queue
-
-    def bid(self, rank: Callable[[Sketch], Rank]) -> Bid:
-        """Of the next who is worth asking."""
-        front = self.front
-        found = front.bids.get(front.ahead)
-        if found is None:
-            found = front.bids[front.ahead] = self._bid(rank)
-        return found
-
-    def _bid(self, rank: Callable[[Sketch], Rank]) -> Bid:
-        front, queue = self
-        cell, amount, ask = front.cell, front.amounts[front.ahead], front.peers[front.ahead].first()
-        if amount == NEVER or cell is None or ask is None:
-            return Bid((), NEVER, 0)
-        level = quota.borrowing_level(cell, amount).height
-        return _bid(cell, amount, rank(Sketch(queue, ask, cell, amount, level, -1)))
+def _bid_of(front: Front, rank: Callable[[Sketch], Rank]) -> Bid:
+    """Of the next who is worth asking."""
+    queue, cell, amount, ask = front.queue, front.cell, front.amounts[front.ahead], front.peers[front.ahead].first()
+    if amount == NEVER or cell is None or ask is None:
+        return Bid((), NEVER, 0)
+    level = quota.borrowing_level(cell, amount).height
+    found = front.bids[front.ahead] = _bid(cell, amount, rank(Sketch(queue, ask, cell, amount, level, -1)))
+    return found
 
 
 class Sleepers:
     """All of a pass."""
 
     def __init__(self) -> None:
-        self.by_root: dict[Cell, list[Sleeper]] = {}
+        self.by_root: dict[Cell, list[Front]] = {}
         self._free: dict[Cell, int] = {}
         """What was free at each root when its sleepers were last looked at."""
 
-    def add(self, queue: Queue, front: Front, turn: int) -> None:
+    def add(self, front: Front, turn: int) -> None:
         """Let a queue sleep from this turn on; if there is no hope for anybody in it, until it is woken again."""
         root = front.root
         assert root is not None
         free = root.subtree - root.usage
         front.begin(turn)
         if not front.look_ahead(turn, free):
-            queue.line.skip_all()
+            front.queue.line.skip_all()
         elif root in self.by_root:
-            self.by_root[root].append(Sleeper(front, queue))
+            self.by_root[root].append(front)
         else:
-            self.by_root[root] = [Sleeper(front, queue)]
+            self.by_root[root] = [front]
             self._free[root] = free
 
     def nearest(self, turn: int) -> int:
         """The next turn in which one of them is worth asking; those for whom there is no hope sleep on."""
         nearest = NEVER
-        for root, sleepers in list(self.by_root.items()):
+        for root, sleeping in list(self.by_root.items()):
             free = root.subtree - root.usage
-            if self._free.get(root) != free:
+            if self._free[root] != free:
                 self._free[root] = free
-                sleepers = self.by_root[root] = self._look_ahead(sleepers, turn, free)
-            if sleepers:
-                nearest = min(nearest, min([front.due for front, _ in sleepers]))
+                sleeping = self.by_root[root] = self._look_ahead(sleeping, turn, free)
+            if sleeping:
+                nearest = min(nearest, min([front.due for front in sleeping]))
             else:
                 del self.by_root[root]
-                del self._free[root]
         return nearest
 
     @staticmethod
-    def _look_ahead(sleepers: list[Sleeper], turn: int, free: int) -> list[Sleeper]:
-        left: list[Sleeper] = []
-        for sleeper in sleepers:
-            front, queue = sleeper
+    def _look_ahead(sleeping: list[Front], turn: int, free: int) -> list[Front]:
+        left: list[Front] = []
+        for front in sleeping:
             if front.look_ahead(turn, free):
-                left.append(sleeper)
+                left.append(front)
             else:
-                queue.line.skip_all()
+                front.queue.line.skip_all()
         return left
 
-    def all(self) -> list[Sleeper]:
-        return [sleeper for sleepers in self.by_root.values() for sleeper in sleepers]
+    def all(self) -> list[Front]:
+        return [front for sleeping in self.by_root.values() for front in sleeping]
 
-    def due(self, turn: int) -> list[Sleeper]:
-        return [sleeper for sleepers in self.by_root.values() for sleeper in sleepers if sleeper.front.due <= turn]
+    def due(self, turn: int) -> list[Front]:
+        return [front for sleeping in self.by_root.values() for front in sleeping if front.due <= turn]
 
     def close(self, turn: int) -> None:
         """The pass is over: those who still wait for their turn keep it."""
-        for front, queue in self.all():
-            queue.line.skip(front.index_in(turn))
+        for front in self.all():
+            front.queue.line.skip(front.index_in(turn))
 
     def looks(self, turn: int) -> Iterator[object]:
         """All that their next turns depend on, while nothing changes."""
-        return ((queue.name, max(0, front.due - turn)) for front, queue in self.all())
+        return ((front.queue.name, max(0, front.due - turn)) for front in self.all())
 
-    def remove(self, sleeper: Sleeper) -> None:
-        assert sleeper.front.root is not None
-        self.by_root[sleeper.front.root].remove(sleeper)
+    def remove(self, front: Front) -> None:
+        assert front.root is not None
+        self.by_root[front.root].remove(front)
 
 
-def winners(due: list[Sleeper], awake: Iterable[Sketch], rank: Callable[[Sketch], Rank]) -> list[Sleeper] | None:
+def winners(due: list[Front], awake: Iterable[Sketch], rank: Callable[[Sketch], Rank]) -> list[Front] | None:
     """Who of those that are due gets what it wants in a turn, beside others who fit; None if that cannot be told."""
-    contenders: dict[Cell, list[tuple[Bid, Sleeper | None]]] = {}
-    for sleeper in due:
-        root, bid = sleeper.front.root, sleeper.bid(rank)
+    contenders: dict[Cell, list[tuple[Bid, Front | None]]] = {}
+    for front in due:
+        root, bid = front.root, front.bids[front.ahead] or _bid_of(front, rank)
         assert root is not None
         if bid.fits_from > root.subtree - root.usage:
             # It would have to preempt others.
             return None
-        contenders.setdefault(root, []).append((bid, sleeper))
+        if root in contenders:
+            contenders[root].append((bid, front))
+        else:
+            contenders[root] = [(bid, front)]
     for sketch in awake:
         parent = sketch.cell.parent
         if parent is None or parent.parent is not None:
             return None
         if parent in contenders:
             contenders[parent].append((_bid(sketch.cell, sketch.amount, rank(sketch)), None))
-    found: list[Sleeper] = []
+    found: list[Front] = []
     for root, fitting in contenders.items():
         free = root.subtree - root.usage
         while fitting:

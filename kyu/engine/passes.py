@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 
 from kyu.engine import fronts, plan
 from kyu.engine.asks import Ask, Peers, Place
-from kyu.engine.fronts import Sleeper, Sleepers
+from kyu.engine.bids import Front
+from kyu.engine.fronts import Sleepers
 from kyu.engine.plan import Claim, Sketch
 from kyu.engine.tree import Queue
 from kyu.engine.turn import Head, Turn
@@ -177,7 +178,7 @@ class Pass:
                 continue
             by_turns = queue.strict or queue.by_usage or not options.scheduling_equivalence_hashing
             if may_sleep and not by_turns and (front := fronts.find(queue)) is not None:
-                self.sleepers.add(queue, front, 0)
+                self.sleepers.add(front, 0)
                 continue
             if not (by_turns or line.may_have_news or queue.policies.reclaim != "Any"):
                 line.skip_all()
@@ -230,12 +231,12 @@ class Pass:
         self.decisions += self.turn.decided
         for lane in chosen:
             lane.end(self.decisions)
-        for sleeper, head in woken:
-            self.sleepers.remove(sleeper)
+        for front, head in woken:
+            self.sleepers.remove(front)
             chosen += self._settle_down(head)
         return not self.turn.result.blocked and self._changes_something(chosen)
 
-    def _wake(self, chosen: list[_Lane], second: list[Holding]) -> list[tuple[Sleeper, Head]]:
+    def _wake(self, chosen: list[_Lane], second: list[Holding]) -> list[tuple[Front, Head]]:
         """Those sleepers who matter in this turn: who wins it, or all who are due, if that cannot be told."""
         due = self.sleepers.due(self.number)
         if not due:
@@ -243,17 +244,17 @@ class Pass:
         found, awake = None, self._sketches(chosen)
         if awake is not None and not second:
             found = fronts.winners(due, awake, self.turn.classical_rank)
-        woken = [(sleeper, self._head(sleeper)) for sleeper in (due if found is None else found)]
+        woken = [(front, self._head(front)) for front in (due if found is None else found)]
         if found is not None and self._sketches([head for _, head in woken]) is None:
             # What was remembered of somebody does not hold any more: let it show in a turn with all of them.
-            woken += [(sleeper, self._head(sleeper)) for sleeper in due if sleeper not in found]
+            woken += [(front, self._head(front)) for front in due if front not in found]
         return woken
 
-    def _head(self, sleeper: Sleeper) -> Head:
-        front, queue = sleeper
+    def _head(self, front: Front) -> Head:
+        line = front.queue.line
         if passed := front.index_in(self.number):
-            queue.line.skip(passed)
-        return Head(queue, queue.line.head())
+            line.skip(passed)
+        return Head(front.queue, line.head())
 
     def _sketches(self, heads: Sequence[Head]) -> list[Sketch] | None:
         """What the heads get, if all of them fit as things stand; else None."""
@@ -271,7 +272,7 @@ class Pass:
         queue = head.queue
         front = fronts.find(queue)
         if front is not None:
-            self.sleepers.add(queue, front, self.number)
+            self.sleepers.add(front, self.number)
             return []
         lane = _Lane(queue, head.ask, head.entry, todo=queue.line.worth_asking(), at=self.number)
         lane.look_ahead(0)
@@ -329,5 +330,8 @@ class Pass:
         reasons = entry.reasons if isinstance(entry, Claim) else entry.assignment.pod_sets[0].reasons
         if not entry.short or len(reasons) > 1:
             return None
-        leaving = sum(len(queue.held(evicted=True)) for queue in self.queues if queue.has_evicted)
+        leaving = 0
+        for queue in self.queues:
+            if queue.holdings and queue.holdings[0][1].evicted:
+                leaving += len(queue.held(evicted=True))
         return entry.ask if leaving == len(entry.targets) else None
