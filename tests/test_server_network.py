@@ -36,6 +36,7 @@ def routed(**path: Any) -> Json:
         (routed(pathType=None), ["spec.rules[0].http.paths[0].pathType"]),
         (routed(pathType="Regex"), ["spec.rules[0].http.paths[0].pathType"]),
         (routed(path="shop"), ["spec.rules[0].http.paths[0].path"]),
+        (routed(path="shop//a"), ["spec.rules[0].http.paths[0].path"] * 2),
         (routed(path="/a/../b//c"), ["spec.rules[0].http.paths[0].path"] * 2),
         (routed(path="/a/."), ["spec.rules[0].http.paths[0].path"]),
         (routed(backend={}), ["spec.rules[0].http.paths[0].backend"]),

@@ -95,12 +95,14 @@ def _ingress_path(item: Json, path: str) -> Iterator[FieldError]:
     kind, text = item.get("pathType"), item.get("path", "")
     if kind is None:
         yield fields.required(f"{path}.pathType", "pathType must be specified")
-    elif kind not in PATH_TYPES:
+        return
+    if kind not in PATH_TYPES:
         yield fields.not_supported(f"{path}.pathType", kind, PATH_TYPES)
-    elif not text.startswith("/"):
-        if text or kind != "ImplementationSpecific":
-            yield fields.invalid(f"{path}.path", text, "must be an absolute path")
-    elif kind != "ImplementationSpecific":
+        return
+    is_free = kind == "ImplementationSpecific"
+    if not text.startswith("/") and (text or not is_free):
+        yield fields.invalid(f"{path}.path", text, "must be an absolute path")
+    if not is_free:
         for part in NOT_IN_PATHS:
             if part in text:
                 yield fields.invalid(f"{path}.path", text, f"must not contain '{part}'")
