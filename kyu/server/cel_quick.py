@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 # Of the value and the old value; True is a yes, anything else is no answer. May raise one of UNSURE.
 Program: TypeAlias = Callable[[Any, Any], Any]
@@ -26,6 +26,8 @@ CONSTANTS: Final[Mapping[str, str]] = {"true": "True", "false": "False"}
 ORDERS: Final = ("<", "<=", ">", ">=")
 PLAIN: Final = frozenset({str, int, bool})
 DEEPEST: Final = 50
+# An expression whose first word is ``has``.
+LOOKS_FIRST: Final = re.compile(r"(?:\(|not |equal\()*has\(")
 
 
 class Unsure(Exception):
@@ -37,10 +39,15 @@ UNSURE: Final = (Unsure, KeyError, TypeError, AttributeError)
 
 
 class Piece(NamedTuple):
-    """A part of the Python expression; ``is_truth`` if it can be nothing but True or False."""
+    """A part of the Python expression; ``is_truth`` if it can be nothing but True or False.
+
+    ``word`` is what joins the ``parts`` that it consists of, if it does.
+    """
 
     text: str
     is_truth: bool = False
+    word: Literal["and", "or", ""] = ""
+    parts: tuple[Piece, ...] = ()
 
     @property
     def truth(self) -> str:
@@ -139,7 +146,9 @@ class _Parser:
         while self._take("!"):
             signs += 1
         piece = self._member()
-        return Piece(f"({'not ' * signs}{piece.truth})", is_truth=True) if signs else piece
+        for _ in range(signs):
+            piece = _negated(piece)
+        return piece
 
     def _member(self) -> Piece:
         piece = self._primary()
@@ -214,11 +223,32 @@ def _tokens(source: str) -> list[str]:
     return found
 
 
-def _joined(word: str, parts: list[Piece]) -> Piece:
-    """In CEL a fault on one side of && and || can be made good by the other; here it is left open."""
+def _joined(word: Literal["and", "or"], parts: list[Piece]) -> Piece:
+    """In CEL a fault on one side of && and || can be made good by the other; here it is left open.
+
+    The order does not matter to a yes, so what takes long comes last: to go through a list.
+    """
     if len(parts) == 1:
         return parts[0]
-    return Piece("(" + f" {word} ".join(part.truth for part in parts) + ")", is_truth=True)
+    parts = [each for part in parts for each in (part.parts if part.word == word else (part,))]
+    parts.sort(key=_is_long if word == "and" else _is_long_or_blind)
+    return Piece("(" + f" {word} ".join(part.truth for part in parts) + ")", True, word, tuple(parts))
+
+
+def _negated(piece: Piece) -> Piece:
+    """That not all of these hold means that one of them does not. Most rules start so."""
+    if piece.word == "and":
+        return _joined("or", [_negated(part) for part in piece.parts])
+    return Piece(f"(not {piece.truth})", is_truth=True)
+
+
+def _is_long(piece: Piece) -> bool:
+    return "any(" in piece.text or "all(" in piece.text
+
+
+def _is_long_or_blind(piece: Piece) -> bool:
+    """Or it does not look first whether there is what it needs, and has to stay behind those that do."""
+    return _is_long(piece) or not LOOKS_FIRST.match(piece.text)
 
 
 def _field(base: Piece, name: str) -> Piece:
