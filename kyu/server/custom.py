@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from kyu.api import convert, rules
 from kyu.api import errors as fields
@@ -36,7 +36,6 @@ VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update
 READ_WRITE = ("get", "patch", "update")
 MAX_REPLICAS = 2**31 - 1
 SCALE = Kind("autoscaling", "v1", "Scale", "")
-Value = TypeVar("Value", int, str)
 AGE = Column("Age", "date", ".metadata.creationTimestamp", "The time since the object was created.")
 
 
@@ -226,7 +225,7 @@ class CustomRules:
 def replica_faults(obj: Json, path: str) -> Iterator[FieldError]:
     """What is wrong with the number that a scale shows, besides what the schema says of it."""
     try:
-        value = _scale_value(obj, path, int)
+        value = _scale_value(obj, path, 0)
     except _Misplaced as error:
         yield fields.invalid(path, 0, str(error))
         return
@@ -239,7 +238,7 @@ def replica_faults(obj: Json, path: str) -> Iterator[FieldError]:
 def selector_faults(obj: Json, path: str) -> Iterator[FieldError]:
     """What is wrong with the selector that a scale shows."""
     try:
-        _scale_value(obj, path, str)
+        _scale_value(obj, path, "")
     except _Misplaced as error:
         yield fields.invalid(path, "", str(error))
 
@@ -252,17 +251,17 @@ class _Misplaced(Exception):
         super().__init__(f"{path} accessor error: {shown}, expected {wanted}")
 
 
-def _scale_value(obj: Json, path: str, type_: type[Value]) -> Value:
+def _scale_value(obj: Json, path: str, empty: int | str) -> Any:
     """What stands at a path, or the empty value of its type where nothing does."""
     value: Any = obj
     for name in path.lstrip(".").split("."):
         if not isinstance(value, dict):
             raise _Misplaced(path, value, "map[string]interface{}")
         if name not in value:
-            return type_()
+            return empty
         value = value[name]
-    if type(value) is not type_:
-        raise _Misplaced(path, value, go_words.type_of(type_()))
+    if type(value) is not type(empty):
+        raise _Misplaced(path, value, go_words.type_of(empty))
     return value
 
 
