@@ -110,14 +110,17 @@ def duplicates(body: bytes, value: Json | list[Any]) -> list[str]:
     return list(dict.fromkeys(_duplicates(json.loads(body, object_pairs_hook=_Pairs), "")))
 
 
-class _Pairs(list[tuple[str, Any]]):
+class _Pairs:
     """A JSON object with all that was written into it."""
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        self.pairs = pairs
 
 
 def _duplicates(value: Any, path: str) -> Iterator[str]:
     if isinstance(value, _Pairs):
         seen: set[str] = set()
-        for name, item in value:
+        for name, item in value.pairs:
             here = f"{path}.{name}" if path else name
             if name in seen:
                 yield here
