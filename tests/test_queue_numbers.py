@@ -107,6 +107,19 @@ def test_a_workload_changes_its_queues_before_and_after() -> None:
     }
 
 
+def test_a_local_queue_that_goes_takes_what_waits_in_it_from_its_cluster_queue() -> None:
+    numbers = numbers_over(Cache())
+    numbers.note(LocalQueue, builders.codec_json(builders.local_queue("from", "one")), None)
+    assert set(numbers.take_due(0.0)) == {(LocalQueue, Key("default", "from")), (ClusterQueue, Key("", "one"))}
+
+
+def test_numbers_that_a_local_queue_shows_are_no_news_for_its_cluster_queue() -> None:
+    numbers = numbers_over(Cache())
+    queue = builders.codec_json(builders.local_queue("from", "one"))
+    numbers.note(LocalQueue, queue, {**queue, "status": {"pendingWorkloads": 1}})
+    assert numbers.take_due(0.0) == [(LocalQueue, Key("default", "from"))]
+
+
 # The whole stack under load.
 
 LOAD = Load("burst", cohorts=1, queues=3, sets=(WorkloadSet("small", 40, 0, 0, 50, 1),), nominal=4, borrowing=0)

@@ -39,6 +39,8 @@ class QueueNumbers:
         self._view = view
         self._state = state
         self._changed = changed
+        # Where workloads have changed since the last tick: namespace, LocalQueue, and the ClusterQueue of their quota.
+        self._touched: dict[tuple[str, str, str], None] = {}
         self._waiting: dict[tuple[type[Object], Key], None] = {}
         self._told: dict[tuple[type[Object], Key], float] = {}
 
@@ -46,40 +48,41 @@ class QueueNumbers:
 
     def note(self, type_: type[Object], old: Json | None, new: Json | None) -> None:
         """Whose numbers a change may have touched."""
+        states = [obj for obj in (old, new) if obj is not None]
         if type_ is Workload:
-            self._note_workload(old, new)
-            return
-        for obj in (old, new):
-            if obj is None:
-                continue
-            if type_ in (ClusterQueue, LocalQueue, Cohort):
-                self._waiting[(type_, key_of(obj))] = None
-            elif type_ in (ResourceFlavor, AdmissionCheck, Topology):
-                for queue in self._view.list_json(ClusterQueue.KIND):
-                    self._waiting[(ClusterQueue, key_of(queue))] = None
+            # Of them come thousands between two ticks, and they have few queues: those are looked up in the tick.
+            for obj in states:
+                self._touched[place_of(obj)] = None
+        elif type_ in (ClusterQueue, Cohort):
+            self._waiting.update(((type_, key_of(obj)), None) for obj in states)
+        elif type_ is LocalQueue:
+            for obj in states:
+                self._waiting[(LocalQueue, key_of(obj))] = None
+                if is_other_queue(old, new):
+                    # What waits in it counts there, too.
+                    self._note_cluster_queue(led_to_by(obj))
+        elif type_ in (ResourceFlavor, AdmissionCheck, Topology):
+            for queue in self._view.list_json(ClusterQueue.KIND):
+                self._waiting[(ClusterQueue, key_of(queue))] = None
         if type_ is ClusterQueue and new is not None and is_other_queue(old, new):
             name = new["metadata"]["name"]
             for queue in self._view.list_json(LocalQueue.KIND):
-                if (queue.get("spec") or {}).get("clusterQueue") == name:
+                if led_to_by(queue) == name:
                     self._waiting[(LocalQueue, key_of(queue))] = None
 
-    def _note_workload(self, old: Json | None, new: Json | None) -> None:
-        """Its LocalQueue, the ClusterQueue that it waits in, and the one that it has quota of; before and after."""
-        local_queues: set[tuple[str, str]] = set()
-        cluster_queues: set[str] = set()
-        for obj in (old, new):
-            if obj is None:
-                continue
-            local_queues.add((obj["metadata"].get("namespace", ""), (obj.get("spec") or {}).get("queueName", "")))
-            if admission := (obj.get("status") or {}).get("admission"):
-                cluster_queues.add(admission["clusterQueue"])
-        for namespace, name in local_queues:
+    def _note_touched(self) -> None:
+        """For each workload: its LocalQueue, the ClusterQueue that it waits in, and the one that it has quota of."""
+        for namespace, name, holds_quota_of in self._touched:
             key = Key(namespace, name)
             self._waiting[(LocalQueue, key)] = None
             queue = self._view.find_json(LocalQueue.KIND, key)
-            if queue is not None and (waits_in := (queue.get("spec") or {}).get("clusterQueue")):
-                cluster_queues.add(waits_in)
-        for name in cluster_queues:
+            if queue is not None:
+                self._note_cluster_queue(led_to_by(queue))
+            self._note_cluster_queue(holds_quota_of)
+        self._touched.clear()
+
+    def _note_cluster_queue(self, name: str) -> None:
+        if name:
             self._waiting[(ClusterQueue, Key("", name))] = None
 
     async def tell(self) -> None:
@@ -95,6 +98,7 @@ class QueueNumbers:
 
     def take_due(self, now: float) -> list[tuple[type[Object], Key]]:
         """The queues to be written in this tick, those first that have waited longest."""
+        self._note_touched()
         due = [queue for queue in self._waiting if self._told.get(queue, -PAUSE_SECONDS) <= now - PAUSE_SECONDS]
         for queue in due[:QUEUES_PER_TICK]:
             del self._waiting[queue]
@@ -130,9 +134,24 @@ def pause_after(delay: float) -> float:
     return min(max(TICK_SECONDS, PAUSES_PER_DELAY * delay), LONGEST_TICK_SECONDS)
 
 
-def is_other_queue(old: Json | None, new: Json) -> bool:
-    """Whether LocalQueues would show it differently: its flavors, or whether it is active; not what it holds."""
-    return old is None or old.get("spec") != new.get("spec") or conditions(old) != conditions(new)
+def is_other_queue(old: Json | None, new: Json | None) -> bool:
+    """Whether those above or below would show it differently: its spec, or whether it is active; not what it holds."""
+    if old is None or new is None:
+        return True
+    return old.get("spec") != new.get("spec") or conditions(old) != conditions(new)
+
+
+def place_of(workload: Json) -> tuple[str, str, str]:
+    """Its namespace, its LocalQueue, and the ClusterQueue whose quota it has."""
+    admission = (workload.get("status") or {}).get("admission") or {}
+    queue_name = (workload.get("spec") or {}).get("queueName", "")
+    return workload["metadata"].get("namespace", ""), queue_name, admission.get("clusterQueue", "")
+
+
+def led_to_by(local_queue: Json) -> str:
+    """The name of its ClusterQueue."""
+    name: str = (local_queue.get("spec") or {}).get("clusterQueue", "")
+    return name
 
 
 def conditions(queue: Json) -> object:
