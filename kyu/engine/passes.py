@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 
 from kyu.engine import fronts, plan
 from kyu.engine.asks import Ask, Peers, Place
-from kyu.engine.bids import Front
-from kyu.engine.fronts import Sleepers
+from kyu.engine.fronts import Front, Sleepers
 from kyu.engine.plan import Claim, Sketch
 from kyu.engine.tree import Queue
 from kyu.engine.turn import Head, Turn

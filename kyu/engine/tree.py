@@ -21,7 +21,6 @@ from kyu.api import quantity
 from kyu.api.meta import LabelSelector
 from kyu.api.queues import ClusterQueue, ClusterQueuePreemption, Cohort, FairSharing, ResourceGroup
 from kyu.engine import quota
-from kyu.engine.bids import Front
 from kyu.engine.queues import Line
 from kyu.engine.quota import Cell, FlavorResource
 from kyu.engine.topology_types import PODS
@@ -240,8 +239,8 @@ class Queue(TreeNode):
         self.line = Line()
         self.changes = 0
         """How often somebody in it was given quota, or has returned it."""
-        self.front: Front | None = None
-        """What is known about those who wait, as long as nothing happens in the queue."""
+        self.front: object = None
+        """What ``fronts.py`` knows about those who wait, as long as nothing happens in the queue."""
         self.holdings: list[tuple[CandidateOrder, Holding]] = []
         """Who has quota, in the order in which they would be preempted."""
 
