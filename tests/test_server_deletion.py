@@ -153,7 +153,7 @@ async def test_a_job_leaves_its_pods_unless_told_otherwise(tmp_path: Path) -> No
         await client.create(
             JOB, {"metadata": {"name": "j", "namespace": "default"}, "spec": {"template": template, "suspend": True}}
         )
-        status, _, _ = await api.serve("DELETE", "/apis/batch/v1/namespaces/default/jobs/j", {}, {}, b"")
+        status, *_ = await api.serve("DELETE", "/apis/batch/v1/namespaces/default/jobs/j", {}, {}, b"")
         assert status == 200
         assert (await client.get(JOB, Key("default", "j")))["metadata"]["finalizers"] == ["orphan"]
 
