@@ -91,3 +91,25 @@ def test_what_is_missing_or_of_another_type_is_left_to_the_library() -> None:
     assert [cel_quick.is_surely_true(program, value, None) for value in ({"a": 2}, {"a": True}, {}, 7)] == [
         True, False, False, False,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("source", "wanted"),
+    [
+        ("self.list.all(i, i == 1) && has(self.a)", False),
+        ("!(self.list.exists(i, i == 1) && has(self.a)) || has(self.b)", True),
+        ("!(has(self.a) && self.list.exists(i, i == 1) && has(self.b)) || self.a.b == 1", True),
+    ],
+)
+def test_lists_are_gone_through_last(source: str, wanted: bool) -> None:
+    """What is no list would raise: it is not even looked at where something else gives the answer."""
+    program = cel_quick.compile_rule(source)
+    assert program is not None
+    assert program({"list": 1}, None) is wanted
+
+
+def test_who_does_not_look_first_stays_behind() -> None:
+    program = cel_quick.compile_rule("!(has(self.a) && self.list.exists(i, i == 1)) || self.a.b == 1 || has(self.c)")
+    assert program is not None
+    assert program({"list": 1}, None) is True
+    assert program({"list": 1, "a": {}, "c": 1}, None) is True
