@@ -6,8 +6,7 @@ would be one long round, in which nothing else happens: no answer is given, no c
 of them have caused begins. So only a few begin in each round. Half of them are decisions of the scheduler, which must
 not stand behind a hundred submissions; half of them are requests of users, many of which say that something has ended.
 What one half leaves the other takes. In both lines those of different origin (namespaces, users) take turns, so that
-the storm of one does not keep the others waiting, and who had nothing to do for a while comes first: decisions for
-such a one need not even wait for the next round, which then has fewer others.
+the storm of one does not keep the others waiting, and who had nothing to do for a while comes first.
 
 Called by: controllers/outcome.py for what was decided, app.py for what users ask.
 Kubernetes: API priority and fairness, with its levels, seats and flows.
@@ -22,8 +21,6 @@ from functools import partial
 
 # Fewer make shorter rounds, and more transactions and scheduling passes, each for less, which costs CPU.
 PER_ROUND = 16
-# How many decisions for flows that had nothing to do may begin in a full round.
-AHEAD = PER_ROUND // 2
 
 
 class Turns:
@@ -36,23 +33,21 @@ class Turns:
 
     def decision(self, flow: str, begin: Callable[[], None]) -> None:
         """Call ``begin`` when it is its turn, which may be now."""
-        most = PER_ROUND + AHEAD if self._decisions.is_idle(flow) else PER_ROUND
-        if self._is_free(most):
-            self._decisions.note_served(flow)
+        if self._is_free():
             begin()
         else:
             self._decisions.add(flow, begin)
 
     async def request(self, flow: str) -> None:
         """Return when it is the caller's turn."""
-        if not self._is_free(PER_ROUND):
+        if not self._is_free():
             turn = asyncio.get_running_loop().create_future()
             self._requests.add(flow, partial(_wake, turn))
             await turn
 
-    def _is_free(self, most: int) -> bool:
+    def _is_free(self) -> bool:
         """Whether one more may begin in this round, which is counted if so."""
-        if self._begun >= most:
+        if self._begun >= PER_ROUND:
             return False
         if not self._begun:
             asyncio.get_running_loop().call_soon(self._next_round)
@@ -60,8 +55,7 @@ class Turns:
         return True
 
     def _next_round(self) -> None:
-        begun = max(0, self._begun - PER_ROUND)
-        begun += self._requests.begin(PER_ROUND // 2)
+        begun = self._requests.begin(PER_ROUND // 2)
         begun += self._decisions.begin(PER_ROUND - begun)
         begun += self._requests.begin(PER_ROUND - begun)
         self._begun = begun
@@ -85,14 +79,6 @@ class _Line:
         if waiting is None:
             waiting = self._new.setdefault(flow, deque())
         waiting.append(begin)
-
-    def is_idle(self, flow: str) -> bool:
-        """Nothing of it waits, and it was not served just now."""
-        return flow not in self._new and flow not in self._served
-
-    def note_served(self, flow: str) -> None:
-        """It has begun something without waiting for it."""
-        self._served.setdefault(flow, deque())
 
     def begin(self, most: int) -> int:
         """Let so many begin; how many there were."""
