@@ -56,7 +56,7 @@ def merged(value: Any, patch: Json) -> Json:
         elif isinstance(change, dict):
             result[key] = merged(result.get(key), change)
         else:
-            result[key] = _without_nulls(change) if isinstance(change, list) else change
+            result[key] = _without_nulls(change) if isinstance(change, list) and _has_null(change) else change
     return result
 
 
@@ -65,6 +65,13 @@ def _without_nulls(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_nulls(item) for item in value]
     return merged(None, value) if isinstance(value, dict) else value
+
+
+def _has_null(value: Json | list[Any]) -> bool:
+    """Whether a map in it has a null. Most have none, and are then taken as they are."""
+    if isinstance(value, dict):
+        return None in value.values() or any(isinstance(v, dict | list) and _has_null(v) for v in value.values())
+    return any(isinstance(item, dict | list) and _has_null(item) for item in value)
 
 
 class Operation(msgspec.Struct, frozen=True):
