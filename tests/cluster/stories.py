@@ -146,12 +146,18 @@ STORIES: dict[str, Story] = {
 
 
 def settle(admin: Client, namespace: str) -> None:
-    """Wait until the queues count what their Workloads say; both programs write it a little later."""
+    """Wait until Jobs and queues say what their Workloads say; both programs write it a little later."""
     workloads = [entry for entry in admin.list(KUEUE, "Workload", namespace) if not has("Finished")(entry)]
+    for entry in workloads:
+        wait_for_suspend(admin, namespace, owner(entry), suspend=not has("Admitted")(entry))
     for local_queue in admin.list(KUEUE, "LocalQueue", namespace):
         own = [entry for entry in workloads if entry["spec"]["queueName"] == local_queue["metadata"]["name"]]
         reserving = sum(has("QuotaReserved")(entry) for entry in own)
         wait_for_numbers(admin, local_queue["spec"]["clusterQueue"], reserving, len(own) - reserving)
+
+
+def wait_for_suspend(admin: Client, namespace: str, job_name: str, *, suspend: bool) -> None:
+    admin.until(lambda found: found["spec"]["suspend"] is suspend, "batch/v1", "Job", job_name, namespace)
 
 
 def wait_for_numbers(admin: Client, cluster_queue: str, reserving: int, pending: int) -> None:

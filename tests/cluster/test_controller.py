@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kyu.api.config import LeaderElectionConfiguration
 from tests.cluster import kueue, kyu
 from tests.cluster.client import Manifest, has
 from tests.cluster.conftest import require
@@ -15,6 +16,7 @@ from tests.cluster.controlplane import EVERYTHING, ControlPlane
 from tests.cluster.nodes import RUN_FOR
 
 KUEUE = "kueue.x-k8s.io/v1beta2"
+LEASE = LeaderElectionConfiguration().resource_name
 LONGEST_SECONDS = 60
 CONFIGURATION = """\
 apiVersion: config.kueue.x-k8s.io/v1beta2
@@ -34,6 +36,10 @@ def until_told(plane: ControlPlane, name: str, word: str) -> None:
     while word not in plane.processes.log(name).read_text():
         assert time.monotonic() < ends, f"{name} does not say {word!r}:\n{plane.processes.log_tail(name)}"
         time.sleep(0.1)
+
+
+def is_held(lease: Manifest) -> bool:
+    return bool(lease["spec"].get("holderIdentity"))
 
 
 def queue(name: str, flavor: Manifest) -> list[Manifest]:
@@ -130,6 +136,8 @@ def test_it_waits_while_an_installed_kueue_acts(tmp_path: Path) -> None:
     require(*EVERYTHING, "kueue")
     with ControlPlane.start(*EVERYTHING) as plane:
         kueue.start(plane, {"leaderElection": {"leaderElect": True, "resourceNamespace": "kueue-system"}})
+        # Kueue is ready before it is the one that acts.
+        plane.admin.until(is_held, "coordination.k8s.io/v1", "Lease", LEASE, "kueue-system")
         control(plane, "waiting", tmp_path)
         until_told(plane, "waiting", "waiting for the lease")
         assert "holding the lease" not in plane.processes.log("waiting").read_text()
