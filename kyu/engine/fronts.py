@@ -258,9 +258,9 @@ def winners(due: list[Front], awake: Iterable[Sketch], rank: Callable[[Sketch], 
     for root, fitting in contenders.items():
         free = root.subtree - root.usage
         while fitting:
-            first = bid, winner = min(fitting, key=_BID)
+            bid, winner = min(fitting, key=_BID)
             free -= bid.takes
             if winner is not None:
                 found.append(winner)
-            fitting = [other for other in fitting if other[0].fits_from <= free and other is not first]
+            fitting = [other for other in fitting if other[0].fits_from <= free and other[0] is not bid]
     return found
