@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kyu.cli import output, submit
-from kyu.cli.commands import COMMANDS
+from kyu.cli.commands import COMMANDS, Command
 from kyu.cli.main import main
 
 
@@ -20,12 +21,11 @@ def kyu(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
-def test_every_command_has_help(command: object, capsys: pytest.CaptureFixture[str]) -> None:
-    name = command.name  # type: ignore[attr-defined]
+def test_every_command_has_help(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        main([name, "--help"])
+        main([command.name, "--help"])
     assert ended.value.code == 0
-    assert f"usage: kyu {name}" in capsys.readouterr().out
+    assert f"usage: kyu {command.name}" in capsys.readouterr().out
 
 
 def test_the_overview_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,6 +37,18 @@ def test_the_overview_lists_every_command(capsys: pytest.CaptureFixture[str]) ->
 def test_an_unknown_command_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["frobnicate"]) == 2
     assert "`kyu --help` lists them" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("words", [["--help"], ["submit", "--help"], ["manifests"]], ids=" ".join)
+def test_nothing_is_said_when_the_reader_has_gone(words: list[str], unbuffered: str) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    command = [sys.executable, "-m", "kyu", *words]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, env=environment, timeout=60)
+    os.close(writer)
+    assert done.stderr == ""
 
 
 def test_a_server_that_does_not_answer_is_told_in_one_line(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -25,7 +26,18 @@ class Failed(Exception):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        try:
+            return dispatch(list(sys.argv[1:] if argv is None else argv))
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader has gone (`kyu … | head`): nothing to say, and nobody to say it to, also not on the way out.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def dispatch(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         print(overview())
         return 0
@@ -59,10 +71,6 @@ def run(command: Command, words: Sequence[str]) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        # The reader has gone (`kyu … | head`): nothing to say, and nobody to say it to.
-        sys.stderr.close()
-        return 1
     except Exception as error:
         if not is_answer(error):
             raise
