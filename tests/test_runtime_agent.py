@@ -114,6 +114,19 @@ async def test_a_real_pod_runs_and_its_deletion_waits_for_its_processes(tmp_path
         assert status is None or status["phase"] in ("Succeeded", "Failed")
 
 
+async def test_requests_in_odd_forms_do_not_keep_a_status_from_being_written(tmp_path: Path) -> None:
+    nothing, twice = pod("nothing"), pod("twice")
+    nothing["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "0"}}
+    same = {"requests": {"cpu": "1000m", "memory": "1Ki"}, "limits": {"cpu": "1", "memory": "1024"}}
+    twice["spec"]["containers"][0]["resources"] = same
+    async with plane(tmp_path) as on, on.agent(real(tmp_path)):
+        for wanted in (nothing, twice):
+            await on.client.create(Pod.KIND, wanted)
+        await on.until(lambda: {on.phase("nothing"), on.phase("twice")} <= {"Succeeded", "Failed"})
+        qualities = [(on.pod(name) or {})["status"]["qosClass"] for name in ("nothing", "twice")]
+        assert qualities == ["BestEffort", "Guaranteed"]
+
+
 async def test_a_pod_that_waits_for_a_config_map_starts_when_it_is_there(tmp_path: Path) -> None:
     async with plane(tmp_path) as on, on.agent(real(tmp_path)):
         wanted = pod("a")

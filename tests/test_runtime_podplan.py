@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kyu.api.meta import Json
-from kyu.runtime import environment, podplan, status
+from kyu.runtime import environment, podplan
 from kyu.runtime.environment import Facts
 from kyu.runtime.podplan import NotYet, Options, Place, Plan, Refused
 
@@ -230,20 +230,6 @@ def test_wishes_without_effect_are_named() -> None:
     wanted = pod({"livenessProbe": {"exec": {}}, "securityContext": {"runAsUser": 0}})
     assert podplan.not_done(wanted) == ["main: livenessProbe", "main: securityContext.runAsUser"]
     assert podplan.not_done(pod()) == []
-
-
-@pytest.mark.parametrize(
-    ("resources", "quality"),
-    [
-        ({}, "BestEffort"),
-        ({"limits": {"example.com/gpu": "1"}}, "BestEffort"),
-        ({"requests": {"cpu": "1"}}, "Burstable"),
-        ({"limits": {"cpu": "1", "memory": "1Gi"}}, "Guaranteed"),
-        ({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}}, "Burstable"),
-    ],
-)
-def test_quality_of_service(resources: Json, quality: str) -> None:
-    assert status.quality_of_service(pod({"resources": resources})["spec"]) == quality
 
 
 def test_the_objects_that_a_pod_reads() -> None:

@@ -24,7 +24,7 @@ class Address:
 
 
 def pod_status(pod: Json, record: Json, address: Address, now: str) -> Json:
-    """The whole status; ``pod`` gives the containers' images, and the conditions as they were."""
+    """The status but for its ``qosClass``, which is the server's; ``pod`` gives images, and conditions as they were."""
     spec = pod["spec"]
     init = [container_status(container, record, is_init=True) for container in spec.get("initContainers") or ()]
     main = [container_status(container, record, is_init=False) for container in spec["containers"]]
@@ -38,7 +38,6 @@ def pod_status(pod: Json, record: Json, address: Address, now: str) -> Json:
         "podIPs": [{"ip": address.pod_ip}],
         "startTime": record["startTime"],
         "containerStatuses": main,
-        "qosClass": quality_of_service(spec),
     }
     if init:
         status["initContainerStatuses"] = init
@@ -96,26 +95,6 @@ def condition(type_: str, status: str, reason: str, message: str, present: Mappi
     if message:
         result["message"] = message
     return result
-
-
-QUALITY_FIELDS = tuple((part, name) for part in ("requests", "limits") for name in ("cpu", "memory"))
-
-
-def quality_of_service(spec: Json) -> str:
-    """Guaranteed if each container has equal cpu and memory limits and requests, BestEffort if none has any.
-
-    Other resources do not count. The server has said the same when the pod was created, and refuses another answer.
-    """
-    every = [
-        container.get("resources") or {} for container in (*spec["containers"], *(spec.get("initContainers") or ()))
-    ]
-    if not any(name in (resources.get(part) or {}) for resources in every for part, name in QUALITY_FIELDS):
-        return "BestEffort"
-    for resources in every:
-        limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
-        if not all(name in limits and requests.get(name, limits[name]) == limits[name] for name in ("cpu", "memory")):
-            return "Burstable"
-    return "Guaranteed"
 
 
 def failed_status(pod: Json, reason: str, message: str, container: str, address: Address, now: str) -> Json:
