@@ -42,6 +42,12 @@ class Key(msgspec.Struct, frozen=True, order=True):
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
+def key_of(obj: Json) -> Key:
+    """The key of a stored object, which always has a name."""
+    metadata = obj["metadata"]
+    return Key(metadata.get("namespace", ""), metadata["name"])
+
+
 class Ref(msgspec.Struct, frozen=True):
     """One object of any kind."""
 

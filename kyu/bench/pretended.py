@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from kyu.api.core import Namespace
 from kyu.api.kueue import ClusterQueue, LocalQueue, ResourceFlavor, Workload
-from kyu.api.meta import Json, Key
+from kyu.api.meta import Json, Key, key_of
 from kyu.bench import loads
 from kyu.bench.loads import Load
 from kyu.kube import errors
@@ -141,7 +141,7 @@ class PretendedPods:
     def _changed(self, kind: object, old: Json | None, new: Json | None) -> None:
         if new is None:
             return
-        key = Key(new["metadata"]["namespace"], new["metadata"]["name"])
+        key = key_of(new)
         one = self._submissions.get(key)
         if one is None:
             return

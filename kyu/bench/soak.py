@@ -21,7 +21,7 @@ import uvloop
 
 from kyu import app
 from kyu.api.kueue import Workload
-from kyu.api.meta import Json, Key
+from kyu.api.meta import key_of
 from kyu.bench import pretended
 from kyu.bench.engine import Row, memory_bytes
 from kyu.bench.loads import Load, WorkloadSet
@@ -87,7 +87,3 @@ async def play_round(client: Client, number: int) -> None:
     for kind in (Workload.KIND, EVENT):
         found, _ = await client.list(kind)
         await asyncio.gather(*(client.delete(kind, key_of(obj)) for obj in found))
-
-
-def key_of(obj: Json) -> Key:
-    return Key(obj["metadata"]["namespace"], obj["metadata"]["name"])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kyu.api import codec, documents
-from kyu.api.meta import Json, Key, Kind
+from kyu.api.meta import Json, Key, Kind, key_of
 from kyu.cli import output
 from kyu.cli.connection import Server
 from kyu.cli.main import BadInput, Failed
@@ -158,7 +158,7 @@ def apply(server: Server, args: argparse.Namespace) -> int:
             created = server.client.create(kind, obj)
             print(f"{kind.plural}/{created['metadata']['name']} created")
             continue
-        before = server.client.find(kind, Key(obj["metadata"].get("namespace", ""), obj["metadata"]["name"]))
+        before = server.client.find(kind, key_of(obj))
         after = server.client.apply(kind, obj, force=args.force)
         unchanged = before and before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]
         done = "created" if before is None else ("unchanged" if unchanged else "configured")

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 
-from kyu.api.meta import Json
+from kyu.api.meta import Json, key_of
 from kyu.cli import connection, jobs, lookup, output
 from kyu.cli.main import Failed
 from kyu.kube.errors import ApiError
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     query = {name: value for name, value in options.items() if value}
     pods = find_pods(server, args.job, wait=args.follow)
     if len(pods) == 1:
-        for line in server.client.logs(lookup.pod_key(pods[0]), query):
+        for line in server.client.logs(key_of(pods[0]), query):
             sys.stdout.write(line.decode(errors="replace"))
             sys.stdout.flush()
         return 0
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
         merge(server, pods, query)
         return 0
     for pod in pods:
-        for line in server.client.logs(lookup.pod_key(pod), query):
+        for line in server.client.logs(key_of(pod), query):
             sys.stdout.write(f"{pod['metadata']['name']}  {line.decode(errors='replace')}")
     return 0
 
@@ -78,7 +78,7 @@ def merge(server: connection.Server, pods: list[Json], query: dict[str, str]) ->
 
     def read(pod: Json) -> None:
         try:
-            for line in server.client.logs(lookup.pod_key(pod), query):
+            for line in server.client.logs(key_of(pod), query):
                 lines.put(f"{pod['metadata']['name']}  {line.decode(errors='replace')}")
         except ApiError as error:
             lines.put(f"{pod['metadata']['name']}  ({error})\n")

@@ -61,17 +61,3 @@ def pods_of(server: Server, workload: Json) -> list[Json]:
         if metadata.annotations_of(pod).get(metadata.WORKLOAD) == name or pod["metadata"]["uid"] in owners
     ]
     return sorted(mine, key=lambda pod: (str(pod["metadata"].get("creationTimestamp")), metadata.name_of(pod)))
-
-
-def pod_key(pod: Json) -> Key:
-    return Key(pod["metadata"]["namespace"], pod["metadata"]["name"])
-
-
-def exit_code(pods: list[Json]) -> int | None:
-    """The first exit code that is not 0 among the containers of the pods, or None."""
-    for pod in pods:
-        for status in (pod.get("status") or {}).get("containerStatuses") or ():
-            code = ((status.get("state") or {}).get("terminated") or {}).get("exitCode")
-            if code:
-                return int(code)
-    return None

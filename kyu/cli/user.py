@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import re
 
-from kyu.api.meta import Json, Key, Kind
+from kyu.api.meta import Json, Key, Kind, key_of
 from kyu.cli import target
 from kyu.cli.main import BadInput, Failed
 from kyu.kube import errors, kubeconfig
@@ -24,7 +24,6 @@ RBAC = "rbac.authorization.k8s.io"
 SECRET = Kind("", "v1", "Secret", "secrets")
 NAMESPACE = Kind("", "v1", "Namespace", "namespaces", namespaced=False)
 ROLE_BINDING = Kind(RBAC, "v1", "RoleBinding", "rolebindings")
-CLUSTER_ROLE_BINDING = Kind(RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False)
 ROLES = ("batch-user", "batch-admin", "admin", "view")
 NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,60}[a-z0-9])?")
 
@@ -102,8 +101,7 @@ def _remove(client: BlockingClient, name: str) -> int:
     _secret(client, name)
     client.delete(SECRET, _secret_key(name))
     for binding in client.list(ROLE_BINDING, labels=f"{tokens.USER_LABEL}={name}"):
-        metadata = binding["metadata"]
-        client.delete(ROLE_BINDING, Key(metadata["namespace"], metadata["name"]))
+        client.delete(ROLE_BINDING, key_of(binding))
     print(f"removed {name}; their objects stay")
     return 0
 

@@ -14,6 +14,7 @@ from kyu.api.kueue import Workload
 from kyu.api.meta import Json
 from kyu.cli import connection, jobs, lookup, output
 from kyu.cli.main import Failed
+from kyu.kinds import pods
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +30,8 @@ def run(args: argparse.Namespace) -> int:
     state = jobs.state_of(workload)
     if state.word == "Succeeded":
         return 0
-    return lookup.exit_code(lookup.pods_of(server, workload)) or 1
+    codes = map(pods.exit_code, lookup.pods_of(server, workload))
+    return next((code for code in codes if code is not None), 1)
 
 
 def follow(server: connection.Server, workload: Json, timeout: float | None, *, quiet: bool) -> Json:

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from kyu.api import codec, quantity
-from kyu.api.meta import Json, Key
+from kyu.api.meta import Json, key_of
 from kyu.cli import connection, jobs, live, lookup, output
 from kyu.cli.connection import Server
 from kyu.engine import explain, options, reasons
@@ -50,10 +50,6 @@ def run(args: argparse.Namespace) -> int:
         pods = lookup.pods_of(server, workload) if state.word in ("Starting", "Failed") else []
         print("\n".join(told_state(workload, state, pods)))
     return 0
-
-
-def key_of(obj: Json) -> Key:
-    return Key(obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
 
 
 def read_state(server: Server) -> State:

@@ -15,7 +15,7 @@ from kyu import log
 from kyu.api import config_file
 from kyu.api.config import Configuration
 from kyu.api.config_file import CONFIG_MAP, SETTINGS
-from kyu.api.meta import Json, Key, Kind
+from kyu.api.meta import Json, Kind, key_of
 from kyu.kube.cache import Cache
 
 
@@ -33,7 +33,7 @@ class LiveView:
 
     def changed(self, kind: Kind, old: Json | None, new: Json | None) -> None:
         """Follow the ConfigMap; all other objects are read from the cache when somebody asks."""
-        if kind != CONFIG_MAP or new is None or Key(new["metadata"]["namespace"], new["metadata"]["name"]) != SETTINGS:
+        if kind != CONFIG_MAP or new is None or key_of(new) != SETTINGS:
             return
         configuration = read_settings(new)
         if configuration is not None and configuration != self.configuration:

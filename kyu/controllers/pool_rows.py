@@ -16,7 +16,7 @@ from kyu.api.kueue import AdmissionCheck, ClusterQueue, LocalQueue, ResourceFlav
 from kyu.api.meta import Json, Key
 from kyu.api.pools import MasterQueue, PoolReport, PoolSource
 from kyu.controllers.loop import Controller, Watch
-from kyu.controllers.table import every, itself, owner_of, spec_changed
+from kyu.controllers.table import every, owner_of, spec_changed
 from kyu.plans import pools, pools_totals
 
 # A message this many periods after the one before may find its pool dropped.
@@ -29,7 +29,7 @@ def controllers() -> tuple[Controller, ...]:
             "master-queue",
             pools.plan,
             (
-                Watch(MasterQueue.KIND, itself),
+                Watch(MasterQueue.KIND),
                 Watch(PoolReport.KIND, queue_of_pools, report_changed),
                 Watch(PoolSource.KIND, queue_of_pools),
                 Watch(ResourceFlavor.KIND, master_queues_of_flavor, spec_changed),

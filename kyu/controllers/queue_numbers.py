@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Callable
 
 from kyu.api.kueue import AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology, Workload
-from kyu.api.meta import Json, Key, Object
+from kyu.api.meta import Json, Key, Object, key_of
 from kyu.controllers.live import LiveView
 from kyu.engine.state import State
 from kyu.engine.stats import Stats
@@ -156,7 +156,3 @@ def led_to_by(local_queue: Json) -> str:
 
 def conditions(queue: Json) -> object:
     return (queue.get("status") or {}).get("conditions")
-
-
-def key_of(obj: Json) -> Key:
-    return Key(obj["metadata"].get("namespace", ""), obj["metadata"]["name"])

@@ -29,12 +29,12 @@ from kyu.api.kueue import (
     Workload,
     WorkloadPriorityClass,
 )
-from kyu.api.meta import Json, Key, Kind, Object
+from kyu.api.meta import Json, Key, Kind, Object, key_of
 from kyu.controllers.live import LiveView
 from kyu.controllers.loop import Writer
 from kyu.controllers.metrics import Metrics
 from kyu.controllers.outcome import Outcome
-from kyu.controllers.queue_numbers import QueueNumbers, key_of
+from kyu.controllers.queue_numbers import QueueNumbers
 from kyu.engine import cycle
 from kyu.engine.options import from_configuration
 from kyu.engine.state import State

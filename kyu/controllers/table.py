@@ -24,18 +24,13 @@ from kyu.api.kueue import (
     Workload,
     WorkloadPriorityClass,
 )
-from kyu.api.meta import Json, Key, Kind, is_true
+from kyu.api.meta import Json, Key, Kind, is_true, key_of
 from kyu.controllers.loop import Controller, Owned, Watch
 from kyu.kinds import fields, metadata, pod_group, table, templates
 from kyu.kinds.job import JOB
 from kyu.kinds.kind import JobKind
 from kyu.kinds.pod import POD
 from kyu.plans import after, job, node_failures, provisioning, queue_status, topology, workload
-
-
-def itself(view: View, obj: Json) -> Iterable[Key]:
-    meta = obj["metadata"]
-    yield Key(meta.get("namespace", ""), meta["name"])
 
 
 def controllers() -> tuple[Controller, ...]:
@@ -127,7 +122,7 @@ def owner_of(kind: Kind) -> Callable[[View, Json], Iterable[Key]]:
 def every(kind: Kind) -> Callable[[View, Json], Iterable[Key]]:
     def keys(view: View, obj: Json) -> Iterable[Key]:
         for one in view.list_json(kind):
-            yield from itself(view, one)
+            yield key_of(one)
 
     return keys
 
@@ -136,7 +131,7 @@ def workloads_of_local_queue(view: View, obj: Json) -> Iterable[Key]:
     name = obj["metadata"]["name"]
     for one in view.list_json(Workload.KIND, obj["metadata"]["namespace"]):
         if (one.get("spec") or {}).get("queueName") == name:
-            yield from itself(view, one)
+            yield key_of(one)
 
 
 def workloads_of_cluster_queue(view: View, obj: Json) -> Iterable[Key]:
@@ -155,7 +150,7 @@ def flavors_of_queue(view: View, obj: Json) -> Iterable[Key]:
 def checked_workloads(view: View, obj: Json) -> Iterable[Key]:
     for one in view.list_json(Workload.KIND):
         if has_checks(one):
-            yield from itself(view, one)
+            yield key_of(one)
 
 
 def group_of_pod(view: View, obj: Json) -> Iterable[Key]:
@@ -166,11 +161,11 @@ def group_of_pod(view: View, obj: Json) -> Iterable[Key]:
 def jobs_that_wait(view: View, obj: Json) -> Iterable[Key]:
     """The job itself, and those that start after it."""
     if after.gates(obj):
-        yield from itself(view, obj)
+        yield key_of(obj)
     name = obj["metadata"]["name"]
     for one in view.list_json(JOB, obj["metadata"]["namespace"]):
         if name in after.names(one):
-            yield from itself(view, one)
+            yield key_of(one)
 
 
 def workload_of_gated_pod(view: View, obj: Json) -> Iterable[Key]:
@@ -198,7 +193,7 @@ def workload_of_pod_in_trouble(view: View, obj: Json) -> Iterable[Key]:
 def jobs_of_class(kind: JobKind, view: View, obj: Json) -> Iterable[Key]:
     for one in view.list_json(kind.kind):
         if metadata.labels_of(one).get(metadata.PRIORITY_CLASS) == obj["metadata"]["name"]:
-            yield from itself(view, one)
+            yield key_of(one)
 
 
 # Which changes matter.

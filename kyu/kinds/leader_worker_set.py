@@ -46,7 +46,7 @@ class LeaderWorkerSet(Serving):
 
     def group_name(self, obj: Json, index: int) -> str:
         name = f"{metadata.name_of(obj)}-{index}"
-        return metadata.workload_name(self.kind, name, fields.text_at(obj, ("metadata", "uid")))
+        return metadata.workload_name(self.kind, name, metadata.uid_of(obj))
 
     def marked(self, obj: Json, slot: Slot) -> Json:
         template = super().marked(obj, slot)

@@ -80,6 +80,15 @@ def name_of(obj: Json) -> str:
     return fields.text_at(obj, ("metadata", "name"))
 
 
+def uid_of(obj: Json) -> str:
+    return fields.text_at(obj, ("metadata", "uid"))
+
+
+def is_deleted(obj: Json) -> bool:
+    """Somebody has deleted it; it may stay for a while, until its finalizers are off or its processes have ended."""
+    return bool(fields.text_at(obj, ("metadata", "deletionTimestamp")))
+
+
 def queue_name(obj: Json) -> str:
     return labels_of(obj).get(QUEUE_NAME, "")
 

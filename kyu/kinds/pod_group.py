@@ -56,10 +56,6 @@ def is_retriable(members: Sequence[Json]) -> bool:
     return all(metadata.annotations_of(pod).get(metadata.RETRIABLE_IN_GROUP) != "false" for pod in members)
 
 
-def is_deleted(pod: Json) -> bool:
-    return fields.value_at(pod, ("metadata", "deletionTimestamp")) is not None
-
-
 def is_gated(pod: Json) -> bool:
     return templates.has_gate(pod, metadata.ADMISSION_GATE)
 
@@ -69,7 +65,7 @@ def runnable(members: Sequence[Json]) -> list[Json]:
     return [
         pod
         for pod in members
-        if pods.phase(pod) == "Succeeded" or (not is_deleted(pod) and pods.phase(pod) != "Failed")
+        if pods.phase(pod) == "Succeeded" or (not metadata.is_deleted(pod) and pods.phase(pod) != "Failed")
     ]
 
 

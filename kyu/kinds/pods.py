@@ -80,7 +80,7 @@ def owner_reference(owner: Json) -> Json:
         "apiVersion": owner["apiVersion"],
         "kind": owner["kind"],
         "name": metadata.name_of(owner),
-        "uid": fields.text_at(owner, ("metadata", "uid")),
+        "uid": metadata.uid_of(owner),
         "controller": True,
         "blockOwnerDeletion": True,
     }
@@ -102,6 +102,11 @@ def any_left(pods: Iterable[Json]) -> bool:
 def is_ready(pod: Json) -> bool:
     conditions = fields.list_at(pod, ("status", "conditions"))
     return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+
+
+def deletion_order(pod: Json) -> tuple[bool, bool, str]:
+    """Of too many, those that have done the least go first: unbound, not ready, the lowest name."""
+    return (bool(fields.text_at(pod, ("spec", "nodeName"))), is_ready(pod), metadata.name_of(pod))
 
 
 def exit_code(pod: Json) -> int | None:

@@ -18,8 +18,8 @@ from datetime import datetime
 from kyu.api import codec
 from kyu.api.actions import Action, View
 from kyu.api.core import Node, Pod
-from kyu.api.meta import Json, Key
-from kyu.kinds import conditions, fields
+from kyu.api.meta import Json, Key, key_of
+from kyu.kinds import conditions, fields, metadata
 from kyu.plans import binding
 from kyu.plans.binding import Cluster, Room
 from kyu.plans.provisioning import CONSUMED_REQUEST, POD_TEMPLATE, REQUEST
@@ -42,7 +42,7 @@ def plan(view: View, key: Key, now: datetime) -> list[Action]:
     users = Counter(map(consumed_request, pods))
     for request in requests:
         if conditions.is_true(request, "Provisioned"):
-            place_all(list(promised(view, request, users[request_key(request)])), cluster)
+            place_all(list(promised(view, request, users[key_of(request)])), cluster)
     actions: list[Action] = []
     for request in unanswered:
         wanted = list(wanted_pods(view, request))
@@ -53,8 +53,8 @@ def plan(view: View, key: Key, now: datetime) -> list[Action]:
 
 
 def is_ours(request: Json) -> bool:
-    deleted = fields.text_at(request, ("metadata", "deletionTimestamp"))
-    return fields.text_at(request, ("spec", "provisioningClassName")) == CLASS and not deleted
+    asked = fields.text_at(request, ("spec", "provisioningClassName"))
+    return asked == CLASS and not metadata.is_deleted(request)
 
 
 def is_answered(request: Json) -> bool:
@@ -63,12 +63,8 @@ def is_answered(request: Json) -> bool:
 
 def age(request: Json) -> tuple[str, str, str]:
     created = fields.text_at(request, ("metadata", "creationTimestamp"))
-    key = request_key(request)
+    key = key_of(request)
     return (created, key.namespace, key.name)
-
-
-def request_key(request: Json) -> Key:
-    return Key(request["metadata"].get("namespace", ""), request["metadata"]["name"])
 
 
 def consumed_request(pod: Pod) -> Key:
@@ -79,7 +75,7 @@ def consumed_request(pod: Pod) -> Key:
 
 def wanted_pods(view: View, request: Json) -> Iterator[Pod]:
     """The pods of the request, as if they were there."""
-    namespace = request_key(request).namespace
+    namespace = key_of(request).namespace
     for pod_set in fields.list_at(request, ("spec", "podSets")):
         name = fields.text_at(pod_set, ("podTemplateRef", "name"))
         stored = view.find_json(POD_TEMPLATE, Key(namespace, name))

@@ -17,7 +17,7 @@ from kyu.api import placement as stored
 from kyu.api.actions import Action, Event, Patch, View, WakeAt
 from kyu.api.core import Node, Toleration
 from kyu.api.kueue import HOSTNAME_LABEL, ResourceFlavor, Workload
-from kyu.api.meta import Json, Key, Ref, find_condition, is_true
+from kyu.api.meta import Json, Key, Ref, find_condition, is_true, key_of
 from kyu.kinds import fields, metadata, pods
 from kyu.kinds.pod import POD
 from kyu.plans.admission import event
@@ -149,7 +149,7 @@ def end_all(late: Iterable[Json], now: datetime) -> list[Action]:
     """They could never start: their job makes others, which find the new place."""
     actions: list[Action] = []
     for pod in late:
-        ref = Ref(POD, Key(pod["metadata"]["namespace"], pod["metadata"]["name"]))
+        ref = Ref(POD, key_of(pod))
         condition = {
             "type": "TerminatedByKueue",
             "status": "True",

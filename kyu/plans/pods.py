@@ -18,7 +18,7 @@ from typing import TypeAlias
 from kyu.api.actions import Action, Create, Delete, Event, Patch, View, WakeAt
 from kyu.api.core import Pod
 from kyu.api.meta import Json, Key, Kind, Ref
-from kyu.kinds import fields, pods, table
+from kyu.kinds import fields, metadata, pods, table
 from kyu.kinds.job import JOB
 from kyu.kinds.kind import JobKind, Missing, child_ref
 from kyu.plans import pods_cron, pods_job, pods_sets
@@ -31,13 +31,13 @@ def plan(kind: Kind, view: View, key: Key, now: datetime) -> list[Action]:
     job_kind = table.find_kind(kind)
     assert job_kind is not None, f"{kind.kind} is in the table of plans and not in that of kinds"
     stored = view.find_json(kind, key)
-    if stored is None or fields.text_at(stored, ("metadata", "deletionTimestamp")):
+    if stored is None or metadata.is_deleted(stored):
         return []
     obj = job_kind.resolve(stored, lambda ref: view.find_json(ref.kind, ref.key))
     # What it refers to may still come; plans/job.py tells its user.
     if isinstance(obj, Missing) or is_managed_elsewhere(job_kind, obj):
         return []
-    uid = fields.text_at(obj, ("metadata", "uid"))
+    uid = metadata.uid_of(obj)
     expires = job_kind.expires_at(obj)
     if expires is not None and now >= expires:
         return [Delete(Ref(kind, key), uid)]
@@ -66,14 +66,14 @@ def runs_through_children(job_kind: JobKind) -> bool:
 
 
 def pod_actions(ref: Ref, job_kind: JobKind, obj: Json, its_pods: Sequence[Json]) -> list[Action]:
-    pod_by_name = {fields.text_at(pod, ("metadata", "name")): pod for pod in its_pods}
-    uid = fields.text_at(obj, ("metadata", "uid"))
+    pod_by_name = {metadata.name_of(pod): pod for pod in its_pods}
+    uid = metadata.uid_of(obj)
     result: list[Action] = []
     for name in job_kind.surplus_pods(obj, its_pods):
         pod = pod_by_name[name]
-        if not fields.text_at(pod, ("metadata", "deletionTimestamp")):
+        if not metadata.is_deleted(pod):
             pod_ref = Ref(Pod.KIND, Key(ref.key.namespace, name))
-            result.append(Delete(pod_ref, fields.text_at(pod, ("metadata", "uid"))))
+            result.append(Delete(pod_ref, metadata.uid_of(pod)))
             result.append(Event(ref, "Normal", "SuccessfulDelete", f"Deleted pod: {name}", uid))
     held = job_kind.held(obj, its_pods)
     for blueprint in wanted_pods(job_kind, obj):

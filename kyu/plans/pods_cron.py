@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from kyu.api.actions import Action, Create, Delete, Event, Patch, View, WakeAt
-from kyu.api.meta import Json, Key, Kind, Ref
-from kyu.kinds import conditions, fields, pods
+from kyu.api.meta import Json, Key, Kind, Ref, key_of
+from kyu.kinds import conditions, fields, metadata, pods
 from kyu.kinds.job import JOB
 from kyu.plans import pods_schedule
 
@@ -25,9 +25,9 @@ DEFAULT_ZONE = "Etc/UTC"
 
 def plan(view: View, key: Key, now: datetime) -> list[Action]:
     cron_job = view.find_json(CRON_JOB, key)
-    if cron_job is None or fields.text_at(cron_job, ("metadata", "deletionTimestamp")):
+    if cron_job is None or metadata.is_deleted(cron_job):
         return []
-    jobs = view.owned_by(JOB, fields.text_at(cron_job, ("metadata", "uid")))
+    jobs = view.owned_by(JOB, metadata.uid_of(cron_job))
     result: list[Action] = [*status_actions(cron_job, jobs), *history_actions(cron_job, jobs)]
     if fields.value_at(cron_job, ("spec", "suspend")) is True:
         return result
@@ -67,7 +67,7 @@ def start_actions(cron_job: Json, jobs: Sequence[Json], due: datetime) -> list[A
     job = make_job(cron_job, due)
     name = job["metadata"]["name"]
     result: list[Action] = []
-    if all(fields.text_at(present, ("metadata", "name")) != name for present in jobs):
+    if all(metadata.name_of(present) != name for present in jobs):
         active = [present for present in jobs if not is_finished(present)]
         policy = fields.text_at(cron_job, ("spec", "concurrencyPolicy"))
         if active and policy == "Forbid":
@@ -75,7 +75,7 @@ def start_actions(cron_job: Json, jobs: Sequence[Json], due: datetime) -> list[A
             return [tell(cron_job, "JobAlreadyActive", message)]
         if policy == "Replace":
             for present in active:
-                result.append(Delete(job_ref(present), fields.text_at(present, ("metadata", "uid"))))
+                result.append(Delete(job_ref(present), metadata.uid_of(present)))
                 result.append(tell(cron_job, "SuccessfulDelete", f"Deleted job {present['metadata']['name']}"))
         result += [Create(JOB, job), tell(cron_job, "SuccessfulCreate", f"Created job {name}")]
     return [*result, Patch(ref(cron_job), {"status": {"lastScheduleTime": conditions.timestamp(due)}}, "status")]
@@ -89,7 +89,7 @@ def make_job(cron_job: Json, due: datetime) -> Json:
         "apiVersion": JOB.api_version,
         "kind": JOB.kind,
         "metadata": {
-            "name": f"{fields.text_at(cron_job, ('metadata', 'name'))}-{minutes}",
+            "name": f"{metadata.name_of(cron_job)}-{minutes}",
             "namespace": fields.text_at(cron_job, ("metadata", "namespace")),
             "labels": meta.get("labels") or {},
             "annotations": {**(meta.get("annotations") or {}), SCHEDULED_AT: conditions.timestamp(due)},
@@ -106,8 +106,8 @@ def status_actions(cron_job: Json, jobs: Sequence[Json]) -> list[Action]:
             "apiVersion": JOB.api_version,
             "kind": JOB.kind,
             "namespace": fields.text_at(job, ("metadata", "namespace")),
-            "name": fields.text_at(job, ("metadata", "name")),
-            "uid": fields.text_at(job, ("metadata", "uid")),
+            "name": metadata.name_of(job),
+            "uid": metadata.uid_of(job),
         }
         for job in jobs
         if not is_finished(job)
@@ -133,7 +133,7 @@ def history_actions(cron_job: Json, jobs: Sequence[Json]) -> list[Action]:
         limit = fields.int_at(cron_job, ("spec", field), default)
         ended = sorted((job for job in jobs if conditions.is_true(job, end)), key=start_time)
         for job in ended[: max(0, len(ended) - limit)]:
-            result.append(Delete(job_ref(job), fields.text_at(job, ("metadata", "uid"))))
+            result.append(Delete(job_ref(job), metadata.uid_of(job)))
             result.append(tell(cron_job, "SuccessfulDelete", f"Deleted job {job['metadata']['name']}"))
     return result
 
@@ -147,17 +147,13 @@ def is_finished(job: Json) -> bool:
 
 
 def tell(cron_job: Json, reason: str, message: str, *, warning: bool = False) -> Event:
-    uid = fields.text_at(cron_job, ("metadata", "uid"))
+    uid = metadata.uid_of(cron_job)
     return Event(ref(cron_job), "Warning" if warning else "Normal", reason, message, uid)
 
 
 def ref(cron_job: Json) -> Ref:
-    return Ref(CRON_JOB, object_key(cron_job))
+    return Ref(CRON_JOB, key_of(cron_job))
 
 
 def job_ref(job: Json) -> Ref:
-    return Ref(JOB, object_key(job))
-
-
-def object_key(obj: Json) -> Key:
-    return Key(fields.text_at(obj, ("metadata", "namespace")), fields.text_at(obj, ("metadata", "name")))
+    return Ref(JOB, key_of(job))

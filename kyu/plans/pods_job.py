@@ -18,13 +18,13 @@ from datetime import datetime, timedelta
 
 from kyu.api.actions import Action, Create, Delete, Event, Patch, View, WakeAt
 from kyu.api.core import Pod
-from kyu.api.meta import Json, Key, Ref
-from kyu.kinds import conditions, fields, pods
+from kyu.api.meta import Json, Key, Ref, key_of
+from kyu.kinds import conditions, fields, metadata, pods
 from kyu.kinds.job import JOB
 from kyu.plans import pods_job_rules as rules
 from kyu.plans import pods_job_tally as tallies
 from kyu.plans.pods_job_rules import Failure, Success
-from kyu.plans.pods_job_tally import FINALIZER, INDEX, Tally, uid
+from kyu.plans.pods_job_tally import FINALIZER, INDEX, Tally
 
 OWN_MANAGER = "kubernetes.io/job-controller"
 CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
@@ -54,7 +54,8 @@ class Round:
         return job_ref(self.job)
 
     def tell(self, reason: str, message: str, *, warning: bool = False) -> None:
-        self.events.append(Event(self.ref, "Warning" if warning else "Normal", reason, message, uid(self.job)))
+        uid = metadata.uid_of(self.job)
+        self.events.append(Event(self.ref, "Warning" if warning else "Normal", reason, message, uid))
 
     def wake(self, at: datetime | None) -> None:
         if at is not None and (self.wake_at is None or at < self.wake_at):
@@ -65,8 +66,8 @@ def plan(view: View, key: Key, now: datetime) -> list[Action]:
     job = view.find_json(JOB, key)
     if job is None or fields.text_at(job, ("spec", "managedBy")) not in ("", OWN_MANAGER):
         return []
-    its_pods = view.owned_by(Pod.KIND, uid(job))
-    if tallies.is_deleted(job):
+    its_pods = view.owned_by(Pod.KIND, metadata.uid_of(job))
+    if metadata.is_deleted(job):
         return [release(pod) for pod in its_pods if FINALIZER in tallies.finalizers(pod)]
     if conditions.is_true(job, "Complete") or conditions.is_true(job, "Failed"):
         return plan_finished(job, its_pods, now)
@@ -88,7 +89,7 @@ def plan_orphan(view: View, key: Key, now: datetime) -> list[Action]:
     owner = next((o for o in pod["metadata"].get("ownerReferences") or () if o.get("controller")), None)
     if owner is not None and owner.get("kind") == "Job":
         job = view.find_json(JOB, Key(key.namespace, owner["name"]))
-        if job is not None and uid(job) == owner["uid"]:
+        if job is not None and metadata.uid_of(job) == owner["uid"]:
             return []
     return [release(pod)]
 
@@ -103,7 +104,7 @@ def plan_finished(job: Json, its_pods: Sequence[Json], now: datetime) -> list[Ac
         if now < expires:
             result.append(WakeAt(expires))
         else:
-            result.append(Delete(job_ref(job), uid(job)))
+            result.append(Delete(job_ref(job), metadata.uid_of(job)))
     return result
 
 
@@ -122,11 +123,11 @@ def match_parallelism(round_: Round, its_pods: Sequence[Json]) -> None:
     """Make or delete pods until as many run as the Job wants."""
     job, tally = round_.job, round_.tally
     surplus = surplus_indexes(tally)
-    doomed = {uid(pod) for pod in surplus}
-    active = [pod for pod in tally.active if uid(pod) not in doomed]
+    doomed = {metadata.uid_of(pod) for pod in surplus}
+    active = [pod for pod in tally.active if metadata.uid_of(pod) not in doomed]
     wanted = wanted_pods(job, tally, len(active))
     if len(active) > wanted:
-        surplus += sorted(active, key=deletion_order)[: len(active) - wanted]
+        surplus += sorted(active, key=pods.deletion_order)[: len(active) - wanted]
     round_.deleted = surplus
     waiting = len(tally.terminating) if fields.text_at(job, ("spec", "podReplacementPolicy")) == "Failed" else 0
     missing = min(wanted - len(active) - waiting, MOST_CREATED)
@@ -159,12 +160,6 @@ def surplus_indexes(tally: Tally) -> list[Json]:
         else:
             seen.add(index)
     return surplus
-
-
-def deletion_order(pod: Json) -> tuple[bool, bool, str]:
-    """Those that have done the least go first: unbound, not ready, the highest name."""
-    bound = bool(fields.text_at(pod, ("spec", "nodeName")))
-    return (bound, pods.is_ready(pod), fields.text_at(pod, ("metadata", "name")))
 
 
 def create_numbered(round_: Round, its_pods: Sequence[Json], count: int) -> None:
@@ -210,24 +205,24 @@ def create_indexed(round_: Round, its_pods: Sequence[Json], count: int) -> None:
 
 
 def names(its_pods: Sequence[Json]) -> set[str]:
-    return {fields.text_at(pod, ("metadata", "name")) for pod in its_pods}
+    return {metadata.name_of(pod) for pod in its_pods}
 
 
 def pod_name(job: Json, middle: str, number: int) -> str:
     """The name of the Job's pod of this number, as if generated, and the same each time."""
-    digest = int.from_bytes(hashlib.sha256(f"{uid(job)}/{middle}{number}".encode()).digest()[:8])
+    digest = int.from_bytes(hashlib.sha256(f"{metadata.uid_of(job)}/{middle}{number}".encode()).digest()[:8])
     suffix = ""
     for _ in range(SUFFIX_LENGTH):
         digest, position = divmod(digest, len(LETTERS))
         suffix += LETTERS[position]
     tail = f"-{middle}{suffix}"
-    return fields.text_at(job, ("metadata", "name"))[: LONGEST_POD_NAME - len(tail)] + tail
+    return metadata.name_of(job)[: LONGEST_POD_NAME - len(tail)] + tail
 
 
 def make_pod(job: Json, name: str, labels: Json, annotations: Json, env: dict[str, str]) -> Json:
     template = fields.json_at(job, ("spec", "template"))
-    job_name = fields.text_at(job, ("metadata", "name"))
-    known = {CONTROLLER_UID: uid(job), JOB_NAME: job_name, "controller-uid": uid(job), "job-name": job_name}
+    job_name, uid = metadata.name_of(job), metadata.uid_of(job)
+    known = {CONTROLLER_UID: uid, JOB_NAME: job_name, "controller-uid": uid, "job-name": job_name}
     index = annotations.get(INDEX)
     blueprint = pods.Blueprint(
         name=name,
@@ -260,7 +255,7 @@ def actions(round_: Round, outcome: Success | Failure | None) -> list[Action]:
         # A pod that goes because it is not wanted must not count as failed.
         if not counts_deleted and FINALIZER in tallies.finalizers(pod):
             result.append(release(pod))
-        result.append(Delete(pod_ref(pod), uid(pod)))
+        result.append(Delete(pod_ref(pod), metadata.uid_of(pod)))
         round_.tell("SuccessfulDelete", f"Deleted pod: {pod['metadata']['name']}")
     for pod in round_.created:
         result.append(Create(Pod.KIND, pod))
@@ -273,8 +268,8 @@ def actions(round_: Round, outcome: Success | Failure | None) -> list[Action]:
 
 def status_patch(round_: Round, outcome: Success | Failure | None) -> Json:
     job, tally = round_.job, round_.tally
-    doomed = {uid(pod) for pod in round_.deleted}
-    staying = [pod for pod in tally.active if uid(pod) not in doomed]
+    doomed = {metadata.uid_of(pod) for pod in round_.deleted}
+    staying = [pod for pod in tally.active if metadata.uid_of(pod) not in doomed]
     present = fields.json_at(job, ("status",))
     counters = tallies.status_of(tally, len(staying) + len(round_.created), sum(map(pods.is_ready, staying)))
     status: Json = {**present, **counters}
@@ -348,8 +343,8 @@ def release(pod: Json) -> Patch:
 
 
 def pod_ref(pod: Json) -> Ref:
-    return Ref(Pod.KIND, Key(pod["metadata"].get("namespace", ""), pod["metadata"]["name"]))
+    return Ref(Pod.KIND, key_of(pod))
 
 
 def job_ref(job: Json) -> Ref:
-    return Ref(JOB, Key(job["metadata"].get("namespace", ""), job["metadata"]["name"]))
+    return Ref(JOB, key_of(job))

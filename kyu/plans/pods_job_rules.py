@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from kyu.api.meta import Json
+from kyu.api.meta import Json, key_of
 from kyu.kinds import conditions, fields, pods
 from kyu.plans.pods_job_tally import Judgement, Tally, index_of, parse_indexes
 
@@ -168,7 +168,7 @@ def matches_condition(rule: Json, pod: Json) -> bool:
 
 
 def why_failed_job(job: Json, pod: Json) -> str:
-    name = f"{fields.text_at(pod, ('metadata', 'namespace'))}/{fields.text_at(pod, ('metadata', 'name'))}"
+    name = key_of(pod)
     for position, rule in enumerate(fields.list_at(job, ("spec", "podFailurePolicy", "rules"))):
         if rule.get("action") != "FailJob":
             continue

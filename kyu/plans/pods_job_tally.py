@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from kyu.api.meta import Json
-from kyu.kinds import fields, pods
+from kyu.kinds import fields, metadata, pods
 
 FINALIZER = "batch.kubernetes.io/job-tracking"
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -70,11 +70,11 @@ def tally(job: Json, its_pods: Sequence[Json], judge: Callable[[Json], Judgement
         sort_in(result, pod)
         if FINALIZER not in finalizers(pod):
             continue
-        is_over = pods.is_terminal(pod) or (is_deleted(pod) and replaces_terminating)
-        if uid(pod) in noted:
+        is_over = pods.is_terminal(pod) or (metadata.is_deleted(pod) and replaces_terminating)
+        if metadata.uid_of(pod) in noted:
             result.releases.append(pod)
         elif is_over and len(noted) < MOST_UNCOUNTED and count(result, pod, judge):
-            noted.add(uid(pod))
+            noted.add(metadata.uid_of(pod))
     return result
 
 
@@ -92,7 +92,7 @@ def start(job: Json) -> Tally:
 
 def fold(result: Tally, job: Json, its_pods: Sequence[Json]) -> None:
     """Uids that were noted before, and whose pod has lost its finalizer since, go to the counters."""
-    held = {uid(pod) for pod in its_pods if FINALIZER in finalizers(pod)}
+    held = {metadata.uid_of(pod) for pod in its_pods if FINALIZER in finalizers(pod)}
     noted = fields.json_at(job, ("status", "uncountedTerminatedPods"))
     result.uncounted_succeeded = [u for u in noted.get("succeeded") or () if u in held]
     result.uncounted_failed = [u for u in noted.get("failed") or () if u in held]
@@ -106,7 +106,7 @@ def sort_in(result: Tally, pod: Json) -> None:
             result.successes.append(pod)
         case "Failed":
             result.failures.append(pod)
-        case _ if is_deleted(pod):
+        case _ if metadata.is_deleted(pod):
             result.terminating.append(pod)
         case _:
             result.active.append(pod)
@@ -119,7 +119,7 @@ def count(result: Tally, pod: Json, judge: Callable[[Json], Judgement]) -> bool:
     if pods.phase(pod) == "Succeeded":
         if result.indexed and not is_wanted(result, index):
             return False
-        result.uncounted_succeeded.append(uid(pod))
+        result.uncounted_succeeded.append(metadata.uid_of(pod))
         if index is not None:
             result.completed_indexes.add(index)
         return True
@@ -130,7 +130,7 @@ def count(result: Tally, pod: Json, judge: Callable[[Json], Judgement]) -> bool:
         result.failing_pod = pod
     if judgement == "FailIndex" and index is not None:
         result.failed_indexes.add(index)
-    result.uncounted_failed.append(uid(pod))
+    result.uncounted_failed.append(metadata.uid_of(pod))
     return True
 
 
@@ -157,16 +157,8 @@ def status_of(result: Tally, active: int, ready: int) -> Json:
     return status
 
 
-def uid(obj: Json) -> str:
-    return fields.text_at(obj, ("metadata", "uid"))
-
-
 def finalizers(obj: Json) -> list[str]:
     return list((obj.get("metadata") or {}).get("finalizers") or ())
-
-
-def is_deleted(obj: Json) -> bool:
-    return bool(fields.text_at(obj, ("metadata", "deletionTimestamp")))
 
 
 def index_of(pod: Json) -> int | None:

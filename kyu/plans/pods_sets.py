@@ -17,8 +17,8 @@ from datetime import datetime
 
 from kyu.api.actions import Action, Create, Delete, Patch, View
 from kyu.api.core import Pod
-from kyu.api.meta import Json, Key, Kind, Ref
-from kyu.kinds import conditions, fields, pods
+from kyu.api.meta import Json, Key, Kind, Ref, key_of
+from kyu.kinds import conditions, fields, metadata, pods
 
 DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments")
 REPLICA_SET = Kind("apps", "v1", "ReplicaSet", "replicasets")
@@ -30,18 +30,16 @@ LONGEST_NAME = 63
 
 def plan_replica_set(view: View, key: Key, now: datetime) -> list[Action]:
     replica_set = view.find_json(REPLICA_SET, key)
-    if replica_set is None or fields.text_at(replica_set, ("metadata", "deletionTimestamp")):
+    if replica_set is None or metadata.is_deleted(replica_set):
         return []
-    its_pods = view.owned_by(Pod.KIND, fields.text_at(replica_set, ("metadata", "uid")))
-    there = [pod for pod in its_pods if not fields.text_at(pod, ("metadata", "deletionTimestamp"))]
+    its_pods = view.owned_by(Pod.KIND, metadata.uid_of(replica_set))
+    there = [pod for pod in its_pods if not metadata.is_deleted(pod)]
     ended = [pod for pod in there if pods.is_terminal(pod)]
     live = [pod for pod in there if not pods.is_terminal(pod)]
     wanted = fields.int_at(replica_set, ("spec", "replicas"), 1)
-    surplus = sorted(live, key=deletion_order)[: max(0, len(live) - wanted)]
-    result: list[Action] = [
-        Delete(ref(Pod.KIND, pod), fields.text_at(pod, ("metadata", "uid"))) for pod in (*ended, *surplus)
-    ]
-    taken = {fields.text_at(pod, ("metadata", "name")) for pod in its_pods}
+    surplus = sorted(live, key=pods.deletion_order)[: max(0, len(live) - wanted)]
+    result: list[Action] = [Delete(ref(Pod.KIND, pod), metadata.uid_of(pod)) for pod in (*ended, *surplus)]
+    taken = {metadata.name_of(pod) for pod in its_pods}
     number = 0
     for _ in range(wanted - len(live)):
         while (name := pod_name(replica_set, number)) in taken:
@@ -52,16 +50,10 @@ def plan_replica_set(view: View, key: Key, now: datetime) -> list[Action]:
     return [*status_actions(REPLICA_SET, replica_set, replica_set_status(replica_set, live)), *result]
 
 
-def deletion_order(pod: Json) -> tuple[bool, bool, str]:
-    """Those that do the least go first."""
-    bound = bool(fields.text_at(pod, ("spec", "nodeName")))
-    return (bound, pods.is_ready(pod), fields.text_at(pod, ("metadata", "name")))
-
-
 def pod_name(replica_set: Json, number: int) -> str:
-    text = f"{fields.text_at(replica_set, ('metadata', 'uid'))}/{number}"
+    text = f"{metadata.uid_of(replica_set)}/{number}"
     suffix = hashlib.sha256(text.encode()).hexdigest()[:SUFFIX_LENGTH]
-    name = fields.text_at(replica_set, ("metadata", "name"))
+    name = metadata.name_of(replica_set)
     return f"{name[: LONGEST_NAME - SUFFIX_LENGTH - 1]}-{suffix}"
 
 
@@ -78,12 +70,12 @@ def replica_set_status(replica_set: Json, live: Sequence[Json]) -> Json:
 
 def plan_deployment(view: View, key: Key, now: datetime) -> list[Action]:
     deployment = view.find_json(DEPLOYMENT, key)
-    if deployment is None or fields.text_at(deployment, ("metadata", "deletionTimestamp")):
+    if deployment is None or metadata.is_deleted(deployment):
         return []
-    sets = view.owned_by(REPLICA_SET, fields.text_at(deployment, ("metadata", "uid")))
+    sets = view.owned_by(REPLICA_SET, metadata.uid_of(deployment))
     wanted_set = make_replica_set(deployment)
     name = wanted_set["metadata"]["name"]
-    current = next((s for s in sets if fields.text_at(s, ("metadata", "name")) == name), None)
+    current = next((s for s in sets if metadata.name_of(s) == name), None)
     old = [s for s in sets if s is not current]
     status = deployment_status(deployment, current, sets, now)
     result = status_actions(DEPLOYMENT, deployment, status)
@@ -125,7 +117,7 @@ def make_replica_set(deployment: Json) -> Json:
         "apiVersion": REPLICA_SET.api_version,
         "kind": REPLICA_SET.kind,
         "metadata": {
-            "name": f"{fields.text_at(deployment, ('metadata', 'name'))}-{digest}",
+            "name": f"{metadata.name_of(deployment)}-{digest}",
             "namespace": fields.text_at(deployment, ("metadata", "namespace")),
             "labels": labels,
             "ownerReferences": [pods.owner_reference(deployment)],
@@ -183,4 +175,4 @@ def status_actions(kind: Kind, obj: Json, status: Json) -> list[Action]:
 
 
 def ref(kind: Kind, obj: Json) -> Ref:
-    return Ref(kind, Key(fields.text_at(obj, ("metadata", "namespace")), fields.text_at(obj, ("metadata", "name"))))
+    return Ref(kind, key_of(obj))

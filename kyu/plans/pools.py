@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from kyu.api.actions import Action, Delete, View, WakeAt
 from kyu.api.core import Namespace
 from kyu.api.kueue import AdmissionCheck, LocalQueue, ResourceFlavor, Workload
-from kyu.api.meta import Key, Ref, is_true
+from kyu.api.meta import Key, Ref, is_true, key_of
 from kyu.api.pools import MasterQueue
 from kyu.plans import pools_objects, pools_status
 from kyu.plans.eviction import evict
@@ -69,11 +69,10 @@ def leftovers(view: View, queue: MasterQueue, wanted: Sequence[Wanted], members:
     keep = {(one.kind.kind, one.key) for one in wanted}
     keep |= {(ResourceFlavor.KIND.kind, Key("", member.resource_flavor)) for member in members if member.has_flavor}
     return [
-        Delete(Ref(kind, key), meta["uid"])
+        Delete(Ref(kind, key), obj["metadata"]["uid"])
         for kind in (LocalQueue.KIND, ResourceFlavor.KIND, AdmissionCheck.KIND)
-        for meta in (obj["metadata"] for obj in view.owned_by(kind, queue.metadata.uid))
-        if (kind.kind, key := Key(meta.get("namespace", ""), meta["name"])) not in keep
-        and "deletionTimestamp" not in meta
+        for obj in view.owned_by(kind, queue.metadata.uid)
+        if (kind.kind, key := key_of(obj)) not in keep and "deletionTimestamp" not in obj["metadata"]
     ]
 
 

@@ -18,7 +18,7 @@ from functools import lru_cache
 from kyu.api import quantity
 from kyu.api.actions import View
 from kyu.api.kueue import ClusterQueue, ResourceFlavor, Workload
-from kyu.api.meta import Json, Key
+from kyu.api.meta import Json, Key, is_true, key_of
 from kyu.api.names import why_not_dns_subdomain
 from kyu.api.pools import (
     MasterQueue,
@@ -263,10 +263,8 @@ def workloads_on(view: View, flavor: str) -> Iterable[Workload]:
     for raw in view.list_json(Workload.KIND):
         assignments = fields.list_at(raw, ("status", "admission", "podSetAssignments"))
         if any(flavor in (one.get("flavors") or {}).values() for one in assignments):
-            workload = view.get(Workload, Key(raw["metadata"]["namespace"], raw["metadata"]["name"]))
-            if workload is not None and not any(
-                c.type == "Finished" and c.status == "True" for c in workload.status.conditions
-            ):
+            workload = view.get(Workload, key_of(raw))
+            if workload is not None and not is_true(workload.status.conditions, "Finished"):
                 yield workload
 
 

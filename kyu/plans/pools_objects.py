@@ -26,7 +26,7 @@ from kyu.api.kueue import (
     LocalQueue,
     ResourceFlavor,
 )
-from kyu.api.meta import Json, Key, Kind
+from kyu.api.meta import Json, Key, Kind, key_of
 from kyu.api.pool_messages import parse_label, parse_taint
 from kyu.api.pools import OFFLOAD_TAINT, POOL_TOLERATION, LendingQueue, MasterQueue, PreemptionTemplate
 from kyu.kinds import fields
@@ -53,8 +53,7 @@ class Wanted:
 
     @property
     def key(self) -> Key:
-        metadata = self.body["metadata"]
-        return Key(metadata.get("namespace", ""), metadata["name"])
+        return key_of(self.body)
 
 
 def flavors(queue: MasterQueue, members: Iterable[Member]) -> list[Wanted]:

@@ -19,7 +19,7 @@ from datetime import datetime
 from kyu.api import quantity
 from kyu.api.actions import Action, View
 from kyu.api.kueue import ClusterQueue, Workload
-from kyu.api.meta import Json, Key, is_true
+from kyu.api.meta import Json, Key, is_true, key_of
 from kyu.api.pools import MasterQueue
 from kyu.kinds import fields
 from kyu.plans.provisioning import set_state
@@ -129,7 +129,7 @@ def workloads_of(view: View, cluster_queue: str) -> list[Workload]:
     found = []
     for raw in view.list_json(Workload.KIND):
         if fields.json_at(raw, ("status", "admission")).get("clusterQueue") == cluster_queue:
-            workload = view.get(Workload, Key(raw["metadata"]["namespace"], raw["metadata"]["name"]))
+            workload = view.get(Workload, key_of(raw))
             if workload is not None and not is_true(workload.status.conditions, "Finished"):
                 found.append(workload)
     return found

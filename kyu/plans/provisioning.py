@@ -26,7 +26,7 @@ from kyu.api.kueue import (
     ProvisioningRequestConfigSpec,
     Workload,
 )
-from kyu.api.meta import Json, Key, Kind, Ref, is_true
+from kyu.api.meta import Json, Key, Kind, Ref, is_true, key_of
 from kyu.kinds import crds
 from kyu.kinds.templates import Conflict, PodSetInfo, merged
 from kyu.plans import injection
@@ -63,7 +63,7 @@ def plan(view: View, key: Key, now: datetime) -> list[Action]:
     evicted = is_true(conditions, "Evicted")
     cleans_up = view.configuration.gates.enabled("CleanupProvisioningRequestsOnEviction")
     if is_true(conditions, "Finished") or (evicted and cleans_up):
-        return [Delete(Ref(REQUEST, request_key(request))) for request in view.owned_by(REQUEST, workload.metadata.uid)]
+        return [Delete(Ref(REQUEST, key_of(request))) for request in view.owned_by(REQUEST, workload.metadata.uid)]
     if evicted or not is_true(conditions, "QuotaReserved") or workload.status.admission is None:
         # What a request says now is for a round that is over: its checks start anew with the next reservation.
         return []
@@ -85,10 +85,10 @@ def follow(view: View, workload: Workload, state: AdmissionCheckState, edit: Sta
     if not entries:
         set_state(edit, state, "Ready", "No pod set asks for resources that this check provisions")
         return []
-    requests = [r for r in view.owned_by(REQUEST, workload.metadata.uid) if check_of(workload, r) == state.name]
+    requests = [r for r in view.owned_by(REQUEST, workload.metadata.uid) if check_of(r) == state.name]
     stale = [r for r in requests if not in_sync(r, config)]
     if stale:
-        return [Delete(Ref(REQUEST, request_key(request))) for request in stale]
+        return [Delete(Ref(REQUEST, key_of(request))) for request in stale]
     newest = max(requests, key=attempt_of, default=None)
     next_attempt = (state.retry_count or 0) + 1
     if newest is None or (state.state == "Pending" and attempt_of(newest) < next_attempt):
@@ -310,16 +310,12 @@ def in_sync(request: Json, config: ProvisioningRequestConfigSpec) -> bool:
     return same and spec["provisioningClassName"] == config.provisioning_class_name
 
 
-def check_of(workload: Workload, request: Json) -> str:
+def check_of(request: Json) -> str:
     return str((request["metadata"].get("annotations") or {}).get(CHECK, ""))
 
 
 def attempt_of(request: Json) -> int:
     return int((request["metadata"].get("annotations") or {}).get(ATTEMPT, "1"))
-
-
-def request_key(request: Json) -> Key:
-    return Key(request["metadata"].get("namespace", ""), request["metadata"]["name"])
 
 
 def template_name(request_name: str, entry: PodsOfRequest) -> str:

@@ -17,7 +17,7 @@ from datetime import datetime
 from kyu.api import quantity
 from kyu.api.actions import Action, Patch, View
 from kyu.api.kueue import ClusterQueue, Cohort, LocalQueue, ResourceFlavor
-from kyu.api.meta import Json, Key, Kind, Ref, is_true
+from kyu.api.meta import Json, Key, Kind, Ref, is_true, key_of
 from kyu.plans.queue import why_inactive
 from kyu.plans.status import StatusEdit
 from kyu.plans.workload import FINALIZER
@@ -137,11 +137,9 @@ def usage(
 
 
 def release(kind: Kind, raw: Json) -> list[Action]:
-    meta = raw["metadata"]
-    kept = [name for name in meta.get("finalizers") or () if name != FINALIZER]
-    if len(kept) == len(meta.get("finalizers") or ()):
-        return []
-    return [Patch(Ref(kind, Key(meta.get("namespace", ""), meta["name"])), {"metadata": {"finalizers": kept}})]
+    present = raw["metadata"].get("finalizers") or ()
+    kept = [name for name in present if name != FINALIZER]
+    return [Patch(Ref(kind, key_of(raw)), {"metadata": {"finalizers": kept}})] if len(kept) < len(present) else []
 
 
 def written(edit: StatusEdit, kind: Kind) -> list[Action]:

@@ -14,8 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from kyu.api.actions import Patch
-from kyu.api.meta import Json, Kind, Ref
-from kyu.api.meta import Key as ObjectKey
+from kyu.api.meta import Json, Kind, Ref, key_of
 from kyu.kinds.fields import merge_patch
 
 # A condition's message is cut here, as Kueue does, so that a status never outgrows what a server takes.
@@ -79,12 +78,11 @@ class StatusEdit:
         change = merge_patch(self._stored, self._draft) if self._draft is not None else {}
         if not change:
             return None
-        metadata = self.raw["metadata"]
         return Patch(
-            ref=Ref(kind, ObjectKey(metadata.get("namespace", ""), metadata["name"])),
+            ref=Ref(kind, key_of(self.raw)),
             patch={"status": change},
             subresource="status",
-            resource_version=metadata.get("resourceVersion", ""),
+            resource_version=self.raw["metadata"].get("resourceVersion", ""),
         )
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from kyu.api.actions import Action, Delete, Event, Patch, View
 from kyu.api.kueue import Workload
-from kyu.api.meta import Json, Key, Kind, Ref
+from kyu.api.meta import Json, Key, Kind, Ref, key_of
 from kyu.kinds import fields, metadata, pod_group, pods, templates
 from kyu.kinds import pod as plain_pod
 from kyu.kinds.kind import Finished, JobKind, Missing
@@ -42,7 +42,7 @@ class Unit(ABC):
 
     @property
     def uid(self) -> str:
-        return fields.text_at(self.head, ("metadata", "uid"))
+        return metadata.uid_of(self.head)
 
     @abstractmethod
     def workloads(self, view: View) -> list[Key]:
@@ -150,7 +150,7 @@ class JobUnit(Unit):
         return self.kind.is_active(self.head)
 
     def is_deleted(self) -> bool:
-        return pod_group.is_deleted(self.head)
+        return metadata.is_deleted(self.head)
 
     def pods_ready(self) -> bool:
         return self.kind.pods_ready(self.head)
@@ -231,7 +231,7 @@ class PodGroupUnit(Unit):
         return pod_group.is_active(self.members)
 
     def is_deleted(self) -> bool:
-        return all(pod_group.is_deleted(pod) for pod in self.members)
+        return all(metadata.is_deleted(pod) for pod in self.members)
 
     def pods_ready(self) -> bool:
         return pod_group.pods_ready(self.members)
@@ -253,7 +253,7 @@ class PodGroupUnit(Unit):
         info_by_role = {info.name: info for info in infos}
         actions: list[Action] = []
         for pod in self.members:
-            if not pod_group.is_gated(pod) or pod_group.is_deleted(pod):
+            if not pod_group.is_gated(pod) or metadata.is_deleted(pod):
                 continue
             info = info_by_role.get(pod_group.role(pod)) or (infos[0] if pod_group.is_fast(self.members) else None)
             if info is None:
@@ -292,7 +292,7 @@ def owner_reference(kind: Kind, obj: Json, *, controller: bool) -> Json:
         "apiVersion": kind.api_version,
         "kind": kind.kind,
         "name": metadata.name_of(obj),
-        "uid": fields.text_at(obj, ("metadata", "uid")),
+        "uid": metadata.uid_of(obj),
     }
     if controller:
         reference |= {"controller": True, "blockOwnerDeletion": True}
@@ -300,15 +300,15 @@ def owner_reference(kind: Kind, obj: Json, *, controller: bool) -> Json:
 
 
 def pod_ref(pod: Json) -> Ref:
-    return Ref(plain_pod.POD, Key(fields.text_at(pod, ("metadata", "namespace")), metadata.name_of(pod)))
+    return Ref(plain_pod.POD, key_of(pod))
 
 
 def stop_pod(pod: Json, reason: str) -> list[Action]:
     """A pod that was started cannot be suspended: it is told why, and deleted. One that waits just goes on waiting."""
-    if pods.is_terminal(pod) or pod_group.is_deleted(pod) or pod_group.is_gated(pod):
+    if pods.is_terminal(pod) or metadata.is_deleted(pod) or pod_group.is_gated(pod):
         return []
     ref = pod_ref(pod)
-    return [Event(ref, "Normal", "Stopped", reason, fields.text_at(pod, ("metadata", "uid"))), Delete(ref)]
+    return [Event(ref, "Normal", "Stopped", reason, metadata.uid_of(pod)), Delete(ref)]
 
 
 def release_pods(members: Sequence[Json], *, finished: bool) -> list[Action]:
@@ -319,7 +319,7 @@ def release_pods(members: Sequence[Json], *, finished: bool) -> list[Action]:
     actions: list[Action] = []
     for pod in members:
         finalizers = (pod.get("metadata") or {}).get("finalizers") or []
-        if metadata.MANAGED in finalizers and (finished or pod_group.is_deleted(pod)):
+        if metadata.MANAGED in finalizers and (finished or metadata.is_deleted(pod)):
             kept = [name for name in finalizers if name != metadata.MANAGED]
             actions.append(Patch(pod_ref(pod), {"metadata": {"finalizers": kept}}))
     return actions

@@ -18,7 +18,7 @@ from typing import Protocol
 from kyu import log
 from kyu.api.actions import Action, Delete, Event, Patch
 from kyu.api.core import Pod
-from kyu.api.meta import Json, Key, Kind, Ref
+from kyu.api.meta import Json, Key, Kind, Ref, key_of
 from kyu.kube import errors
 from kyu.kube.cache import Cache
 from kyu.kube.client import Client
@@ -273,4 +273,4 @@ class Agent:
 
 
 def pod_ref(pod: Json) -> Ref:
-    return Ref(Pod.KIND, Key(pod["metadata"].get("namespace", ""), pod["metadata"]["name"]))
+    return Ref(Pod.KIND, key_of(pod))
