@@ -111,6 +111,8 @@ ON_CHANGE: list[tuple[str, Json, Json, str]] = [
     ("a gate added", job(), job({metadata.ADMISSION_GATED_BY: "a.io/x"}), "cannot be added after creation"),
     ("a gate removed", job({metadata.ADMISSION_GATED_BY: "a.io/x"}), job(), ""),
     ("parallelism in part", running(job(MINIMUM)), running(job(MINIMUM, parallelism=5)), "partly admitted job"),
+    ("admitted with the fewest pods", job(MINIMUM), running(job(MINIMUM, parallelism=2)), ""),
+    ("a minimum that is too high", job(), job(MINIMUM, parallelism=2), "a number from 1 to 1"),
     ("parallelism in whole", running(job()), running(job(parallelism=5)), ""),
 ]  # fmt: skip
 

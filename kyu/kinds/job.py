@@ -132,7 +132,8 @@ def partial_admission_errors(obj: Json, old: Json | None) -> Iterator[FieldError
     equal = metadata.annotations_of(obj).get(metadata.JOB_COMPLETIONS_EQUAL_PARALLELISM)
     field = annotation_field(metadata.JOB_MIN_PARALLELISM)
     equal_field = annotation_field(metadata.JOB_COMPLETIONS_EQUAL_PARALLELISM)
-    if text is not None:
+    # Only when it is written: a job that was admitted with the fewest pods has exactly so many from then on.
+    if text is not None and (old is None or text != metadata.annotations_of(old).get(metadata.JOB_MIN_PARALLELISM)):
         value = positive(text)
         if value is None or value >= pods_at_once(obj):
             yield invalid(field, text, f"must be a number from 1 to {pods_at_once(obj) - 1}")
