@@ -69,8 +69,8 @@ def refused(actions: list[Action]) -> dict[str, str]:
     return {a.ref.key.name: a.patch["status"]["conditions"][-1]["message"] for a in patches}
 
 
-def plan(*objects: Node | Pod, strategy: binding.Strategy = "LeastAllocated") -> list[Action]:
-    return binding.plan(View(*objects), SOME_KEY, NOW, binding.Options(strategy))
+def plan(*objects: Node | Pod) -> list[Action]:
+    return binding.plan(View(*objects), SOME_KEY, NOW)
 
 
 def test_capacity_is_what_bound_pods_leave() -> None:
@@ -93,10 +93,8 @@ def test_priority_comes_before_age() -> None:
     assert bound(plan(node("a", cpu="1"), pod("early", cpu="1"), late)) == {"late": "a"}
 
 
-@pytest.mark.parametrize(("strategy", "chosen"), [("LeastAllocated", "empty"), ("MostAllocated", "used")])
-def test_strategies(strategy: binding.Strategy, chosen: str) -> None:
-    objects = (node("empty"), node("used"), pod("old", on="used"), pod("new"))
-    assert bound(plan(*objects, strategy=strategy)) == {"new": chosen}
+def test_the_emptiest_node_comes_first() -> None:
+    assert bound(plan(node("used"), node("vacant"), pod("old", on="used"), pod("new"))) == {"new": "vacant"}
 
 
 TAINT = [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]

@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal
 
 from kyu.api import quantity
 from kyu.api.actions import Action, Bind, Event, Patch, View
@@ -30,15 +29,6 @@ DEFAULT_SCHEDULER = "default-scheduler"
 PODS = "pods"
 UNSCHEDULABLE = "node(s) were unschedulable"
 NOT_READY = "node(s) were not ready"
-
-Strategy = Literal["LeastAllocated", "MostAllocated"]
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """Spread pods over the nodes (the default, as Kubernetes does) or pack them, to keep large nodes free."""
-
-    strategy: Strategy = "LeastAllocated"
 
 
 @dataclass(slots=True)
@@ -73,16 +63,15 @@ class Cluster:
     waiting: list[Pod] = field(default_factory=list)
 
 
-def plan(view: View, key: Key, now: datetime, options: Options | None = None) -> list[Action]:
+def plan(view: View, key: Key, now: datetime) -> list[Action]:
     pods = view.list(Pod)
     if not any(not pod.spec.node_name and is_waiting(pod) for pod in pods):
         # Most passes end here: a pod that runs or ends makes no other one wait.
         return []
     cluster = survey(view.list(Node), pods)
-    strategy = (options or Options()).strategy
     result: list[Action] = []
     for pod in sorted(cluster.waiting, key=order):
-        result += place(pod, cluster, strategy, now)
+        result += place(pod, cluster, now)
     return result
 
 
@@ -142,15 +131,15 @@ def order(pod: Pod) -> tuple[int, str, str, str]:
     return (-(pod.spec.priority or 0), created, pod.metadata.namespace, pod.metadata.name)
 
 
-def place(pod: Pod, cluster: Cluster, strategy: Strategy, now: datetime) -> list[Action]:
-    match take_room(pod, cluster, strategy):
+def place(pod: Pod, cluster: Cluster, now: datetime) -> list[Action]:
+    match take_room(pod, cluster):
         case Room() as room:
             return bind(pod, room.info.name)
         case message:
             return refuse(pod, message, now)
 
 
-def take_room(pod: Pod, cluster: Cluster, strategy: Strategy = "LeastAllocated") -> Room | str:
+def take_room(pod: Pod, cluster: Cluster) -> Room | str:
     """The best node, less what the pod takes of it; or why there is none."""
     wanted, wishes = pod_requests(pod.spec), pod_filter(pod.spec)
     misses: Counter[str] = Counter()
@@ -163,7 +152,7 @@ def take_room(pod: Pod, cluster: Cluster, strategy: Strategy = "LeastAllocated")
             misses[miss] += 1
     if not fitting:
         return explain(misses, len(cluster.rooms))
-    best = choose(pod, fitting, wanted, wishes, cluster.neighbours, strategy)
+    best = choose(pod, fitting, wanted, wishes, cluster.neighbours)
     best.take(wanted)
     cluster.neighbours.add(pod, best.info.name)
     return best
@@ -185,16 +174,8 @@ def find_miss(pod: Pod, room: Room, wanted: Mapping[str, int], wishes: PodFilter
     return pods_neighbours.find_miss(pod, room.info, neighbours)
 
 
-def choose(
-    pod: Pod,
-    fitting: list[Room],
-    wanted: Mapping[str, int],
-    wishes: PodFilter,
-    neighbours: Neighbours,
-    strategy: Strategy,
-) -> Room:
-    """What the pod prefers comes first, then the strategy; equal nodes by name, so that the choice can be repeated."""
-    sign = -1 if strategy == "MostAllocated" else 1
+def choose(pod: Pod, fitting: list[Room], wanted: Mapping[str, int], wishes: PodFilter, neighbours: Neighbours) -> Room:
+    """What the pod prefers, then the emptiest; equal nodes by name, so that the choice can be repeated."""
 
     def rank(room: Room) -> tuple[int, int, float, str]:
         repelled = sum(
@@ -204,7 +185,7 @@ def choose(
         )
         liked = topology_filter.preference(room.info, wishes)
         liked += pods_neighbours.score(pod, room.info, neighbours)
-        return (repelled, -liked, sign * room.fullness(wanted), room.info.name)
+        return (repelled, -liked, room.fullness(wanted), room.info.name)
 
     return min(fitting, key=rank)
 

@@ -17,6 +17,7 @@ from typing import Literal, Protocol
 
 from kyu.api import quantity
 from kyu.api.meta import Json
+from kyu.runtime.status import ADDRESS
 
 REFERENCE = re.compile(r"\$(\$|\(([^()]*)\))")
 SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
@@ -49,7 +50,6 @@ class Facts:
 
     pod: Json
     node_name: str
-    host_ip: str
     allocatable: Mapping[str, str]
 
     @property
@@ -162,10 +162,7 @@ def field_text(path: str, facts: Facts) -> str:
         "metadata.uid": meta.get("uid"),
         "spec.nodeName": facts.node_name,
         "spec.serviceAccountName": spec.get("serviceAccountName") or "default",
-        "status.hostIP": facts.host_ip,
-        "status.hostIPs": facts.host_ip,
-        "status.podIP": facts.host_ip,
-        "status.podIPs": facts.host_ip,
+        **dict.fromkeys(("status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"), ADDRESS),
     }
     if path in texts:
         return str(texts[path] or "")

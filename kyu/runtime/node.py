@@ -18,6 +18,7 @@ import kyu
 from kyu.api import quantity
 from kyu.api.meta import Json, Kind
 from kyu.runtime import cgroups, isolation, records
+from kyu.runtime.status import ADDRESS
 
 NODE = Kind("", "v1", "Node", "nodes", namespaced=False)
 LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases")
@@ -136,7 +137,7 @@ def make_node(name: str, facts: Facts, abilities: Abilities, now: datetime) -> J
         "status": {
             "capacity": resources(facts),
             "allocatable": resources(facts),
-            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}, {"type": "Hostname", "address": name}],
+            "addresses": [{"type": "InternalIP", "address": ADDRESS}, {"type": "Hostname", "address": name}],
             "conditions": conditions(abilities, now),
             "nodeInfo": {
                 "architecture": facts.architecture,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from kyu.api import quantity
@@ -35,10 +35,6 @@ class Options:
 
     # Where commands are looked for; the containers' PATH.
     path: str = DEFAULT_PATH
-    # Variables that every container gets, under its own.
-    environment: Mapping[str, str] = field(default_factory=dict)
-    # hostPath volumes show the machine's files to every tenant, so they are off.
-    host_paths_enabled: bool = False
     # A user of its own for each namespace; needs root.
     user_per_namespace: bool = False
     first_user: int = 2_000_000
@@ -92,7 +88,7 @@ def plan_pod(facts: Facts, objects: Objects, options: Options, place: Place) -> 
     spec, meta = facts.pod["spec"], facts.pod["metadata"]
     at_fault = ""
     try:
-        planned = volumes.plan_volumes(facts, objects, volumes.Settings(options.host_paths_enabled))
+        planned = volumes.plan_volumes(facts, objects)
         containers = []
         for container, role in ordered(spec):
             at_fault = container["name"]
@@ -150,7 +146,6 @@ def plan_container(
         "HOSTNAME": facts.pod["spec"].get("hostname") or facts.pod["metadata"]["name"],
         # Also when there are none: a pod that asked for no GPU must not find one.
         "CUDA_VISIBLE_DEVICES": ",".join(map(str, container_gpus(container, facts.pod, place))),
-        **options.environment,
     }
     return {
         "name": name,
@@ -206,7 +201,7 @@ def volume_variables(planned: Sequence[volumes.Volume], place: Place) -> dict[st
 
 
 def volume_folder(volume: volumes.Volume, place: Place) -> str:
-    return volume.host_path or os.path.join(place.folder, records.VOLUMES, volume.name)
+    return os.path.join(place.folder, records.VOLUMES, volume.name)
 
 
 def plan_mounts(
@@ -233,7 +228,7 @@ def plan_mounts(
         source = volume_folder(volume, place)
         if inner:
             source = os.path.join(source, volumes.inner_path(inner))
-        read_only = bool(mount.get("readOnly")) or not (volume.writable or volume.host_path)
+        read_only = bool(mount.get("readOnly")) or not volume.writable
         result.append((source, mount["mountPath"], read_only))
     return result
 

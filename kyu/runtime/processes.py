@@ -54,7 +54,6 @@ class Machine:
 
     node_name: str
     allocatable: dict[str, str] = field(default_factory=dict)
-    address: status.Address = field(default_factory=status.Address)
     gpus: int = 0
 
 
@@ -173,21 +172,20 @@ class Runtime:
         if has_run(pod):
             # Its folder is gone, by a power cut or by hand. Rather not at all than twice.
             message = "the pod ran on this machine, and its folder is gone"
-            self._on_status(pod, status.failed_status(pod, "PodFolderLost", message, "", self._machine.address, now))
+            self._on_status(pod, status.failed_status(pod, "PodFolderLost", message, "", now))
             return None
         place = self._place(pod)
-        facts = Facts(pod, self._machine.node_name, self._machine.address.host_ip, self._machine.allocatable)
+        facts = Facts(pod, self._machine.node_name, self._machine.allocatable)
         outcome = podplan.plan_pod(facts, objects, self._options, place)
-        address = self._machine.address
         match outcome:
             case podplan.Plan():
                 self._make(outcome, place)
                 self._entries[uid] = Entry(pod, place.folder, gpus=place.gpus, status=pod.get("status") or {})
                 self._launch_soon(uid)
             case podplan.Refused(reason, message, container):
-                self._on_status(pod, status.failed_status(pod, reason, message, container, address, now))
+                self._on_status(pod, status.failed_status(pod, reason, message, container, now))
             case podplan.NotYet(container, message):
-                self._on_status(pod, status.waiting_status(pod, container, message, address, now))
+                self._on_status(pod, status.waiting_status(pod, container, message, now))
             case _:
                 assert_never(outcome)
         return outcome
@@ -266,7 +264,7 @@ class Runtime:
         for folder in (entry.folder, entry.folder + NEW):
             shutil.rmtree(folder, ignore_errors=True)
         now = records.rfc3339(time.time())
-        failed = status.failed_status(entry.pod, "StartError", message, "", self._machine.address, now)
+        failed = status.failed_status(entry.pod, "StartError", message, "", now)
         self._on_status(entry.pod, failed)
 
     def _name(self, folders: list[str]) -> None:
@@ -423,7 +421,7 @@ class Runtime:
         entry.over = record["phase"] in ("Succeeded", "Failed")
         pod = {**entry.pod, "status": entry.status}
         now = records.rfc3339(time.time())
-        changed = status.pod_status(pod, record, self._machine.address, now)
+        changed = status.pod_status(pod, record, now)
         if changed != entry.status:
             entry.status = changed
             self._on_status(entry.pod, changed)

@@ -2,8 +2,7 @@
 Pods that only pretend to run: they take the time that an annotation says, and end with the exit code that it says.
 
 The same interface as processes.py, so the rest of Kyu cannot tell the difference, and thousands of pods cost nothing
-but their timers. Time comes from a clock: that of the event loop, or one that is set forward by hand. A pod that was
-running before Kyu was restarted goes on from its start time.
+but their timers. Time comes from a clock. A pod that was running before Kyu was restarted goes on from its start time.
 
 Called by: agent.py, for simulated nodes. Calls: status.py.
 """
@@ -11,8 +10,6 @@ Called by: agent.py, for simulated nodes. Calls: status.py.
 from __future__ import annotations
 
 import asyncio
-import heapq
-import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -46,31 +43,6 @@ class RealClock:
 
     def call_at(self, at: float, callback: Callable[[], None]) -> None:
         asyncio.get_running_loop().call_later(max(0.0, at - time.time()), callback)
-
-
-class VirtualClock:
-    """Time stands still until it is set forward; what is due on the way happens in its order."""
-
-    def __init__(self, now: float = 0.0) -> None:
-        self._now = now
-        self._timers: list[tuple[float, int, Callable[[], None]]] = []
-        self._sequence = itertools.count()
-
-    def now(self) -> float:
-        return self._now
-
-    def call_at(self, at: float, callback: Callable[[], None]) -> None:
-        heapq.heappush(self._timers, (at, next(self._sequence), callback))
-
-    def next_at(self) -> float | None:
-        return self._timers[0][0] if self._timers else None
-
-    def advance(self, until: float) -> None:
-        while self._timers and self._timers[0][0] <= until:
-            at, _, callback = heapq.heappop(self._timers)
-            self._now = max(self._now, at)
-            callback()
-        self._now = max(self._now, until)
 
 
 @dataclass(slots=True)
@@ -110,7 +82,7 @@ class SimulatedRuntime:
             run_seconds, exit_code = parse_wishes(pod)
         except ValueError as error:
             now = records.rfc3339(self._clock.now())
-            self._on_status(pod, status.failed_status(pod, "InvalidAnnotation", str(error), "", address(pod), now))
+            self._on_status(pod, status.failed_status(pod, "InvalidAnnotation", str(error), "", now))
             return
         entry = Entry(pod, find_start(pod) or self._clock.now(), pod.get("status") or {})
         self._entries[uid] = entry
@@ -156,7 +128,7 @@ class SimulatedRuntime:
             "message": message,
             "containers": states,
         }
-        entry.status = status.pod_status({**entry.pod, "status": entry.status}, record, address(entry.pod), now)
+        entry.status = status.pod_status({**entry.pod, "status": entry.status}, record, now)
         self._on_status(entry.pod, entry.status)
 
 
@@ -180,8 +152,3 @@ def find_start(pod: Json) -> float | None:
     """When it was started, by an earlier Kyu."""
     text = (pod.get("status") or {}).get("startTime")
     return datetime.fromisoformat(text).astimezone(UTC).timestamp() if text else None
-
-
-def address(pod: Json) -> status.Address:
-    """Nothing listens there; the address only has to be one."""
-    return status.Address(host_ip="127.0.0.1", pod_ip="127.0.0.1")

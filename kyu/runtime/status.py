@@ -10,20 +10,15 @@ Called by: processes.py and simulate.py. Kubernetes: the kubelet's generateAPIPo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from kyu.api.meta import Json
 
+# Of every pod, and of its node: all share the network of this machine.
+ADDRESS = "127.0.0.1"
 LOST_EXIT_CODE = 137
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    host_ip: str = "127.0.0.1"
-    pod_ip: str = "127.0.0.1"
-
-
-def pod_status(pod: Json, record: Json, address: Address, now: str) -> Json:
+def pod_status(pod: Json, record: Json, now: str) -> Json:
     """The status but for its ``qosClass``, which is the server's; ``pod`` gives images, and conditions as they were."""
     spec = pod["spec"]
     init = [container_status(container, record, is_init=True) for container in spec.get("initContainers") or ()]
@@ -32,10 +27,10 @@ def pod_status(pod: Json, record: Json, address: Address, now: str) -> Json:
     status: Json = {
         "phase": phase,
         "conditions": conditions(pod, phase, init, main, now),
-        "hostIP": address.host_ip,
-        "hostIPs": [{"ip": address.host_ip}],
-        "podIP": address.pod_ip,
-        "podIPs": [{"ip": address.pod_ip}],
+        "hostIP": ADDRESS,
+        "hostIPs": [{"ip": ADDRESS}],
+        "podIP": ADDRESS,
+        "podIPs": [{"ip": ADDRESS}],
         "startTime": record["startTime"],
         "containerStatuses": main,
     }
@@ -97,7 +92,7 @@ def condition(type_: str, status: str, reason: str, message: str, present: Mappi
     return result
 
 
-def failed_status(pod: Json, reason: str, message: str, container: str, address: Address, now: str) -> Json:
+def failed_status(pod: Json, reason: str, message: str, container: str, now: str) -> Json:
     """The status of a pod that was never started."""
     names = [c["name"] for c in pod["spec"]["containers"]]
     ended = {"exitCode": 128, "reason": reason, "message": message, "startedAt": now, "finishedAt": now}
@@ -111,10 +106,10 @@ def failed_status(pod: Json, reason: str, message: str, container: str, address:
         "message": message,
         "containers": states | waiting,
     }
-    return pod_status(pod, record, address, now)
+    return pod_status(pod, record, now)
 
 
-def waiting_status(pod: Json, container: str, message: str, address: Address, now: str) -> Json:
+def waiting_status(pod: Json, container: str, message: str, now: str) -> Json:
     """The status of a pod that waits for a ConfigMap or a Secret."""
     names = [c["name"] for c in pod["spec"]["containers"]]
     at_fault = {"reason": "CreateContainerConfigError", "message": message}
@@ -126,7 +121,7 @@ def waiting_status(pod: Json, container: str, message: str, address: Address, no
     }
     start_time = (pod.get("status") or {}).get("startTime") or now
     record = {"uid": pod["metadata"]["uid"], "phase": "Pending", "startTime": start_time, "containers": states}
-    return pod_status(pod, record, address, now)
+    return pod_status(pod, record, now)
 
 
 def lost_record(record: Json, reason: str, message: str, now: str) -> Json:

@@ -2,7 +2,7 @@
 Volumes as folders: which files a volume holds, and where a container sees them.
 
 emptyDir, configMap, secret, downwardAPI and projected volumes are folders of the pod, filled once, when it starts.
-hostPath is a folder of the machine, for those who have enabled it. All others are refused by name.
+All others are refused by name.
 
 Called by: podplan.py (plans), processes.py (writes the files). Kubernetes: pkg/volume, atomic writer aside.
 """
@@ -31,30 +31,20 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """A folder to make, relative to the pod's volumes, with its files; or a path of the machine."""
+    """A folder to make, relative to the pod's volumes, with its files."""
 
     name: str
     files: tuple[File, ...] = ()
-    host_path: str = ""
     writable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    host_paths_enabled: bool = False
+def plan_volumes(facts: Facts, objects: Objects) -> list[Volume]:
+    return [plan_volume(volume, facts, objects) for volume in facts.pod["spec"].get("volumes") or ()]
 
 
-def plan_volumes(facts: Facts, objects: Objects, settings: Settings) -> list[Volume]:
-    return [plan_volume(volume, facts, objects, settings) for volume in facts.pod["spec"].get("volumes") or ()]
-
-
-def plan_volume(volume: Json, facts: Facts, objects: Objects, settings: Settings) -> Volume:
+def plan_volume(volume: Json, facts: Facts, objects: Objects) -> Volume:
     name = volume["name"]
     kind = next((key for key in volume if key != "name" and volume[key] is not None), "emptyDir")
-    if kind == "hostPath":
-        if not settings.host_paths_enabled:
-            raise Refused("VolumeRefused", f'volume "{name}": hostPath is not enabled on this node')
-        return Volume(name, host_path=volume[kind].get("path", ""))
     if kind not in FOLDERS:
         raise Refused("VolumeRefused", f'volume "{name}": {kind} volumes are not supported by this node')
     if kind == "emptyDir":
@@ -118,8 +108,6 @@ def inner_path(path: str) -> str:
 def write(volumes: Sequence[Volume], folder: str) -> None:
     """Make the folders and files."""
     for volume in volumes:
-        if volume.host_path:
-            continue
         root = os.path.join(folder, volume.name)
         os.makedirs(root)
         os.chmod(root, 0o755)
