@@ -39,7 +39,6 @@ EVICTED = "Evicted"
 PREEMPTED = "Preempted"
 REQUEUED = "Requeued"
 PODS_READY = "PodsReady"
-DEACTIVATION_TARGET = "DeactivationTarget"
 
 Level: TypeAlias = Annotated[str, Field(max_length=63)]
 PodLabel: TypeAlias = Annotated[str, Field(max_length=317)]

@@ -19,6 +19,7 @@ from kyu.api.kueue import ClusterQueue, LocalQueue, ResourceFlavor, Workload
 from kyu.api.meta import Json, Kind
 from kyu.cli import jobs, output
 from kyu.cli.main import Failed
+from kyu.kinds import metadata
 from kyu.kinds.job import JOB
 from kyu.kube import kubeconfig
 from kyu.kube.blocking import BlockingClient
@@ -137,7 +138,7 @@ class Story:
         }
         pod = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}
         spec = {"parallelism": pods, "completions": pods, "backoffLimit": 0, "template": {"spec": pod}}
-        meta = {"name": name, "namespace": team, "labels": {"kueue.x-k8s.io/queue-name": "queue"}}
+        meta = {"name": name, "namespace": team, "labels": {metadata.QUEUE_NAME: "queue"}}
         self._client.create(JOB, {"metadata": meta, "spec": spec})
 
     def _wait(self, what: str, is_so: object) -> None:

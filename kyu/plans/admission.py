@@ -21,6 +21,7 @@ from kyu.engine import reasons
 from kyu.engine.decisions import Admit, Evict, Preempt, Wait
 from kyu.engine.shapes import Shape
 from kyu.engine.workload import AssignedPodSet
+from kyu.kinds import metadata
 from kyu.plans import checks
 from kyu.plans.eviction import NOT_READY, evict, release
 from kyu.plans.status import StatusEdit, parse_time
@@ -102,7 +103,7 @@ def plan_preempt(view: View, decision: Preempt, now: datetime) -> list[Action]:
     if not is_true(conditions, "QuotaReserved") or is_true(conditions, "Finished") or is_true(conditions, "Evicted"):
         return []
     preemptor = view.get(Workload, decision.preemptor)
-    job_uid = preemptor.metadata.labels.get("kueue.x-k8s.io/job-uid", "UNKNOWN") if preemptor else "UNKNOWN"
+    job_uid = preemptor.metadata.labels.get(metadata.JOB_UID, "UNKNOWN") if preemptor else "UNKNOWN"
     message = (
         f"Preempted to accommodate a workload (UID: {decision.preemptor_uid}, JobUID: {job_uid}) due to "
         f"{WHY_PREEMPTED[decision.reason]}; preemptor path: {decision.path}; preemptee path: {decision.victim_path}"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from kyu.api.kueue import Workload
 from kyu.api.meta import Json
+from kyu.kinds import metadata
 from kyu.plans.status import StatusEdit, parse_time, timestamp
 
 NOT_READY = "Some pods are not ready yet"
@@ -93,5 +94,5 @@ def clear_reservation(edit: StatusEdit, reason: str, message: str) -> None:
 def is_owned_by_single_pod(workload: Workload) -> bool:
     """Such a workload is its pod: once the pod is gone there is nothing to queue again."""
     owners = workload.metadata.owner_references
-    group = workload.metadata.annotations.get("kueue.x-k8s.io/is-group-workload") == "true"
+    group = workload.metadata.annotations.get(metadata.IS_GROUP_WORKLOAD) == "true"
     return len(owners) == 1 and owners[0].kind == "Pod" and owners[0].api_version == "v1" and not group

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 import msgspec
 
 from kyu.api.actions import View
-from kyu.api.config import Configuration
 from kyu.api.kueue import PodSetAssignment, PodSetUpdate, ResourceFlavor, Workload
 from kyu.api.meta import Json, Key
 from kyu.kinds import metadata
@@ -22,7 +21,7 @@ from kyu.kinds.templates import PodSet, PodSetInfo
 CONTENT = ("initContainers", "containers", "runtimeClassName", "priorityClassName", "overhead", "resourceClaims")
 
 
-def pod_set_infos(view: View, settings: Configuration, workload: Workload, queue_name: str) -> list[PodSetInfo]:
+def pod_set_infos(view: View, workload: Workload, queue_name: str) -> list[PodSetInfo]:
     admission = workload.status.admission
     if admission is None:
         return []
@@ -33,7 +32,7 @@ def pod_set_infos(view: View, settings: Configuration, workload: Workload, queue
         for update in check.pod_set_updates
     ]
     labels = {}
-    if settings.gates.enabled("AssignQueueLabelsForPods"):
+    if view.configuration.gates.enabled("AssignQueueLabelsForPods"):
         labels = {
             "kueue.x-k8s.io/cluster-queue-name": admission.cluster_queue,
             "kueue.x-k8s.io/local-queue-name": queue_name,

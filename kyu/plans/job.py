@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from kyu.api.actions import Action, Create, Delete, Patch, View
-from kyu.api.config import Configuration
-from kyu.api.kueue import Workload
+from kyu.api.kueue import RESOURCE_IN_USE_FINALIZER, Workload
 from kyu.api.meta import Json, Key, Ref, find_condition, is_true
 from kyu.engine.workload import WAITING_FOR_REPLACEMENT_PODS
 from kyu.kinds import metadata, pod_group
@@ -30,18 +29,16 @@ from kyu.plans.eviction import release
 from kyu.plans.managed import context_of
 from kyu.plans.status import StatusEdit
 from kyu.plans.unit import PodGroupUnit, Unit, resolve
-from kyu.plans.workload import FINALIZER
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What the rules look at: the job, its Workload (or none yet), the settings."""
+    """What the rules look at: the job, its Workload (or none yet), and what is around them."""
 
     unit: Unit
     workload: Workload | None
     raw: Json | None
     namespace: str
-    configuration: Configuration
     view: View
     now: datetime
 
@@ -64,7 +61,6 @@ class Round:
 
 def plan(kind: JobKind, view: View, key: Key, now: datetime) -> list[Action]:
     """For a job object."""
-    settings = view.configuration
     obj = view.find_json(kind.kind, key)
     if obj is None or (kind.kind == plain_pod.POD and pod_group.name(obj)):
         return []
@@ -74,24 +70,23 @@ def plan(kind: JobKind, view: View, key: Key, now: datetime) -> list[Action]:
     unit = resolve(view, kind, obj)
     if isinstance(unit, Missing):
         return []
-    return plan_unit(unit, key.namespace, settings, view, now)
+    return plan_unit(unit, key.namespace, view, now)
 
 
 def plan_group(view: View, key: Key, now: datetime) -> list[Action]:
     """For the pods of one group name."""
-    settings = view.configuration
     members = view.list_json(plain_pod.POD, key.namespace)
     mine = tuple(pod for pod in members if pod_group.name(pod) == key.name and is_queued(pod))
-    if not mine or "pod" not in settings.integrations.frameworks:
+    if not mine or "pod" not in view.configuration.integrations.frameworks:
         return []
-    return plan_unit(PodGroupUnit(key.name, key.namespace, mine), key.namespace, settings, view, now)
+    return plan_unit(PodGroupUnit(key.name, key.namespace, mine), key.namespace, view, now)
 
 
 def is_queued(pod: Json) -> bool:
     return metadata.labels_of(pod).get(metadata.MANAGED) == "true" or plain_pod.has_queued_parent(pod)
 
 
-def plan_unit(unit: Unit, namespace: str, settings: Configuration, view: View, now: datetime) -> list[Action]:
+def plan_unit(unit: Unit, namespace: str, view: View, now: datetime) -> list[Action]:
     keys = unit.workloads(view)
     wanted = next((key for key in keys if key.name == unit.workload_name()), keys[0] if keys else None)
     surplus: list[Action] = [Delete(Ref(Workload.KIND, key)) for key in keys if key != wanted]
@@ -100,7 +95,6 @@ def plan_unit(unit: Unit, namespace: str, settings: Configuration, view: View, n
         view.get(Workload, wanted) if wanted else None,
         view.find_json(Workload.KIND, wanted) if wanted else None,
         namespace,
-        settings,
         view,
         now,
     )
@@ -129,9 +123,9 @@ def finish(this: Round) -> list[Action] | None:
 
 def release_finalizer(workload: Workload | None) -> list[Action]:
     """A finished Workload holds nothing: it may be deleted at any time."""
-    if workload is None or FINALIZER not in workload.metadata.finalizers:
+    if workload is None or RESOURCE_IN_USE_FINALIZER not in workload.metadata.finalizers:
         return []
-    kept = [name for name in workload.metadata.finalizers if name != FINALIZER]
+    kept = [name for name in workload.metadata.finalizers if name != RESOURCE_IN_USE_FINALIZER]
     return [Patch(Ref(Workload.KIND, workload.key), {"metadata": {"finalizers": kept}})]
 
 
@@ -167,7 +161,7 @@ def create(this: Round) -> list[Action] | None:
 def workload_body(this: Round, pod_sets: Sequence[PodSet], found: priority.Priority) -> Json:
     unit, head = this.unit, this.unit.head
     labels = metadata.labels_of(head)
-    copied = {key: labels[key] for key in this.configuration.integrations.label_keys_to_copy if key in labels}
+    copied = {key: labels[key] for key in this.view.configuration.integrations.label_keys_to_copy if key in labels}
     annotations = {
         key: value
         for key, value in metadata.annotations_of(head).items()
@@ -187,7 +181,7 @@ def workload_body(this: Round, pod_sets: Sequence[PodSet], found: priority.Prior
         "name": unit.workload_name(),
         "namespace": this.namespace,
         "labels": {**copied, metadata.JOB_UID: unit.uid},
-        "finalizers": [FINALIZER],
+        "finalizers": [RESOURCE_IN_USE_FINALIZER],
         "ownerReferences": unit.owners(),
     }
     if annotations:
@@ -298,7 +292,7 @@ def start(this: Round) -> list[Action] | None:
     assert workload is not None
     if not this.unit.is_suspended():
         return None
-    infos = injection.pod_set_infos(this.view, this.configuration, workload, this.unit.queue_name)
+    infos = injection.pod_set_infos(this.view, workload, this.unit.queue_name)
     starting = this.unit.start(infos)
     if isinstance(starting, Conflict | Mismatch):
         edit = this.edit()

@@ -27,7 +27,7 @@ from kyu.api.kueue import (
     Workload,
 )
 from kyu.api.meta import Json, Key, Kind, Ref, is_true, key_of
-from kyu.kinds import crds
+from kyu.kinds import crds, metadata
 from kyu.kinds.templates import Conflict, PodSetInfo, merged
 from kyu.plans import injection
 from kyu.plans.status import StatusEdit, timestamp
@@ -113,7 +113,7 @@ def create(
     }
     identity = {"metadata": {"name": workload.metadata.name, "uid": workload.metadata.uid}}
     owner = owner_reference(Workload.KIND, identity, controller=True)
-    labels = {"kueue.x-k8s.io/managed": "true"}
+    labels = {metadata.MANAGED: "true"}
     meta: Json = {"namespace": namespace, "labels": labels, "ownerReferences": [owner]}
     templates = [
         Create(POD_TEMPLATE, {"metadata": {**meta, "name": template_name(name, entry)}, "template": entry.template})
@@ -210,7 +210,7 @@ def pod_set_updates(config: ProvisioningRequestConfigSpec, entries: list[PodsOfR
 def pods_to_provision(view: View, workload: Workload, config: ProvisioningRequestConfigSpec) -> Iterator[PodsOfRequest]:
     """The admitted pods that this check is for, with flavors' labels in their templates; equal ones merged."""
     raw = view.find_json(Workload.KIND, workload.key) or {}
-    infos = {info.name: info for info in injection.pod_set_infos(view, view.configuration, workload, "")}
+    infos = {info.name: info for info in injection.pod_set_infos(view, workload, "")}
     found: list[PodsOfRequest] = []
     for pod_set in injection.originals(raw):
         info = infos.get(pod_set.name)

@@ -16,11 +16,10 @@ from datetime import datetime
 
 from kyu.api import quantity
 from kyu.api.actions import Action, Patch, View
-from kyu.api.kueue import ClusterQueue, Cohort, LocalQueue, ResourceFlavor
+from kyu.api.kueue import RESOURCE_IN_USE_FINALIZER, ClusterQueue, Cohort, LocalQueue, ResourceFlavor
 from kyu.api.meta import Json, Key, Kind, Ref, is_true, key_of
 from kyu.plans.queue import why_inactive
 from kyu.plans.status import StatusEdit
-from kyu.plans.workload import FINALIZER
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +137,7 @@ def usage(
 
 def release(kind: Kind, raw: Json) -> list[Action]:
     present = raw["metadata"].get("finalizers") or ()
-    kept = [name for name in present if name != FINALIZER]
+    kept = [name for name in present if name != RESOURCE_IN_USE_FINALIZER]
     return [Patch(Ref(kind, key_of(raw)), {"metadata": {"finalizers": kept}})] if len(kept) < len(present) else []
 
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from kyu.api.actions import View
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
+from kyu.api.pools import POOL_TOLERATION
 from kyu.kinds import metadata, table
 from kyu.plans.managed import context_of
 from kyu.plans.pods import is_managed_elsewhere
 
 # Where a pod runs is decided by admission, never by who submits it.
-POOL_TOLERATION = "pool.vk.io"
 PLACED_BY_ADMISSION = ("kubestellar.io/cluster", "mcc.kubestellar.io/cluster")
 
 

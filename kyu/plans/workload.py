@@ -16,13 +16,12 @@ from datetime import datetime, timedelta
 
 from kyu.api.actions import Action, Delete, Event, Patch, View, WakeAt
 from kyu.api.config import Configuration
-from kyu.api.kueue import ClusterQueue, LocalQueue, Workload
+from kyu.api.kueue import RESOURCE_IN_USE_FINALIZER, ClusterQueue, LocalQueue, Workload
 from kyu.api.meta import Condition, Key, Ref
+from kyu.kinds import metadata
 from kyu.plans import checks, queue
 from kyu.plans.eviction import clear_reservation, evict, release
 from kyu.plans.status import StatusEdit, parse_time, timestamp
-
-FINALIZER = "kueue.x-k8s.io/resource-in-use"
 
 
 @dataclass(slots=True)
@@ -100,7 +99,7 @@ def plan(view: View, key: Key, now: datetime) -> list[Action]:
 
 def let_go(workload: Workload) -> list[Action]:
     """Deleted: whoever runs it sees that it is gone; the engine gives the quota back when the object disappears."""
-    remaining = [name for name in workload.metadata.finalizers if name != FINALIZER]
+    remaining = [name for name in workload.metadata.finalizers if name != RESOURCE_IN_USE_FINALIZER]
     if len(remaining) == len(workload.metadata.finalizers):
         return []
     patch = {"metadata": {"finalizers": remaining}}
@@ -307,7 +306,7 @@ def say_why_not_queued(life: Life) -> list[Action]:
     """A workload that cannot even queue says so; one that queues is told by the scheduler."""
     if life.is_reserved:
         return []
-    if life.workload.metadata.annotations.get("kueue.x-k8s.io/admission-gated-by"):
+    if life.workload.metadata.annotations.get(metadata.ADMISSION_GATED_BY):
         life.edit.set_condition("QuotaReserved", "False", "AdmissionGated", "Held by its admission gates")
         return life.written(life.event("AdmissionGated", "Held by its admission gates"))
     stop = queue.why_stopped(life.local_queue, life.cluster_queue, life.workload)
