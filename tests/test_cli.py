@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -82,6 +83,29 @@ def test_all_faults_of_a_submission_are_told_together() -> None:
     done = kyu("submit", "--dry-run", "--cpu", "many", "--time", "soon", "--request", "x", "--", "true")
     assert done.returncode == 2
     assert [line.split(":")[1].split()[0] for line in done.stderr.splitlines()] == ["--time", "--request", "cpu=many"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--array", "0", "--", "true"], "--count and --array start at 1"),
+        (["--time", "0", "--", "true"], "--time 0: one second or more"),
+        (["--name", "My Job", "--", "true"], "--name 'My Job': must consist of lower case letters"),
+        (["--name", "a" * 64, "--", "true"], "must be no more than 63"),
+        (["--", ""], "the command is empty"),
+        (["ls", "-l"], "usage: kyu submit [OPTION …] -- COMMAND [ARGUMENT …]"),
+    ],
+)
+def test_a_submission_that_makes_no_sense_is_refused_before_it_is_sent(words: list[str], told: str) -> None:
+    done = kyu("submit", "--dry-run", *words)
+    assert done.returncode == 2
+    assert told in done.stderr
+
+
+def test_what_cannot_be_shared_is_submitted_with_a_limit() -> None:
+    done = kyu("submit", "--dry-run", "--gpu", "2", "--request", "example.com/license=1", "-o", "json", "--", "true")
+    (container,) = json.loads(done.stdout)["spec"]["template"]["spec"]["containers"]
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "2", "example.com/license": "1"}
 
 
 def test_a_submission_is_a_job_that_kueue_would_queue_too() -> None:

@@ -161,6 +161,60 @@ def test_after_a_crash_running_jobs_are_adopted_and_none_runs_twice(tmp_path: Pa
         kyu.wait("the quota is free again", lambda: kyu.used("local") == "0")
 
 
+def test_a_job_that_waits_for_others_says_for_whom(kyu: LocalKyu) -> None:
+    kyu.kyu("submit", "-q", "local", "--cpu", "50m", "--name", "broken", "--", "false")
+    kyu.wait_for("broken", "Failed")
+    after = ("--after", "broken", "--after", "job.batch/nobody", "--name", "patient")
+    said = kyu.kyu("submit", "-q", "local", "--cpu", "50m", *after, "--", "true").stderr
+    assert "it will wait for nobody, which does not exist" in said
+    kyu.wait("its gate holds it", lambda: condition(kyu.workload("patient") or {}, "QuotaReserved"))
+    waits = "waits for broken, which has failed; nobody, which does not exist"
+    for words in (["jobs"], ["why", "patient"]):
+        assert waits in kyu.kyu(*words).stdout
+    assert waits in kyu.kyu("wait", "--timeout", "0", "patient", check=False).stderr
+
+
+def test_a_gpu_that_the_queue_does_not_have_is_waited_for_with_the_reason(kyu: LocalKyu) -> None:
+    kyu.kyu("submit", "-q", "local", "--gpu", "1", "--name", "eager", "--", "true")
+    kyu.wait("it says why", lambda: "nvidia.com/gpu unavailable in ClusterQueue" in kyu.kyu("jobs").stdout)
+
+
+def test_a_name_that_is_taken_is_told_with_the_way_out(kyu: LocalKyu) -> None:
+    words = ("submit", "-q", "local", "--cpu", "50m", "--name", "taken", "--", "true")
+    kyu.kyu(*words)
+    refused = kyu.kyu(*words, check=False)
+    assert refused.returncode == 1
+    assert "`kyu cancel taken` removes it" in refused.stderr
+
+
+def test_several_jobs_are_waited_for_and_the_first_failure_counts(kyu: LocalKyu) -> None:
+    for name, code in (("fine", 0), ("bad", 3), ("worse", 4)):
+        kyu.submit(name, "local", f"exit {code}", cpu="50m")
+    done = kyu.kyu("wait", "fine", "bad", "worse", check=False)
+    assert done.returncode == 3
+    assert "fine: succeeded" in done.stderr
+    assert "bad: 1 pod: Error, exit code 3" in done.stderr
+    assert "worse: failed" in done.stderr
+
+
+def test_logs_of_a_job_that_could_not_start_say_so(kyu: LocalKyu) -> None:
+    kyu.kyu("submit", "-q", "local", "--cpu", "50m", "--name", "missing", "--", "/no/such/program")
+    kyu.wait_for("missing", "Failed")
+    said = kyu.kyu("logs", "missing")
+    assert said.stdout == ""
+    assert "nothing was written; 1 pod: StartError" in said.stderr
+
+
+def test_followed_logs_go_on_until_the_last_task_of_an_array(kyu: LocalKyu) -> None:
+    kyu.make_queue("one-by-one", "100m")
+    script = ("--", "sh", "-c", "echo task $JOB_COMPLETION_INDEX")
+    kyu.kyu("submit", "-q", "one-by-one", "--cpu", "100m", "--array", "3", "--name", "tasks", *script)
+    lines = kyu.kyu("logs", "-f", "tasks").stdout.splitlines()
+    assert sorted(line.split("  ")[1] for line in lines) == ["task 0", "task 1", "task 2"]
+    pod = lines[0].split("  ")[0]
+    assert kyu.kyu("logs", f"pod/{pod}").stdout == lines[0].split("  ")[1] + "\n"
+
+
 def test_a_job_starts_after_those_that_it_names(kyu: LocalKyu, tmp_path: Path) -> None:
     log = tmp_path / "log"
     script = f"sleep 0.5; echo first >> {log}"

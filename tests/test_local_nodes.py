@@ -102,6 +102,19 @@ def test_a_file_with_faults_is_refused_with_its_lines(tmp_path: Path) -> None:
     assert "status.capacity" in done.stderr
 
 
+def test_it_starts_in_any_folder_and_prints_paths_that_hold_in_all(tmp_path: Path) -> None:
+    # What a Python program of that name would break, were it imported.
+    (tmp_path / "queue.py").write_text("raise SystemExit('this is a program of the user')")
+    words = [sys.executable, "-P", "-m", "kyu"]
+    up = [*words, "up", "-d", "--bare", "--data", "data"]
+    started = subprocess.run(up, capture_output=True, text=True, timeout=90, cwd=tmp_path)
+    try:
+        assert started.returncode == 0, started.stderr
+        assert f"export KUBECONFIG={tmp_path}/data/kubeconfig" in started.stdout
+    finally:
+        subprocess.run([*words, "down", "--data", str(tmp_path / "data")], capture_output=True, check=False)
+
+
 def test_a_quiet_log_that_is_followed_does_not_hold_up_the_end(tmp_path: Path) -> None:
     with local_kyu(tmp_path / "data") as kyu:
         kyu.submit("quiet", "local", "echo once; exec sleep 1000")

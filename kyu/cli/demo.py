@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from kyu.api.kueue import ClusterQueue, LocalQueue, ResourceFlavor, Workload
 from kyu.api.meta import Json, Kind
-from kyu.cli import jobs, output
+from kyu.cli import jobs, output, target
 from kyu.cli.main import Failed
 from kyu.kinds import metadata
 from kyu.kinds.job import JOB
@@ -48,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def control_plane(data: Path) -> Iterator[BlockingClient]:
-    kyu = [sys.executable, "-m", "kyu"]
+    kyu = target.KYU
     say("starting a control plane of our own …")
     started = subprocess.run([*kyu, "up", "-d", "--bare", "--data", str(data)], capture_output=True, text=True)
     if started.returncode:

@@ -10,12 +10,19 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from kyu.api.kueue import Workload
-from kyu.api.meta import Json
+from kyu.api.meta import Json, Key, Kind
 from kyu.cli import connection, output
+from kyu.cli.connection import Server
+from kyu.kinds import metadata
 
+# Not imported from the kinds: a command that starts in no time loads no kinds.
+JOB = Kind("batch", "v1", "Job", "jobs")
+GATED = "AdmissionGated"
 # What Kueue's messages begin with; in a table the reason itself comes first.
 LEAD_IN = re.compile(r"couldn't assign flavors to pod set main: ")
 
@@ -44,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
         place = "any namespace" if args.all_namespaces else f"namespace {server.namespace}"
         output.note(f"no jobs in {place}" + ("" if args.all else "; --all shows finished ones"))
         return 0
-    table = jobs_table(shown, namespaces=args.all_namespaces)
+    table = jobs_table(shown, namespaces=args.all_namespaces, tell=partial(full_state, server))
     print(table if args.output == "wide" else output.fitted(table))
     return 0
 
@@ -55,13 +62,15 @@ class State:
 
     word: str
     why: str = ""
+    reason: str = ""
+    """Of one that waits: the reason as programs know it."""
 
 
-def jobs_table(workloads: list[Json], *, namespaces: bool) -> str:
+def jobs_table(workloads: list[Json], *, namespaces: bool, tell: Callable[[Json], State] | None = None) -> str:
     header = ["JOB", "KIND", "QUEUE", "STATE", "PODS", "AGE", "WHY"]
     rows = []
     for item in workloads:
-        state = state_of(item)
+        state = (tell or state_of)(item)
         kind, name = owner_of(item)
         age = output.age(item["metadata"].get("creationTimestamp"))
         row = [name, kind, item["spec"].get("queueName"), state.word, pods(item), age, " ".join(state.why.split())]
@@ -69,8 +78,8 @@ def jobs_table(workloads: list[Json], *, namespaces: bool) -> str:
     return output.table(["NAMESPACE", *header] if namespaces else header, rows)
 
 
-def conditions_of(workload: Json) -> dict[str, Json]:
-    return {c["type"]: c for c in (workload.get("status") or {}).get("conditions") or ()}
+def conditions_of(obj: Json) -> dict[str, Json]:
+    return {c["type"]: c for c in (obj.get("status") or {}).get("conditions") or ()}
 
 
 def state_of(workload: Json) -> State:
@@ -92,7 +101,32 @@ def state_of(workload: Json) -> State:
         waiting = [c["name"] for c in workload["status"].get("admissionChecks") or () if c["state"] != "Ready"]
         return State("Reserved", f"waits for admission check {', '.join(waiting)}" if waiting else "")
     reserved = conditions.get("QuotaReserved", {})
-    return State("Queued", LEAD_IN.sub("", reserved.get("message", "")))
+    return State("Queued", LEAD_IN.sub("", reserved.get("message", "")), reserved.get("reason", ""))
+
+
+def full_state(server: Server, workload: Json) -> State:
+    """The state; of a job of `kyu submit --after` with the jobs that it waits for, which its Workload does not name."""
+    plain = state_of(workload)
+    kind, name = owner_of(workload)
+    if plain.reason != GATED or kind != "Job":
+        return plain
+    namespace = workload["metadata"]["namespace"]
+    job = server.client.find(JOB, Key(namespace, name)) or {}
+    waits = [f"{before}{trouble}" for before, trouble in waits_for(server, namespace, metadata.jobs_before(job))]
+    return State(plain.word, f"waits for {'; '.join(waits)}", plain.reason) if waits else plain
+
+
+def waits_for(server: Server, namespace: str, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Those of the Jobs that have not succeeded, and what stands in the way if waiting alone will not help."""
+    for name in names:
+        job = server.client.find(JOB, Key(namespace, name))
+        ended = {type_ for type_, c in conditions_of(job or {}).items() if c.get("status") == "True"}
+        if job is None:
+            yield name, ", which does not exist"
+        elif "Failed" in ended:
+            yield name, ", which has failed"
+        elif "Complete" not in ended:
+            yield name, ""
 
 
 def owner_of(workload: Json) -> tuple[str, str]:

@@ -2,7 +2,8 @@
 Print what a job wrote. With several pods each line starts with the name of its pod.
 
     kyu logs train            what there is
-    kyu logs -f train         and what comes, until it ends
+    kyu logs -f train         and what comes, until the job ends, also of pods that are still to be made
+    kyu logs pod/train-x7k2p  of one pod
 """
 
 from __future__ import annotations
@@ -12,11 +13,19 @@ import queue
 import sys
 import threading
 import time
+from collections.abc import Mapping
 
-from kyu.api.meta import Json, key_of
+from kyu.api.kueue import Workload
+from kyu.api.meta import Json, Key, key_of
 from kyu.cli import connection, jobs, lookup, output
+from kyu.cli.connection import Server
 from kyu.cli.main import Failed
+from kyu.kinds.pod import POD
+from kyu.kube.blocking import Unreachable
 from kyu.kube.errors import ApiError
+
+POLL_SECONDS = 0.5
+OVER = ("Succeeded", "Failed", "Stopped")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,59 +48,105 @@ def run(args: argparse.Namespace) -> int:
         "container": args.container,
     }
     query = {name: value for name, value in options.items() if value}
-    pods = find_pods(server, args.job, wait=args.follow)
-    if len(pods) == 1:
-        for line in server.client.logs(key_of(pods[0]), query):
-            sys.stdout.write(line.decode(errors="replace"))
-            sys.stdout.flush()
-        return 0
-    if args.follow:
-        merge(server, pods, query)
-        return 0
-    for pod in pods:
-        for line in server.client.logs(key_of(pod), query):
-            sys.stdout.write(f"{pod['metadata']['name']}  {line.decode(errors='replace')}")
+    kind, _, name = args.job.rpartition("/")
+    pod = server.client.find(POD, Key(server.namespace, name)) if kind in ("pod", "pods") else None
+    if pod is not None:
+        print_pods(server, [pod], query)
+    elif args.follow:
+        Following(server, args.job, query).run()
+    else:
+        workload = lookup.find_workload(server, args.job)
+        if not print_pods(server, started_pods(server, args.job, workload), query):
+            for trouble in lookup.troubles(lookup.pods_of(server, workload)):
+                output.note(f"nothing was written; {trouble}")
     return 0
 
 
-def find_pods(server: connection.Server, name: str, *, wait: bool) -> list[Json]:
-    """Its pods; with ``wait`` as soon as there are any."""
-    told = ""
-    while True:
-        workload = lookup.find_workload(server, name)
-        pods = [pod for pod in lookup.pods_of(server, workload) if (pod.get("spec") or {}).get("nodeName")]
-        state = jobs.state_of(workload)
-        if pods:
-            return pods
-        if not wait or state.word in ("Succeeded", "Failed", "Stopped"):
-            why = f": {state.why}" if state.why else ""
-            raise Failed(f"{name} has no pods ({state.word.lower()}{why})")
-        if state.word != told:
-            output.note(f"{state.word.lower()}{': ' + state.why if state.why else ''}")
-            told = state.word
-        time.sleep(0.3)
+def started_pods(server: Server, name: str, workload: Json) -> list[Json]:
+    pods = [pod for pod in lookup.pods_of(server, workload) if is_started(pod)]
+    if not pods:
+        state = jobs.full_state(server, workload)
+        why = f": {state.why}" if state.why else ""
+        raise Failed(f"{name} has no pods ({state.word.lower()}{why})")
+    return pods
 
 
-def merge(server: connection.Server, pods: list[Json], query: dict[str, str]) -> None:
-    """Lines of all pods as they come; a thread for each, since each is a stream of its own."""
-    lines: queue.Queue[str | None] = queue.Queue()
+def is_started(pod: Json) -> bool:
+    return bool((pod.get("spec") or {}).get("nodeName"))
 
-    def read(pod: Json) -> None:
-        try:
-            for line in server.client.logs(key_of(pod), query):
-                lines.put(f"{pod['metadata']['name']}  {line.decode(errors='replace')}")
-        except ApiError as error:
-            lines.put(f"{pod['metadata']['name']}  ({error})\n")
-        finally:
-            lines.put(None)
 
+def print_pods(server: Server, pods: list[Json], query: Mapping[str, str]) -> bool:
+    """One after the other; whether there was anything to print."""
+    is_printed = False
     for pod in pods:
-        threading.Thread(target=read, args=(pod,), daemon=True).start()
-    open_streams = len(pods)
-    while open_streams:
-        line = lines.get()
-        if line is None:
-            open_streams -= 1
-            continue
-        sys.stdout.write(line)
-        sys.stdout.flush()
+        start = f"{pod['metadata']['name']}  " if len(pods) > 1 else ""
+        for line in server.client.logs(key_of(pod), query):
+            sys.stdout.write(f"{start}{line.decode(errors='replace')}")
+            sys.stdout.flush()
+            is_printed = True
+    return is_printed
+
+
+class Following:
+    """The lines of all pods of a job as they come; a thread for each, since each is a stream of its own."""
+
+    def __init__(self, server: Server, job: str, query: Mapping[str, str]) -> None:
+        self._server = server
+        self._job = job
+        self._query = query
+        self._lines: queue.Queue[tuple[str, bytes] | None] = queue.Queue()
+        self._seen: set[str] = set()
+        self._open = 0
+
+    def run(self) -> None:
+        workload: Json | None = lookup.find_workload(self._server, self._job)
+        told = ""
+        while workload is not None:
+            # Before its pods are asked for: those of a job that is over are all there.
+            state = jobs.full_state(self._server, workload)
+            self._read_new_pods(workload)
+            line = f"{state.word.lower()}{': ' + state.why if state.why else ''}"
+            if not self._seen and line != told:
+                output.note(line)
+            told = line
+            if state.word in OVER and not self._open:
+                return
+            self._print(is_single=lookup.pod_count(workload) == 1)
+            workload = self._server.client.find(Workload.KIND, key_of(workload))
+        raise Failed(f"{self._job} was deleted")
+
+    def _read_new_pods(self, workload: Json) -> None:
+        for pod in lookup.pods_of(self._server, workload):
+            if is_started(pod) and pod["metadata"]["uid"] not in self._seen:
+                self._seen.add(pod["metadata"]["uid"])
+                self._open += 1
+                threading.Thread(target=self._read, args=(pod,), daemon=True).start()
+
+    def _read(self, pod: Json) -> None:
+        name = pod["metadata"]["name"]
+        try:
+            for line in self._server.client.logs(key_of(pod), self._query):
+                self._lines.put((name, line))
+        except (ApiError, Unreachable) as error:
+            self._lines.put((name, f"({error})\n".encode()))
+        finally:
+            self._lines.put(None)
+
+    def _print(self, *, is_single: bool) -> None:
+        """What comes, until it is time to look for other pods: of a job with one, that is when its stream has ended."""
+        ends = time.monotonic() + POLL_SECONDS
+        while True:
+            left = None if is_single and self._open else ends - time.monotonic()
+            try:
+                item = self._lines.get(timeout=None if left is None else max(left, 0.0))
+            except queue.Empty:
+                return
+            if item is None:
+                self._open -= 1
+                if not self._open:
+                    return
+                continue
+            name, line = item
+            start = "" if is_single and len(self._seen) == 1 else f"{name}  "
+            sys.stdout.write(f"{start}{line.decode(errors='replace')}")
+            sys.stdout.flush()

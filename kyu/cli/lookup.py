@@ -8,6 +8,7 @@ Workload, however many objects stand in between.
 from __future__ import annotations
 
 import time
+from collections import Counter
 
 from kyu.api.kueue import Workload
 from kyu.api.meta import Json, Key
@@ -61,3 +62,28 @@ def pods_of(server: Server, workload: Json) -> list[Json]:
         if metadata.annotations_of(pod).get(metadata.WORKLOAD) == name or pod["metadata"]["uid"] in owners
     ]
     return sorted(mine, key=lambda pod: (str(pod["metadata"].get("creationTimestamp")), metadata.name_of(pod)))
+
+
+def pod_count(workload: Json) -> int:
+    """How many pods the job asks for at once."""
+    return sum(pod_set.get("count", 1) for pod_set in workload["spec"]["podSets"])
+
+
+def troubles(pods: list[Json]) -> list[str]:
+    """Why pods do not run, or did not end well: each trouble once, with the number of pods that have it."""
+    found = Counter(trouble for pod in pods if (trouble := trouble_of(pod)))
+    return [f"{count} pod{'s' if count > 1 else ''}: {trouble}" for trouble, count in found.items()]
+
+
+def trouble_of(pod: Json) -> str:
+    status = pod.get("status") or {}
+    for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        state = container.get("state") or {}
+        held = state.get("waiting") or state.get("terminated") or {}
+        if held.get("reason") not in (None, "Completed"):
+            code = f", exit code {held['exitCode']}" if held.get("exitCode") else ""
+            return f"{held['reason']}{code}{': ' + held['message'] if held.get('message') else ''}"
+    for condition in status.get("conditions") or ():
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return f"{condition.get('reason', 'not scheduled')}: {condition.get('message', '')}"
+    return ""

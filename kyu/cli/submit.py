@@ -16,14 +16,14 @@ import os
 import re
 from pathlib import Path
 
-from kyu.api import quantity
-from kyu.api.meta import Json, Kind
-from kyu.cli import connection, output
-from kyu.cli.main import BadInput
+from kyu.api import names, quantity
+from kyu.api.meta import Json
+from kyu.cli import connection, jobs, output
+from kyu.cli.jobs import JOB
+from kyu.cli.main import BadInput, Failed
 from kyu.kinds import metadata
+from kyu.kube.errors import AlreadyExists
 
-# Not imported from the kinds: a command that starts in no time loads no kinds.
-JOB = Kind("batch", "v1", "Job", "jobs")
 # Pods of the embedded control plane run commands of this machine; the image says so where one is required.
 HOST_IMAGE = "kyu.dev/host"
 DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?")
@@ -47,7 +47,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--retries", type=int, default=0, help="how often a failed pod is tried again (default: 0)")
     parser.add_argument("--dry-run", action="store_true", help="print the Job instead of submitting it")
     output.add_format(parser, wide=False)
-    parser.add_argument("command", nargs="+", metavar="-- COMMAND", help="what to run")
+    parser.add_argument("command", nargs="+", metavar="COMMAND", help="what to run; what follows `--` is left as it is")
+    parser.usage = "kyu submit [OPTION …] -- COMMAND [ARGUMENT …]"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -58,7 +59,13 @@ def run(args: argparse.Namespace) -> int:
     server = connection.connect(args)
     job["metadata"]["namespace"] = server.namespace
     job["metadata"]["labels"][metadata.QUEUE_NAME] = server.find_queue(args.queue)
-    created = server.client.create(JOB, job)
+    for before, trouble in jobs.waits_for(server, server.namespace, metadata.jobs_before(job)):
+        if trouble:
+            output.note(f"it will wait for {before}{trouble}")
+    try:
+        created = server.client.create(JOB, job)
+    except AlreadyExists as error:
+        raise Failed(f"{error}; `kyu cancel {args.name}` removes it, without --name a new name is made") from error
     if args.output != "table":
         print(output.objects([{"apiVersion": "batch/v1", "kind": "Job", **created}], args.output))
         return 0
@@ -78,21 +85,28 @@ def make_job(args: argparse.Namespace, folder: str) -> Json:
     meta: Json = {"labels": labels}
     if args.name:
         meta["name"] = args.name
+        # It becomes the value of a label, too.
+        if wrong := names.why_not_dns_subdomain(args.name) or names.why_not_label_value(args.name):
+            faults.append(f"--name {args.name!r}: {wrong}")
     else:
         meta["generateName"] = name_from(args.command[0])
     if args.after:
-        meta["annotations"] = {metadata.AFTER: ",".join(args.after), metadata.ADMISSION_GATED_BY: metadata.AFTER_GATE}
+        # Also as `-o name` prints them.
+        before = ",".join(name.rpartition("/")[2] for name in args.after)
+        meta["annotations"] = {metadata.AFTER: before, metadata.ADMISSION_GATED_BY: metadata.AFTER_GATE}
     container: Json = {
         "name": "main",
         "image": args.image,
         "command": list(args.command),
         "workingDir": folder,
-        "resources": {"requests": requests(args, faults)},
+        "resources": resources(requests(args, faults)),
     }
     if variables := environment(args.env, faults):
         container["env"] = variables
-    if min(args.count, args.array or 1) < 1 or args.retries < 0:
+    if min(args.count, 1 if args.array is None else args.array) < 1 or args.retries < 0:
         faults.append("--count and --array start at 1, --retries at 0")
+    if not args.command[0]:
+        faults.append("the command is empty: write what to run after `--`")
     if args.array and args.count > 1:
         faults.append("--array and --count: use one of them (tasks of an array run on their own, --count all at once)")
     if faults:
@@ -132,6 +146,12 @@ def requests(args: argparse.Namespace, faults: list[str]) -> dict[str, str]:
     return {name: value for name, value in wanted.items() if value}
 
 
+def resources(requests: dict[str, str]) -> Json:
+    """Of what cannot be shared, GPUs and the like, Kubernetes wants to be told a limit, too."""
+    limits = {name: amount for name, amount in requests.items() if "/" in name}
+    return {"requests": requests, "limits": limits} if limits else {"requests": requests}
+
+
 def environment(items: list[str], faults: list[str]) -> list[Json]:
     found = []
     for item in items:
@@ -151,7 +171,10 @@ def seconds(text: str, faults: list[str]) -> int:
         faults.append(f"--time {text}: write it as 90s, 15m, 2h30m or 1d")
         return 0
     days, hours, minutes, rest = (int(group or 0) for group in match.groups())
-    return ((days * 24 + hours) * 60 + minutes) * 60 + rest
+    total = ((days * 24 + hours) * 60 + minutes) * 60 + rest
+    if not total:
+        faults.append(f"--time {text}: one second or more")
+    return total
 
 
 def name_from(command: str) -> str:

@@ -20,6 +20,9 @@ from kyu.cli.main import BadInput, Failed
 from kyu.kube import kubeconfig
 from kyu.kube.kubeconfig import Credentials
 
+# This program again. -P: whatever lies in the current folder, a queue.py for example, is not imported.
+KYU = (sys.executable, "-P", "-m", "kyu")
+
 
 @dataclass(frozen=True, slots=True)
 class Target:

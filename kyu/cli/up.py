@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 from kyu import lock
@@ -44,7 +43,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    data: Path = args.data or target.default_data()
+    data: Path = (args.data or target.default_data()).absolute()
     _refuse_running(data)
     return _start_detached(args, data) if args.detach else _serve(args, data)
 
@@ -92,7 +91,7 @@ def _start_detached(args: argparse.Namespace, data: Path) -> int:
     """The same command again, as a process of its own; wait until it says that it is ready."""
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
     reader, writer = os.pipe()
-    words = [sys.executable, "-m", "kyu", "up", "--data", str(data), "--ready-descriptor", str(writer)]
+    words = [*target.KYU, "up", "--data", str(data), "--ready-descriptor", str(writer)]
     words += again(args)
     log_path = data / "server.log"
     with open(os.open(log_path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600), "a") as output:

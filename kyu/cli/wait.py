@@ -1,14 +1,17 @@
 """
-Wait for a job, and end with its exit code.
+Wait for jobs, and end with the exit code of the first that did not succeed.
+
+    kyu wait train eval
 
 Progress goes to standard error: queued and why, started, done. With --timeout the wait gives up with exit code 1; the
-job goes on.
+jobs go on.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 
 from kyu.api.kueue import Workload
 from kyu.api.meta import Json
@@ -16,53 +19,74 @@ from kyu.cli import connection, jobs, lookup, output
 from kyu.cli.main import Failed
 from kyu.kinds import pods
 
+Tell = Callable[[str], None]
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     connection.arguments(parser)
-    parser.add_argument("job", help="name of the job")
+    parser.add_argument("jobs", nargs="+", metavar="JOB", help="names of jobs")
     parser.add_argument("--timeout", type=float, metavar="SECONDS", help="wait at most this long")
     parser.add_argument("--quiet", action="store_true", help="say nothing")
 
 
 def run(args: argparse.Namespace) -> int:
     server = connection.connect(args)
-    workload = follow(server, lookup.find_workload(server, args.job), args.timeout, quiet=args.quiet)
-    state = jobs.state_of(workload)
-    if state.word == "Succeeded":
+    deadline = None if args.timeout is None else time.monotonic() + args.timeout
+    found = {name: lookup.find_workload(server, name) for name in args.jobs}
+
+    def teller(name: str) -> Tell:
+        start = f"{name}: " if len(found) > 1 else ""
+        return (lambda line: None) if args.quiet else (lambda line: output.note(start + line))
+
+    codes = [outcome(server, workload, deadline, teller(name)) for name, workload in found.items()]
+    return next((code for code in codes if code), 0)
+
+
+def outcome(server: connection.Server, workload: Json, deadline: float | None, tell: Tell) -> int:
+    """The exit code of a job, as soon as it is over; 1 if it ended without one."""
+    name = jobs.owner_of(workload)[1]
+    last = follow(server, workload, deadline, tell)
+    if last is None:
+        output.note(f"{name} was deleted")
+        return 1
+    if jobs.state_of(last).word == "Succeeded":
         return 0
-    codes = map(pods.exit_code, lookup.pods_of(server, workload))
-    return next((code for code in codes if code is not None), 1)
+    its_pods = lookup.pods_of(server, last)
+    for trouble in lookup.troubles(its_pods):
+        tell(trouble)
+    return next((code for code in map(pods.exit_code, its_pods) if code is not None), 1)
 
 
-def follow(server: connection.Server, workload: Json, timeout: float | None, *, quiet: bool) -> Json:
-    """The Workload when it is over; a line for each new state until then."""
-    deadline = None if timeout is None else time.monotonic() + timeout
+def follow(server: connection.Server, workload: Json, deadline: float | None, tell: Tell) -> Json | None:
+    """The Workload when it is over, or None if it was deleted; a line for each new state until then."""
     told = ""
-    name = workload["metadata"]["name"]
     while True:
-        state = jobs.state_of(workload)
+        state = jobs.full_state(server, workload)
         line = f"{state.word.lower()}{': ' + state.why if state.why else ''}"
-        if line != told and not quiet:
-            output.note(line)
+        if line != told:
+            tell(line)
         told = line
-        if state.word in ("Succeeded", "Failed"):
+        if state.word in ("Succeeded", "Failed", "Stopped"):
             return workload
-        if state.word == "Stopped":
-            raise Failed(f"{jobs.owner_of(workload)[1]} was stopped: {state.why}")
-        workload = next_state(server, workload, name, deadline)
+        changed = next_state(server, workload, deadline)
+        if changed is None:
+            return None
+        workload = changed
 
 
-def next_state(server: connection.Server, workload: Json, name: str, deadline: float | None) -> Json:
+def next_state(server: connection.Server, workload: Json, deadline: float | None) -> Json | None:
+    """As it is after its next change, or when the server ended the watch; None if it was deleted."""
+    name = workload["metadata"]["name"]
     limit = None if deadline is None else deadline - time.monotonic()
     if limit is not None and limit <= 0:
-        raise Failed("the job is not over yet")
+        raise Failed(f"{jobs.owner_of(workload)[1]} is not over yet")
     version = workload["metadata"]["resourceVersion"]
     changes = server.client.watch(
         Workload.KIND, server.namespace, version=version, fields=f"metadata.name={name}", timeout_seconds=limit
     )
     for type_, obj in changes:
         if type_ == "DELETED":
-            raise Failed(f"{jobs.owner_of(workload)[1]} was deleted")
+            return None
         if type_ != "BOOKMARK":
             return obj
     return workload

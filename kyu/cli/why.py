@@ -35,7 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     server = connection.connect(args)
     workload = lookup.find_workload(server, args.job)
-    state = jobs.state_of(workload)
+    state = jobs.full_state(server, workload)
     found: Explanation | None = None
     if state.word == "Queued":
         try:
@@ -83,26 +83,9 @@ def told_state(workload: Json, state: jobs.State, pods: list[Json]) -> Iterator[
         for check in workload["status"].get("admissionChecks") or ():
             if check["state"] != "Ready":
                 yield f"  {check['name']}: {check['state']}{': ' + check['message'] if check.get('message') else ''}"
-    troubles: dict[str, int] = {}
-    for pod in pods:
-        if trouble := trouble_of(pod):
-            troubles[trouble] = troubles.get(trouble, 0) + 1
-    yield from (f"  {count} pod{'s' if count > 1 else ''}: {trouble}" for trouble, count in troubles.items())
-
-
-def trouble_of(pod: Json) -> str:
-    """Why a pod does not run, as its status says."""
-    status = pod.get("status") or {}
-    for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
-        state = container.get("state") or {}
-        held = state.get("waiting") or state.get("terminated") or {}
-        if held.get("reason") not in (None, "Completed"):
-            code = f", exit code {held['exitCode']}" if held.get("exitCode") else ""
-            return f"{held['reason']}{code}{': ' + held['message'] if held.get('message') else ''}"
-    for condition in status.get("conditions") or ():
-        if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            return f"{condition.get('reason', 'not scheduled')}: {condition.get('message', '')}"
-    return ""
+    if state.reason == jobs.GATED:
+        yield f"  `kyu cancel {jobs.owner_of(workload)[1]}` gives it up; it goes on when all of these have succeeded"
+    yield from (f"  {trouble}" for trouble in lookup.troubles(pods))
 
 
 def told_shortage(shortage: Shortage) -> Iterator[str]:

@@ -164,7 +164,7 @@ def jobs_that_wait(view: View, obj: Json) -> Iterable[Key]:
         yield key_of(obj)
     name = obj["metadata"]["name"]
     for one in view.list_json(JOB, obj["metadata"]["namespace"]):
-        if name in after.names(one):
+        if name in metadata.jobs_before(one):
             yield key_of(one)
 
 

@@ -23,7 +23,7 @@ def plan(view: View, key: Key, now: datetime) -> list[Action]:
         return []
     kind = table.find_kind(JOB)
     assert kind is not None
-    for name in names(job):
+    for name in metadata.jobs_before(job):
         before = view.find_json(JOB, Key(key.namespace, name))
         done = kind.finished(before) if before is not None else None
         if before is None:
@@ -35,11 +35,6 @@ def plan(view: View, key: Key, now: datetime) -> list[Action]:
     rest = [gate for gate in gates(job) if gate != metadata.AFTER_GATE]
     annotations = {metadata.ADMISSION_GATED_BY: ",".join(rest) or None}
     return [Patch(Ref(JOB, key), {"metadata": {"annotations": annotations}})]
-
-
-def names(job: Json) -> list[str]:
-    listed = metadata.annotations_of(job).get(metadata.AFTER, "")
-    return [name.strip() for name in listed.split(",") if name.strip()]
 
 
 def gates(job: Json) -> list[str]:
