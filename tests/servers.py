@@ -81,6 +81,49 @@ def workload(name: str, namespace: str = "default") -> Json:
     return {"metadata": {"name": name, "namespace": namespace}, "spec": {"queueName": "main", "podSets": [pod_set]}}
 
 
+class Followed:
+    """What a client in this process was told of a kind after a version: types and objects."""
+
+    def __init__(self, client: Client, kind: Kind, version: str) -> None:
+        self.told: list[tuple[str, Json]] = []
+        self.task = asyncio.create_task(client.follow(kind, version=version, tell=self.tell))
+
+    def tell(self, type_: str, obj: Json) -> None:
+        self.told.append((type_, obj))
+
+    @property
+    def names(self) -> list[tuple[str, str]]:
+        return [(type_, obj["metadata"].get("name", "")) for type_, obj in self.told]
+
+    @property
+    def objects(self) -> list[Json]:
+        return [obj for _, obj in self.told]
+
+
+@contextlib.asynccontextmanager
+async def started(api: Api, *followed: Followed) -> AsyncIterator[None]:
+    """While they follow; afterwards the server has forgotten them."""
+    before = api.hub.count()
+    # One round: the tasks begin.
+    await asyncio.sleep(0)
+    assert api.hub.count() == before + len(followed)
+    try:
+        yield
+    finally:
+        for one in followed:
+            one.task.cancel()
+        await asyncio.gather(*(one.task for one in followed), return_exceptions=True)
+    assert api.hub.count() == before
+
+
+@contextlib.asynccontextmanager
+async def following(api: Api, client: Client, *kinds: Kind) -> AsyncIterator[list[Followed]]:
+    """Clients that follow these kinds from now on."""
+    followed = [Followed(client, kind, str(api.store.version)) for kind in kinds]
+    async with started(api, *followed):
+        yield followed
+
+
 async def until(api: Api, holds: Callable[[], bool]) -> None:
     """Wait for a change that makes it true."""
     changed = asyncio.Event()

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from kyu.api.actions import Apply, Create, Delete, Event, Patch
-from kyu.api.meta import Json, Key, Kind, Ref
+from kyu.api.meta import Key, Kind, Ref
 from kyu.kube import errors
 from kyu.kube.apply import EVENT, SAME_EVENT, Writer
 from kyu.kube.cache import Cache
-from tests.servers import CONFIG_MAP, WORKLOAD, config_map, serving, workload
+from tests.servers import CONFIG_MAP, config_map, serving
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MAP = Ref(CONFIG_MAP, Key("default", "a"))
@@ -101,25 +101,3 @@ async def test_an_event_that_cannot_be_written_undoes_nothing(tmp_path: Path) ->
             [Event(nowhere, "Normal", "A", "b"), Create(CONFIG_MAP, config_map("a"))]
         )
         assert await client.find(CONFIG_MAP, MAP.key) is not None
-
-
-@pytest.mark.parametrize("kind", [CONFIG_MAP, WORKLOAD])
-async def test_who_only_reads_answers_shares_them_with_watchers(tmp_path: Path, kind: Kind) -> None:
-    body = config_map("a") if kind is CONFIG_MAP else workload("a")
-    async with serving(tmp_path) as (_, client):
-        _, version = await client.list(kind, "default")
-        created = await client.sharing().create(kind, body)
-        copied = await client.patch(kind, MAP.key, {"metadata": {"labels": {"a": "b"}}})
-        patched = await client.sharing().patch(kind, MAP.key, {"metadata": {"labels": {"a": "c"}}})
-        seen: list[Json] = []
-        async for _, obj in client.watch(kind, "default", version=version):
-            seen.append(obj)
-            if len(seen) == 3:
-                break
-        assert created is seen[0]
-        assert copied == seen[1]
-        assert copied is not seen[1]
-        assert patched is seen[2]
-        assert patched == await client.get(kind, MAP.key)
-        with pytest.raises(errors.AlreadyExists):
-            await client.sharing().create(kind, body)

@@ -23,7 +23,7 @@ from kyu.controllers.pool_plane import PoolPlane
 from kyu.kube.cache import Cache, Reflector
 from kyu.kube.client import Client
 from kyu.kube.direct import Direct
-from kyu.kube.requests import Answer, Call, Transport
+from kyu.kube.requests import Answer, Call, Tell, Transport
 from tests.nats_listening import speaking
 from tests.nats_servers import nats_server, wire_to
 
@@ -181,8 +181,8 @@ class Stalling:
     def lines(self, call: Call) -> AsyncIterator[bytes]:
         return self._inner.lines(call)
 
-    def events(self, call: Call) -> AsyncIterator[tuple[str, Json]]:
-        return self._inner.events(call)
+    async def follow(self, call: Call, tell: Tell) -> None:
+        await self._inner.follow(call, tell)
 
     async def close(self) -> None:
         await self._inner.close()

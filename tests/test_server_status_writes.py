@@ -15,7 +15,7 @@ from kyu.kube.errors import ApiError
 from kyu.server.options import WriteOptions
 from kyu.server.status_writes import StatusWrites
 from kyu.server.targets import Target
-from tests.servers import WORKLOAD, ask, serving, workload
+from tests.servers import WORKLOAD, ask, following, serving, workload
 
 # A write of the status ignores labels; but with them a body has more than a status, and goes the long way.
 IGNORED = {"labels": {"ignored": "yes"}}
@@ -96,18 +96,13 @@ async def test_both_ways_lead_to_the_same_object(tmp_path: Path, history: str) -
 
 
 async def test_what_a_write_leaves_alone_is_shared_with_the_object_before(tmp_path: Path) -> None:
-    async with serving(tmp_path) as (_, client):
+    async with serving(tmp_path) as (api, client):
         await client.create(WORKLOAD, workload("w"))
-        seen: list[Json] = []
-        _, version = await client.list(WORKLOAD, "default")
-        await client.apply(WORKLOAD, {"metadata": workload("w")["metadata"], "status": RESERVED}, subresource="status")
-        await client.patch(
-            WORKLOAD, Key("default", "w"), {"status": {"requeueState": {"count": 1}}}, subresource="status"
-        )
-        async for _, obj in client.watch(WORKLOAD, "default", version=version):
-            seen.append(obj)
-            if len(seen) == 2:
-                break
+        metadata, more = workload("w")["metadata"], {"status": {"requeueState": {"count": 1}}}
+        async with following(api, client, WORKLOAD) as (followed,):
+            await client.apply(WORKLOAD, {"metadata": metadata, "status": RESERVED}, subresource="status")
+            await client.patch(WORKLOAD, Key("default", "w"), more, subresource="status")
+        seen = followed.objects
         assert seen[0]["spec"] is seen[1]["spec"]
         assert seen[0]["status"]["conditions"] is seen[1]["status"]["conditions"]
         assert "requeueState" not in seen[0]["status"]

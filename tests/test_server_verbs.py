@@ -11,7 +11,6 @@ import pytest
 
 from kyu.api.meta import Json, Key
 from kyu.kube import errors, requests
-from kyu.kube.cache import Cache
 from kyu.server.exchange import Response
 from tests.servers import CONFIG_MAP, DEFINITION, POD, WORKLOAD, ask, config_map, serving, workload
 from tests.test_store import full_disk
@@ -105,34 +104,6 @@ async def test_watchers_of_one_form_share_their_bytes(tmp_path: Path) -> None:
         assert lines[0] == lines[1]
         (change,) = await api.store.changes("configmaps", 0)
         assert [form for form in change.forms.values() if isinstance(form, bytes)] == [lines[0]]
-
-
-async def test_clients_in_this_process_are_shown_one_object_and_caches_leave_it_as_it_is(tmp_path: Path) -> None:
-    async with serving(tmp_path) as (_, client):
-        _, version = await client.list(CONFIG_MAP)
-        watches = [client.watch(CONFIG_MAP, version=version) for _ in range(2)]
-        created = await client.create(CONFIG_MAP, config_map("a"))
-        (first, shown), (_, again) = [await anext(watch) for watch in watches]
-        assert first == "ADDED"
-        assert shown is again
-        assert shown == created
-        cache = Cache()
-        cache.observe(CONFIG_MAP, shown)
-        kept = cache.find_json(CONFIG_MAP, Key("default", "a"))
-        assert kept is not None
-        assert "managedFields" not in kept["metadata"]
-        assert shown == created, "what is shared stays as it was"
-
-
-async def test_a_watch_in_this_process_shows_the_version_it_asked_for(tmp_path: Path) -> None:
-    """The object of the writer is handed on only to those who look at the same version of the kind."""
-    older = msgspec.structs.replace(WORKLOAD, version="v1beta1")
-    async with serving(tmp_path) as (_, client):
-        _, version = await client.list(WORKLOAD)
-        watches = [client.watch(kind, version=version) for kind in (WORKLOAD, older)]
-        await client.create(WORKLOAD, workload("w"))
-        shown = [(await anext(watch))[1]["apiVersion"] for watch in watches]
-        assert shown == ["kueue.x-k8s.io/v1beta2", "kueue.x-k8s.io/v1beta1"]
 
 
 async def test_a_slow_watcher_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -208,18 +208,20 @@ class Reflector:
         self._version = version
 
     async def _watch(self) -> None:
-        async for type_, obj in self._client.watch(self._kind, self._namespace, version=self._version):
-            match type_:
-                case "ADDED" | "MODIFIED":
-                    self._cache.observe(self._kind, obj)
-                case "DELETED":
-                    self._cache.forget(self._kind, obj)
-                case "BOOKMARK":
-                    pass
-                case _:
-                    continue
-            self._version = obj["metadata"]["resourceVersion"]
-            self._failures = 0
+        await self._client.follow(self._kind, self._namespace, version=self._version, tell=self._heard)
+
+    def _heard(self, type_: str, obj: Json) -> None:
+        match type_:
+            case "ADDED" | "MODIFIED":
+                self._cache.observe(self._kind, obj)
+            case "DELETED":
+                self._cache.forget(self._kind, obj)
+            case "BOOKMARK":
+                pass
+            case _:
+                return
+        self._version = obj["metadata"]["resourceVersion"]
+        self._failures = 0
 
     async def _wait(self, error: errors.ApiError) -> None:
         """Twice as long after each failure, with some chance in it: a thousand clients must not come back as one."""

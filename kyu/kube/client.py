@@ -13,7 +13,7 @@ from typing import Any
 
 from kyu.api.meta import Json, Key, Kind
 from kyu.kube import errors, requests
-from kyu.kube.requests import MERGE_PATCH, Answer, Call, PatchType, Propagation, Transport
+from kyu.kube.requests import MERGE_PATCH, Answer, Call, PatchType, Propagation, Tell, Transport
 
 PAGE = 500
 
@@ -66,16 +66,18 @@ class Client:
         options = {"labelSelector": labels, "fieldSelector": fields, "limit": str(limit), "continue": token}
         return await self._ask(requests.list_page(kind, namespace, {k: v for k, v in options.items() if v}))
 
-    def watch(
+    async def watch(
         self, kind: Kind, namespace: str | None = None, *, version: str, labels: str = "", fields: str = ""
     ) -> AsyncIterator[tuple[str, Json]]:
-        """Type and object of each change after the version, BOOKMARKs among them, until the server ends it.
-
-        Others may be given the same objects: only read them.
-        """
+        """Type and object of each change after the version, BOOKMARKs among them, until the server ends it."""
         options = {"resourceVersion": version, "labelSelector": labels, "fieldSelector": fields}
         call = requests.watch(kind, namespace, {k: v for k, v in options.items() if v})
-        return self._transport.events(call)
+        async for line in self._transport.lines(call):
+            yield requests.parse_event(line)
+
+    async def follow(self, kind: Kind, namespace: str | None = None, *, version: str, tell: Tell) -> None:
+        """The same for who can be called, at once where the server is in the same process."""
+        await self._transport.follow(requests.watch(kind, namespace, {"resourceVersion": version}), tell)
 
     async def create(self, kind: Kind, body: Json, *, subresource: str = "") -> Json:
         return await self._ask(requests.create(kind, body, self.manager, subresource))

@@ -1,9 +1,9 @@
 """
 The transport without a socket: a server in the same process is simply called.
 
-Requests and answers are bytes, so that neither side can change what the other holds. The objects of a watch are not
-copied: all who follow the same kind get the same object, and none of them may change it. A client that only reads its
-answers is given that object, too (``Client.sharing``).
+Requests and answers are bytes, so that neither side can change what the other holds. Who follows a kind is called by
+the server as soon as a change is on disk, with an object that is not copied: all who follow the kind get the same one,
+and none of them may change it. A client that only reads its answers is given that object, too (``Client.sharing``).
 
 Called by: kube/client.py through the Transport protocol; made by app.py, which gives the server to call.
 """
@@ -16,7 +16,7 @@ from typing import Protocol
 
 from kyu.api.meta import Json
 from kyu.kube import errors, requests
-from kyu.kube.requests import Answer, Call
+from kyu.kube.requests import Answer, Call, Tell
 
 
 class Server(Protocol):
@@ -27,9 +27,9 @@ class Server(Protocol):
     ) -> tuple[int, Mapping[str, str], bytes | AsyncGenerator[bytes, None], Json | None]: ...
 
     async def follow(
-        self, path: str, query: Mapping[str, str], headers: Mapping[str, str]
-    ) -> tuple[int, Mapping[str, str], bytes | AsyncGenerator[tuple[str, Json], None]]:
-        """A watch: types and objects of its events; bytes are a refusal."""
+        self, path: str, query: Mapping[str, str], headers: Mapping[str, str], tell: Tell
+    ) -> tuple[int, Mapping[str, str], bytes] | None:
+        """A watch: tell of its events until it ends; or status, headers and body of a refusal."""
 
 
 class Direct:
@@ -68,14 +68,15 @@ class Direct:
         if rest:
             yield rest
 
-    async def events(self, call: Call) -> AsyncIterator[tuple[str, Json]]:
-        status, headers, body = await self._server.follow(call.path, call.query, call.headers)
-        if isinstance(body, bytes):
+    async def follow(self, call: Call, tell: Tell) -> None:
+        def tell_change(type_: str, obj: Json) -> None:
+            requests.refuse_error(type_, obj)
+            tell(type_, obj)
+
+        refusal = await self._server.follow(call.path, call.query, call.headers, tell_change)
+        if refusal is not None:
+            status, headers, body = refusal
             raise errors.from_answer(status, body, headers)
-        async with contextlib.aclosing(body):
-            async for type_, obj in body:
-                requests.refuse_error(type_, obj)
-                yield type_, obj
 
     async def close(self) -> None:
         """Nothing is held."""

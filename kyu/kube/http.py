@@ -10,11 +10,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
-from kyu.api.meta import Json
 from kyu.kube import errors, requests
 from kyu.kube.connection import Connection, Disconnected
 from kyu.kube.kubeconfig import Credentials
-from kyu.kube.requests import Answer, Call
+from kyu.kube.requests import Answer, Call, Tell
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
@@ -78,9 +77,9 @@ class Http:
             if connection is not None:
                 self._give_back(connection)
 
-    async def events(self, call: Call) -> AsyncIterator[tuple[str, Json]]:
+    async def follow(self, call: Call, tell: Tell) -> None:
         async for line in self.lines(call):
-            yield requests.parse_event(line)
+            tell(*requests.parse_event(line))
 
     async def close(self) -> None:
         if self._timer is not None:

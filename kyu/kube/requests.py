@@ -7,7 +7,7 @@ Called by: kube/client.py. Kubernetes: the URL scheme of the API, the patch type
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final, Literal, Protocol
 from urllib.parse import quote, urlencode
@@ -66,6 +66,10 @@ class Answer(msgspec.Struct, frozen=True):
     obj: Json | None = None
 
 
+# Given the type and the object of an event. The object may be shared: only read it.
+Tell = Callable[[str, Json], None]
+
+
 class Transport(Protocol):
     """How calls reach a server: over a socket, or by a plain call in the same process.
 
@@ -80,8 +84,8 @@ class Transport(Protocol):
     def lines(self, call: Call) -> AsyncIterator[bytes]:
         """The lines of an answer without end; an answer of failure is raised."""
 
-    def events(self, call: Call) -> AsyncIterator[tuple[str, Json]]:
-        """Type and object of each event of a watch; an ERROR is raised. The objects may be shared: only read them."""
+    async def follow(self, call: Call, tell: Tell) -> None:
+        """Tell of each event of a watch until the server ends it; an ERROR is raised."""
 
     async def close(self) -> None: ...
 

@@ -29,7 +29,7 @@ from kyu.server.pages import Pages
 from kyu.server.reads import Reads
 from kyu.server.registry import Registry
 from kyu.server.store import Store
-from kyu.server.watch import Hub, Watcher
+from kyu.server.watch import Hub, Tell, Watcher
 
 # The user of everything that runs in the same process.
 INTERNAL = User("system:kyu", (auth.MASTERS, auth.AUTHENTICATED))
@@ -69,12 +69,13 @@ class Api:
         return response.status, response.headers, answer, response.obj
 
     async def follow(
-        self, path: str, query: Mapping[str, str], headers: Mapping[str, str]
-    ) -> tuple[int, Mapping[str, str], bytes | AsyncGenerator[tuple[str, Json], None]]:
-        """A watch for clients in this process: types and objects of its events. The objects are shared, not copied."""
+        self, path: str, query: Mapping[str, str], headers: Mapping[str, str], tell: Tell
+    ) -> tuple[int, Mapping[str, str], bytes] | None:
+        """A watch for clients in this process, which are told of its events until it ends; or why there is none."""
         response = await self._routes(Request("GET", path, query, headers, b"", INTERNAL))
         if isinstance(response.body, Watcher):
-            return response.status, response.headers, response.body.events()
+            await response.body.deliver(tell)
+            return None
         assert isinstance(response.body, bytes), "only watches are followed"
         return response.status, response.headers, response.body
 

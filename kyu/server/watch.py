@@ -3,8 +3,8 @@ Watches: each client gets every change of what it looks at, once and in order.
 
 The hub hears each change when it is on disk and hands it to the watchers of the resource. A watcher keeps what its
 client has not taken yet. Clients get lines of JSON: the bytes of an event are made when they are sent, once for all
-watchers that want the same form. Those in the same process get the objects themselves, which nobody may change. A
-client that is too slow is cut off: it comes back with the version it has seen.
+watchers that want the same form. A client that is too slow is cut off: it comes back with the version it has seen.
+Those in the same process are simply called, with the objects themselves, which nobody may change.
 
 Called by: server/reads.py. Kubernetes: apiserver/pkg/storage/cacher.
 """
@@ -36,6 +36,8 @@ EventType = Literal["ADDED", "MODIFIED", "DELETED"]
 # A change, or what the server itself has to say: the metadata of a BOOKMARK, the Status of an ERROR.
 Event = tuple[EventType, Record, Change | None] | tuple[Literal["BOOKMARK", "ERROR"], Json]
 Matches = Callable[[Record], bool]
+# Given the type and the whole object of an event. The object is shared: nobody may change it.
+Tell = Callable[[str, Json], None]
 
 
 class Hub:
@@ -66,7 +68,7 @@ class Hub:
 
 
 class Watcher:
-    """One open watch: a Stream of lines, or, for a client in this process, of events."""
+    """One open watch: a Stream of lines, or, for a client in this process, calls."""
 
     def __init__(
         self, hub: Hub, store: Store, resource: Resource, form: Form, namespace: str | None, matches: Matches | None
@@ -80,6 +82,9 @@ class Watcher:
         self._events: deque[Event] = deque()
         self._floor = 0
         self._ready = asyncio.Event()
+        # Who is told of events instead of taking them, and waits for the end.
+        self._tell: Tell | None = None
+        self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._is_closed = False
         self._wants_bookmarks = False
         self._is_short = False
@@ -116,15 +121,14 @@ class Watcher:
 
     def put_error(self, status: Json) -> None:
         self._wants_bookmarks = False
-        self._events.append(("ERROR", status))
+        self._add(("ERROR", status))
         self.close()
 
     def put_bookmark(self, *, ends_initial_events: bool = False) -> None:
         metadata: Json = {"resourceVersion": str(max(self._store.version, self._floor))}
         if ends_initial_events:
             metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
-        self._events.append(("BOOKMARK", metadata))
-        self._ready.set()
+        self._add(("BOOKMARK", metadata))
 
     # Hearing.
 
@@ -134,21 +138,31 @@ class Watcher:
         if record.version <= self._floor or (self._namespace is not None and record.namespace != self._namespace):
             return
         if self._matches is None:
-            self._events.append((change.type, record, change))
+            self._add((change.type, record, change))
         else:
             is_in = change.type != "DELETED" and self._matches(record)
             was_in = previous is not None and self._matches(previous)
             if is_in:
-                self._events.append(("MODIFIED" if was_in else "ADDED", record, change))
+                self._add(("MODIFIED" if was_in else "ADDED", record, change))
             elif was_in and change.type == "DELETED":
-                self._events.append(("DELETED", record, change))
+                self._add(("DELETED", record, change))
             elif was_in and previous is not None:
-                self._events.append(("DELETED", _moved(previous, record.version), None))
-            else:
-                return
-        self._ready.set()
+                self._add(("DELETED", _moved(previous, record.version), None))
         if len(self._events) > MAXIMAL_BACKLOG:
             self.close()
+
+    def _add(self, event: Event) -> None:
+        if self._tell is None:
+            self._events.append(event)
+            self._ready.set()
+            return
+        try:
+            self._tell(*self._shared(event))
+        except Exception as error:
+            # It ends this watch, and neither the other ones nor the write that is being told of.
+            self._tell = None
+            if not self._ended.done():
+                self._ended.set_exception(error)
 
     def close(self) -> None:
         """The events that are waiting still go out, then the stream ends."""
@@ -158,10 +172,13 @@ class Watcher:
         if self._wants_bookmarks and not (self._is_short and self._heard <= self._floor):
             self.put_bookmark()
         self._is_closed = True
+        self._tell = None
         self._hub.remove(self)
         for timer in self._timers:
             timer.cancel()
         self._ready.set()
+        if not self._ended.done():
+            self._ended.set_result(None)
 
     # Sending.
 
@@ -172,11 +189,14 @@ class Watcher:
         finally:
             self.close()
 
-    async def events(self) -> AsyncGenerator[tuple[str, Json], None]:
-        """Type and whole object of each event. The object is shared: nobody may change it."""
+    async def deliver(self, tell: Tell) -> None:
+        """Tell of each event in the moment in which it is heard, until the watch ends; a fault in it is raised."""
         try:
-            while await self._has_events():
-                yield self._shared(self._events.popleft())
+            while self._events:
+                tell(*self._shared(self._events.popleft()))
+            if not self._is_closed:
+                self._tell = tell
+            await self._ended
         finally:
             self.close()
 
