@@ -78,15 +78,17 @@ class Writes:
         check_patch_type(resource, content_type)
         options = write_options(request, "PatchOptions")
         form = forms.choose(resource, request.accept, request.query.get("includeObject", ""))
-        if content_type == APPLY:
-            config = bodies.parse_yaml(request.body)
-            written = self.apply_object(target, config, options, request.user)
-        else:
-            body, told = bodies.decode_patch(request.body)
-            written = self.patch_object(target, body, told, content_type, options, request.user)
+        written = self.patch_by(target, content_type, request.body, options, request.user)
         return await _answer(resource, written, form)
 
     # The same without HTTP.
+
+    def patch_by(self, target: Target, type_: str, text: bytes, options: WriteOptions, user: User) -> Written:
+        """A patch of one of the types that the kind takes."""
+        if type_ == APPLY:
+            return self.apply_object(target, bodies.parse_yaml(text), options, user)
+        body, told = bodies.decode_patch(text)
+        return self.patch_object(target, body, told, type_, options, user)
 
     def create_object(
         self, resource: Resource, obj: Json, options: WriteOptions, user: User, *, is_apply: bool = False
