@@ -52,6 +52,23 @@ def test_nothing_is_said_when_the_reader_has_gone(words: list[str], unbuffered: 
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["up", "--data", "{}/file"], 1, "kyu up: {}/file/lock: Not a directory"),
+        (["up", "-d", "--data", "/proc/nowhere"], 1, "kyu up: /proc/nowhere: No such file or directory"),
+        (["up", "-d", "--data", "{}/data", "--cpu", "0"], 2, "kyu up: --cpu 0: a machine offers one core or more"),
+        (["up", "-d", "--data", "{}/data", "--listen", ":x"], 2, "kyu up: --listen :x: 'x' is no port"),
+    ],
+)
+def test_a_place_where_nothing_can_start_is_told_in_one_line(
+    words: list[str], code: int, told: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    done = kyu(*(word.format(tmp_path) for word in words))
+    assert (done.returncode, done.stderr) == (code, told.format(tmp_path) + "\n")
+
+
 def test_a_server_that_does_not_answer_is_told_in_one_line(tmp_path: Path) -> None:
     config = tmp_path / "kubeconfig"
     config.write_text(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,6 +37,25 @@ def test_a_command_is_submitted_runs_and_is_waited_for(kyu: LocalKyu, tmp_path: 
     name = kyu.kyu("submit", "-q", "local", "--cpu", "100m", "--", "sh", "-c", "echo here is $PWD", cwd=tmp_path).stdout
     assert kyu.kyu("wait", name.strip()).returncode == 0
     assert kyu.kyu("logs", name.strip()).stdout == f"here is {tmp_path}\n"
+
+
+def test_a_command_runs_word_by_word_as_it_was_typed(kyu: LocalKyu) -> None:
+    words = ("a  b", "$$", "$(A)", "$$(A)", "$A", "", "'\"", "日本", "$")
+    name = kyu.kyu("submit", "-q", "local", "--cpu", "50m", "--env", "A=$(A) $$", "--", "printf", "%s|", *words).stdout
+    kyu.kyu("wait", name.strip())
+    assert kyu.kyu("logs", name.strip()).stdout == "".join(f"{word}|" for word in words)
+    kyu.kyu("submit", "-q", "local", "--cpu", "50m", "--name", "variable", "--env", "A=$(A) $$", "--", "printenv", "A")
+    kyu.kyu("wait", "variable")
+    assert kyu.kyu("logs", "variable").stdout == "$(A) $$\n"
+
+
+def test_what_is_no_text_comes_out_as_it_was_written(kyu: LocalKyu, tmp_path: Path) -> None:
+    kyu.submit("binary", "local", r"printf '\377\376\n\000'", cpu="50m")
+    kyu.kyu("wait", "binary")
+    with open(tmp_path / "out", "wb") as out:
+        words = [sys.executable, "-m", "kyu", "logs", "binary", "--data", str(kyu.data)]
+        subprocess.run(words, stdout=out, check=True)
+    assert (tmp_path / "out").read_bytes() == b"\xff\xfe\n\x00"
 
 
 def test_a_queue_that_is_not_there_is_refused_by_name(kyu: LocalKyu) -> None:

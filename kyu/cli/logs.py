@@ -81,10 +81,15 @@ def print_pods(server: Server, pods: list[Json], query: Mapping[str, str]) -> bo
     for pod in pods:
         start = f"{pod['metadata']['name']}  " if len(pods) > 1 else ""
         for line in server.client.logs(key_of(pod), query):
-            sys.stdout.write(f"{start}{line.decode(errors='replace')}")
-            sys.stdout.flush()
+            write(start, line)
             is_printed = True
     return is_printed
+
+
+def write(start: str, line: bytes) -> None:
+    """As it came: what a job writes may be no text."""
+    sys.stdout.buffer.write(start.encode() + line)
+    sys.stdout.flush()
 
 
 class Following:
@@ -148,5 +153,4 @@ class Following:
                 continue
             name, line = item
             start = "" if is_single and len(self._seen) == 1 else f"{name}  "
-            sys.stdout.write(f"{start}{line.decode(errors='replace')}")
-            sys.stdout.flush()
+            write(start, line)

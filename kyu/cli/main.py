@@ -71,6 +71,12 @@ def run(command: Command, words: Sequence[str]) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+    except OSError as error:
+        # A file or folder that the user named, or where data has its place. Without a name it is no fault of a file.
+        if error.filename is None:
+            raise
+        print(f"kyu {command.name}: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 1
     except Exception as error:
         if not is_answer(error):
             raise

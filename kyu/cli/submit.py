@@ -97,7 +97,7 @@ def make_job(args: argparse.Namespace, folder: str) -> Json:
     container: Json = {
         "name": "main",
         "image": args.image,
-        "command": list(args.command),
+        "command": [literally(word) for word in args.command],
         "workingDir": folder,
         "resources": resources(requests(args, faults)),
     }
@@ -160,8 +160,13 @@ def environment(items: list[str], faults: list[str]) -> list[Json]:
             if name not in os.environ:
                 faults.append(f"--env {name}: not set here; write it as {name}=VALUE")
             value = os.environ.get(name, "")
-        found.append({"name": name, "value": value})
+        found.append({"name": name, "value": literally(value)})
     return found
+
+
+def literally(text: str) -> str:
+    """As Kubernetes has to be told it: there `$(NAME)` is replaced and `$$` is one dollar, which nobody means."""
+    return re.sub(r"\$(?=[$(])", "$$", text)
 
 
 def seconds(text: str, faults: list[str]) -> int:

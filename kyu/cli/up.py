@@ -44,6 +44,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     data: Path = (args.data or target.default_data()).absolute()
+    parse_listen(args.listen)
+    if args.cpu is not None and args.cpu < 1:
+        raise BadInput(f"kyu up: --cpu {args.cpu}: a machine offers one core or more")
     _refuse_running(data)
     return _start_detached(args, data) if args.detach else _serve(args, data)
 
@@ -58,8 +61,6 @@ def _serve(args: argparse.Namespace, data: Path) -> int:
 
     log.start()
     host, port = parse_listen(args.listen)
-    if args.cpu is not None and args.cpu < 1:
-        raise BadInput(f"--cpu {args.cpu}: a machine offers one core or more")
     settings = app.Settings(
         data,
         host,
@@ -105,7 +106,8 @@ def _start_detached(args: argparse.Namespace, data: Path) -> int:
     if not is_ready:
         process.wait(START_SECONDS)
         lines = log_path.read_text(errors="replace").strip().splitlines()
-        raise Failed(f"the server did not start: {lines[-1] if lines else 'no output'} (see {log_path})")
+        last = lines[-1].removeprefix("kyu up: ") if lines else "no output"
+        raise Failed(f"the server did not start: {last} (see {log_path})")
     from kyu.kube.kubeconfig import load
 
     print(f"listening on {load(data / 'kubeconfig').server} in process {process.pid}, log in {log_path}")
@@ -128,5 +130,5 @@ def parse_listen(text: str) -> tuple[str, int]:
     if not separator:
         host, port = text, "0"
     if not port.isdigit() or int(port) > 65535:
-        raise BadInput(f"--listen {text}: {port!r} is no port")
+        raise BadInput(f"kyu up: --listen {text}: {port!r} is no port")
     return host.strip("[]") or "127.0.0.1", int(port)
