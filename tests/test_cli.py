@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -10,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from kyu.api.meta import Json
 from kyu.cli import output, submit
 from kyu.cli.commands import COMMANDS, Command
-from kyu.cli.main import main
+from kyu.cli.main import BadInput, main
 
 
 def kyu(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -131,6 +133,39 @@ def test_a_submission_is_a_job_that_kueue_would_queue_too() -> None:
     assert "kueue.x-k8s.io/queue-name: main" in done.stdout
     assert "parallelism: 2" in done.stdout
     assert "nvidia.com/gpu" in done.stdout
+
+
+def submitted(*words: str) -> Json:
+    """The Job that `kyu submit` would make."""
+    parser = argparse.ArgumentParser()
+    submit.arguments(parser)
+    return submit.make_job(parser.parse_args([*words, "--", "run"]), "/here")
+
+
+@pytest.mark.parametrize(
+    ("words", "pods", "mode", "annotations"),
+    [
+        ((), 1, None, None),
+        (("--count", "2"), 2, "Indexed", None),
+        (("--array", "20"), 20, "Indexed", {"kueue.x-k8s.io/job-min-parallelism": "1"}),
+        (("--array", "1"), 1, "Indexed", None),
+        (
+            ("--after", "a", "--after", "b"), 1, None,
+            {"kyu.dev/after": "a,b", "kueue.x-k8s.io/admission-gated-by": "kyu.dev/after"},
+        ),
+    ],
+)  # fmt: skip
+def test_pods_of_a_submission(words: tuple[str, ...], pods: int, mode: str | None, annotations: Json | None) -> None:
+    job = submitted(*words)
+    assert (job["spec"]["parallelism"], job["spec"]["completions"]) == (pods, pods)
+    assert job["spec"].get("completionMode") == mode
+    assert job["metadata"].get("annotations") == annotations
+
+
+@pytest.mark.parametrize("words", ["--count 0", "--array 0", "--array -1", "--retries -1", "--array 2 --count 2"])
+def test_submissions_of_no_pods_or_of_two_minds_are_refused(words: str) -> None:
+    with pytest.raises(BadInput, match="--array"):
+        submitted(*words.split())
 
 
 @pytest.mark.parametrize(

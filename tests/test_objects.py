@@ -99,16 +99,22 @@ def test_what_is_rendered_is_read_back(values: list[Any]) -> None:
 # Manifests
 
 
+def projected(path: Path) -> list[codec.Manifest]:
+    """Those of kinds that are read as more than JSON."""
+    manifests = codec.read(path.read_text(), path.name)
+    return [manifest for manifest in manifests if codec.find_type(manifest.api_version, manifest.kind)]
+
+
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.stem)
 def test_manifests_decode(path: Path) -> None:
-    for manifest in codec.read(path.read_text(), path.name):
+    for manifest in projected(path):
         decoded = manifest.decode()
         assert decoded.KIND.kind == manifest.kind
         assert decoded.key == manifest.key
 
 
 def test_every_kind_has_an_example() -> None:
-    kinds = {type(manifest.decode()) for path in MANIFESTS for manifest in codec.read(path.read_text())}
+    kinds = {type(manifest.decode()) for path in MANIFESTS for manifest in projected(path)}
     assert set(kueue.KINDS) <= kinds
 
 

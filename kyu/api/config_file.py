@@ -19,10 +19,9 @@ import msgspec
 from kyu.api import config, config_rules, documents
 from kyu.api.config import BOTH_STRATEGIES, GROUP, Configuration
 from kyu.api.errors import FieldError, forbidden, invalid, not_supported, required, type_invalid
-from kyu.api.meta import Json, Key, Kind
+from kyu.api.meta import Json, Key
 
 # Where the settings of a cluster are: a file in a ConfigMap.
-CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps")
 SETTINGS = Key("kueue-system", "kueue-manager-config")
 SETTINGS_FILE = "controller_manager_config.yaml"
 VERSIONS = (f"{GROUP}/v1beta1", f"{GROUP}/v1beta2")

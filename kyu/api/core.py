@@ -1,11 +1,11 @@
 """
-The parts that Kyu reads of Kubernetes' own kinds: Namespace, Node, Pod, LimitRange, RuntimeClass, PriorityClass, Job.
+The parts that Kyu reads of Kubernetes' own kinds: Namespace, Node, Pod, LimitRange, RuntimeClass, PriorityClass.
 
 Only fields that some decision depends on are here; all others stay in the JSON, untouched. ``PodTemplateSpec`` is also
 the shape of a Workload's pod sets.
 
 Used by: kueue.py (pod templates), engine (requests, nodes, limits), kinds and plans.
-Kubernetes: core/v1, batch/v1, node/v1, scheduling/v1.
+Kubernetes: core/v1, node/v1, scheduling/v1.
 """
 
 from __future__ import annotations
@@ -285,42 +285,8 @@ class PriorityClass(Object, frozen=True):
     description: str = ""
 
 
-class JobSpec(Wire, frozen=True):
-    parallelism: int | None = None
-    completions: int | None = None
-    completion_mode: str = "NonIndexed"
-    suspend: bool = False
-    template: PodTemplateSpec = PodTemplateSpec()
-    backoff_limit: int | None = None
-    active_deadline_seconds: int | None = None
-    ttl_seconds_after_finished: int | None = None
-    managed_by: str = ""
+KINDS: tuple[type[Object], ...] = (Namespace, Node, Pod, LimitRange, RuntimeClass, PriorityClass)
 
-
-class UncountedTerminatedPods(Wire, frozen=True):
-    succeeded: tuple[str, ...] = ()
-    failed: tuple[str, ...] = ()
-
-
-class JobStatus(Wire, frozen=True):
-    active: int = 0
-    ready: int = 0
-    succeeded: int = 0
-    failed: int = 0
-    terminating: int = 0
-    start_time: str = ""
-    completion_time: str = ""
-    completed_indexes: str = ""
-    failed_indexes: str = ""
-    uncounted_terminated_pods: UncountedTerminatedPods = UncountedTerminatedPods()
-    conditions: tuple[Condition, ...] = ()
-
-
-class Job(Object, frozen=True):
-    KIND: ClassVar[Kind] = Kind("batch", "v1", "Job", "jobs")
-
-    spec: JobSpec = JobSpec()
-    status: JobStatus = JobStatus()
-
-
-KINDS: tuple[type[Object], ...] = (Namespace, Node, Pod, LimitRange, RuntimeClass, PriorityClass, Job)
+# Kinds without a projection: what is in them is read as JSON.
+CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps")
+SECRET = Kind("", "v1", "Secret", "secrets")

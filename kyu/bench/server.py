@@ -30,8 +30,9 @@ import uvloop
 from kyu.api import crds
 from kyu.api.core import Namespace
 from kyu.api.kueue import Workload
-from kyu.api.meta import Json, Kind
+from kyu.api.meta import Json
 from kyu.bench.engine import Row
+from kyu.controllers.plane import DEFINITION
 from kyu.kube import errors, http, kubeconfig, requests
 from kyu.kube.client import Client
 from kyu.server.database import Database
@@ -40,9 +41,6 @@ WRITERS = 64
 WATCHERS = 20
 WRITES_PER_SECOND = 1000
 NAMESPACE = "kyu-bench"
-DEFINITION = Kind(
-    "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
-)
 START_SECONDS = 60.0
 
 

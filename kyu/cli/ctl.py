@@ -250,17 +250,13 @@ def tables(kind: Kind, items: list[Json], *, wide: bool, namespaces: bool) -> st
 def stop(args: argparse.Namespace) -> int:
     stops = args.verb == "stop"
     kind = KINDS[ALIASES[args.kind]]
-    server = connection.connect(args)
-    patches: dict[Kind, Json] = {
-        Workload.KIND: {"spec": {"active": not stops}},
-        ResourceFlavor.KIND: {},
-    }
-    policy = ("Hold" if args.keep_already_running else "HoldAndDrain") if stops else "None"
-    patch = patches.get(kind, {"spec": {"stopPolicy": policy}})
-    if not patch:
+    if kind == ResourceFlavor.KIND:
         raise BadInput(f"kyu ctl {args.verb}: clusterqueue, localqueue or workload")
+    policy = ("Hold" if args.keep_already_running else "HoldAndDrain") if stops else "None"
+    spec = {"active": not stops} if kind == Workload.KIND else {"stopPolicy": policy}
+    server = connection.connect(args)
     output.note(f"on {server.description}")
-    server.client.patch(kind, Key(server.namespace if kind.namespaced else "", args.name), patch)
+    server.client.patch(kind, Key(server.namespace if kind.namespaced else "", args.name), {"spec": spec})
     print(f"{kind.kind.lower()}.{kind.group}/{args.name} {'stopped' if stops else 'resumed'}")
     return 0
 

@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Container, Iterator, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kyu.cli import connection
@@ -50,6 +48,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from kyu.api import codec
+    from kyu.cli.sources import read_manifests
     from kyu.engine import options
     from kyu.engine.state import State
 
@@ -96,6 +95,7 @@ def load_configuration(name: str | None) -> Configuration:
 
     from kyu.api import config_file
     from kyu.api.config import Configuration, Integrations
+    from kyu.cli.sources import read_manifests
     from kyu.kinds import table
 
     if name is None:
@@ -107,23 +107,6 @@ def load_configuration(name: str | None) -> Configuration:
         return config_file.load(manifests[0].object).configuration
     except config_file.InvalidConfiguration as error:
         raise BadInput("\n".join(f"{name}: document 1: {fault}" for fault in error.errors)) from None
-
-
-def read_manifests(name: str) -> list[Manifest]:
-    from kyu.api import codec
-
-    try:
-        if name == "-":
-            return codec.read(sys.stdin.read(), "standard input")
-        path = Path(name)
-        if path.is_dir():
-            files = sorted(file for file in path.rglob("*") if file.suffix in codec.MANIFEST_SUFFIXES)
-            return [manifest for file in files for manifest in codec.read(file.read_text(), str(file))]
-        return codec.read(path.read_text(), name)
-    except codec.DecodeError as error:
-        raise BadInput(str(error)) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{name}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
 def in_namespace(manifest: Manifest) -> Manifest:

@@ -14,8 +14,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from kyu.api.core import Namespace
 from kyu.api.kueue import ClusterQueue, LocalQueue, ResourceFlavor, Workload
-from kyu.api.meta import Json, Kind
+from kyu.api.meta import Json
 from kyu.cli import jobs, output, target
 from kyu.cli.main import Failed
 from kyu.kinds import metadata
@@ -23,10 +24,10 @@ from kyu.kinds.job import JOB
 from kyu.kube import kubeconfig
 from kyu.kube.blocking import BlockingClient
 
-NAMESPACE = Kind("", "v1", "Namespace", "namespaces", namespaced=False)
 # Quota of each team; small enough for any machine.
 TEAM_CPU = "400m"
 LONGEST_SECONDS = 55.0
+LONGEST_REASON = 70
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -108,7 +109,7 @@ class Story:
                     jobs.pods(item),
                     state.word,
                     stopped,
-                    jobs.shortened(state.why),
+                    shortened(state.why),
                 ]
             )
         return output.table(["TEAM", "JOB", "PODS", "STATE", "PREEMPTED", "WHY"], rows)
@@ -116,7 +117,7 @@ class Story:
     def _make_queues(self) -> None:
         self._client.create(ResourceFlavor.KIND, {"metadata": {"name": "machine"}})
         for team in ("team-a", "team-b"):
-            self._client.create(NAMESPACE, {"metadata": {"name": team}})
+            self._client.create(Namespace.KIND, {"metadata": {"name": team}})
             quota = {"name": "machine", "resources": [{"name": "cpu", "nominalQuota": TEAM_CPU}]}
             spec: Json = {
                 "cohortName": "demo",
@@ -181,6 +182,11 @@ class Story:
             waiting = sum(namespace_of(w) == team for w in self._in_state("Queued"))
             borrowed = f", {used - own}m borrowed" if used > own else ""
             print(f"    {team} {output.bar(used / own)} {used}m of {TEAM_CPU}{borrowed}; {waiting} waiting")
+
+
+def shortened(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST_REASON else f"{line[: LONGEST_REASON - 1]}…"
 
 
 def namespace_of(workload: Json) -> str:

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         item
         for item in sorted(workloads, key=lambda item: str(item["metadata"].get("creationTimestamp")))
         if (not args.queue or item["spec"].get("queueName") == args.queue)
-        and (args.all or state_of(item).word not in ("Succeeded", "Failed", "Cancelled"))
+        and (args.all or state_of(item).word not in ("Succeeded", "Failed"))
     ]
     if args.output in ("json", "yaml", "name"):
         typed = [{"apiVersion": Workload.KIND.api_version, "kind": "Workload", **item} for item in shown]
@@ -141,8 +141,3 @@ def pods(workload: Json) -> int:
     admission = (workload.get("status") or {}).get("admission") or {}
     admitted = [item.get("count") for item in admission.get("podSetAssignments") or ()]
     return sum(count for count in admitted if count) or sum(s.get("count", 1) for s in workload["spec"]["podSets"])
-
-
-def shortened(text: str, length: int = 70) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= length else f"{line[: length - 1]}…"

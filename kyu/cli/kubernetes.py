@@ -6,15 +6,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 
-from kyu.api import codec, documents
+from kyu.api import documents
 from kyu.api.meta import Json, Key, Kind, key_of
 from kyu.cli import output
 from kyu.cli.connection import Server
 from kyu.cli.main import BadInput, Failed
+from kyu.cli.sources import read_manifests
 from kyu.kube.requests import collection_path, object_path
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
@@ -147,7 +146,7 @@ def events_of(server: Server, kind: Kind, obj: Json) -> str:
 
 
 def apply(server: Server, args: argparse.Namespace) -> int:
-    manifests = [manifest for name in args.filename for manifest in read(name)]
+    manifests = [manifest for name in args.filename for manifest in read_manifests(name)]
     served = discover(server)
     planned = [(find_manifest_kind(served, m.object, m.source), m.object) for m in manifests]
     output.note(f"on {server.description}")
@@ -166,26 +165,12 @@ def apply(server: Server, args: argparse.Namespace) -> int:
     return 0
 
 
-def read(name: str) -> list[codec.Manifest]:
-    """The objects of a file, of the YAML and JSON files of a folder, or of standard input (`-`)."""
-    if name == "-":
-        return codec.read(sys.stdin.read(), "standard input")
-    path = Path(name)
-    if not path.exists():
-        raise BadInput(f"{name}: no such file or folder")
-    files = sorted(f for f in path.rglob("*") if f.suffix in (".yaml", ".yml", ".json")) if path.is_dir() else [path]
-    try:
-        return [manifest for file in files for manifest in codec.read(file.read_text(), str(file))]
-    except codec.DecodeError as error:
-        raise BadInput(str(error)) from error
-
-
 def delete(server: Server, args: argparse.Namespace) -> int:
     output.note(f"on {server.description}")
     if args.filename:
         served = discover(server)
         targets = []
-        for manifest in (m for name in args.filename for m in read(name)):
+        for manifest in (m for name in args.filename for m in read_manifests(name)):
             kind, meta = find_manifest_kind(served, manifest.object, manifest.source), manifest.object["metadata"]
             targets.append(
                 (kind, Key(meta.get("namespace", server.namespace) if kind.namespaced else "", meta["name"]))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kyu.api import config_file
 from kyu.api.config import Configuration
-from kyu.api.core import LimitRange, Namespace, Node, Pod, PriorityClass, RuntimeClass
+from kyu.api.core import CONFIG_MAP, LimitRange, Namespace, Node, Pod, PriorityClass, RuntimeClass
 from kyu.api.kueue import (
     AdmissionCheck,
     ClusterQueue,
@@ -54,7 +54,7 @@ def read_objects(server: Server) -> list[Json]:
 def read_configuration(server: Server) -> Configuration:
     """The settings in force, where they can be read; else those that hold by default."""
     try:
-        found = server.client.find(config_file.CONFIG_MAP, config_file.SETTINGS)
+        found = server.client.find(CONFIG_MAP, config_file.SETTINGS)
         return config_file.load_config_map(found or {}).configuration
     except (ApiError, ValueError):
         return Configuration()

@@ -82,18 +82,18 @@ def make_job(args: argparse.Namespace, folder: str) -> Json:
         labels[metadata.PRIORITY_CLASS] = args.priority
     if args.time:
         labels[metadata.MAX_EXEC_TIME_SECONDS] = str(seconds(args.time, faults))
-    meta: Json = {"labels": labels}
-    if args.name:
-        meta["name"] = args.name
-        # It becomes the value of a label, too.
-        if wrong := names.why_not_dns_subdomain(args.name) or names.why_not_label_value(args.name):
-            faults.append(f"--name {args.name!r}: {wrong}")
-    else:
-        meta["generateName"] = name_from(args.command[0])
+    name = {"name": args.name} if args.name else {"generateName": name_from(args.command[0])}
+    # It becomes the value of a label, too.
+    if args.name and (wrong := names.why_not_dns_subdomain(args.name) or names.why_not_label_value(args.name)):
+        faults.append(f"--name {args.name!r}: {wrong}")
+    annotations = {}
     if args.after:
         # Also as `-o name` prints them.
-        before = ",".join(name.rpartition("/")[2] for name in args.after)
-        meta["annotations"] = {metadata.AFTER: before, metadata.ADMISSION_GATED_BY: metadata.AFTER_GATE}
+        before = ",".join(job.rpartition("/")[2] for job in args.after)
+        annotations = {metadata.AFTER: before, metadata.ADMISSION_GATED_BY: metadata.AFTER_GATE}
+    if args.array and args.array > 1:
+        annotations[metadata.JOB_MIN_PARALLELISM] = "1"
+    meta: Json = {**name, "labels": labels, **({"annotations": annotations} if annotations else {})}
     container: Json = {
         "name": "main",
         "image": args.image,
@@ -118,15 +118,8 @@ def make_job(args: argparse.Namespace, folder: str) -> Json:
         "backoffLimit": args.retries,
         "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
     }
-    if args.array:
+    if args.array or args.count > 1:
         spec["completionMode"] = "Indexed"
-        meta.setdefault("annotations", {})[metadata.JOB_MIN_PARALLELISM] = "1"
-        if pods == 1:
-            del meta["annotations"][metadata.JOB_MIN_PARALLELISM]
-    elif args.count > 1:
-        spec["completionMode"] = "Indexed"
-    if meta.get("annotations") == {}:
-        del meta["annotations"]
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec}
 
 

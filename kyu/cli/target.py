@@ -2,8 +2,8 @@
 Which server a command talks to, decided in one place.
 
 In this order: ``--kubeconfig FILE``, ``--data DIR`` (the local server of that folder), the environment variable
-KUBECONFIG, the running local server of the default folder, the user's default kubeconfig. Commands that change
-something print what was chosen.
+KUBECONFIG, the running local server of the default folder, the service account of a pod, the user's default kubeconfig.
+Commands that change something print what was chosen.
 
 Called by: every command that talks to a server.
 """
@@ -45,37 +45,40 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def choose(args: argparse.Namespace) -> Target:
     """The target of a command; BadInput says what to do when there is none."""
     try:
-        return _choose(args, dict(os.environ))
+        return _choose(args)
     except kubeconfig.BadKubeconfig as error:
         raise BadInput(str(error)) from error
 
 
-def _choose(args: argparse.Namespace, environment: dict[str, str]) -> Target:
+def _choose(args: argparse.Namespace) -> Target:
     if args.kubeconfig is not None:
         return Target(kubeconfig.load(args.kubeconfig, args.context), f"--kubeconfig {args.kubeconfig}")
     if args.data is not None:
         return Target(_local(args.data), f"--data {args.data}")
-    if named := environment.get("KUBECONFIG"):
+    if named := os.environ.get("KUBECONFIG"):
         path = _first_existing(named)
         return Target(kubeconfig.load(path, args.context), f"KUBECONFIG={path}")
-    default = default_data(environment)
+    default = default_data()
     if is_running(default):
         return Target(_local(default), "the local server")
     if (inside := kubeconfig.in_cluster()) is not None:
         return Target(inside, "the service account of this pod")
-    home = Path(environment.get("HOME", "~")).expanduser() / ".kube" / "config"
-    if home.exists():
-        return Target(kubeconfig.load(home, args.context), str(home))
+    usual = home() / ".kube" / "config"
+    if usual.exists():
+        return Target(kubeconfig.load(usual, args.context), str(usual))
     raise BadInput("no server to talk to: start one with `kyu up -d`, or name one with --kubeconfig")
 
 
-def default_data(environment: dict[str, str] | None = None) -> Path:
+def default_data() -> Path:
     """The data folder of the user: $KYU_DATA, or the place that the system has for such data."""
-    values = dict(os.environ) if environment is None else environment
-    if chosen := values.get("KYU_DATA"):
+    if chosen := os.environ.get("KYU_DATA"):
         return Path(chosen)
-    base = values.get("XDG_DATA_HOME") or str(Path(values.get("HOME", "~")).expanduser() / ".local" / "share")
-    return Path(base) / "kyu"
+    base = os.environ.get("XDG_DATA_HOME")
+    return (Path(base) if base else home() / ".local" / "share") / "kyu"
+
+
+def home() -> Path:
+    return Path(os.environ.get("HOME", "~")).expanduser()
 
 
 def is_running(data: Path) -> bool:

@@ -12,17 +12,16 @@ from __future__ import annotations
 import argparse
 import re
 
+from kyu.api.core import SECRET, Namespace, Node
 from kyu.api.meta import Json, Key, Kind, key_of
 from kyu.cli import target
-from kyu.cli.main import BadInput, Failed
-from kyu.kube import errors, kubeconfig
+from kyu.cli.main import BadInput
+from kyu.kube import kubeconfig
 from kyu.kube.blocking import BlockingClient
-from kyu.runtime.node import ISOLATED, NODE, TRUSTED
+from kyu.runtime.node import ISOLATED, TRUSTED
 from kyu.server import tokens
 
 RBAC = "rbac.authorization.k8s.io"
-SECRET = Kind("", "v1", "Secret", "secrets")
-NAMESPACE = Kind("", "v1", "Namespace", "namespaces", namespaced=False)
 ROLE_BINDING = Kind(RBAC, "v1", "RoleBinding", "rolebindings")
 ROLES = ("batch-user", "batch-admin", "admin", "view")
 NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,60}[a-z0-9])?")
@@ -52,8 +51,6 @@ def run(args: argparse.Namespace) -> int:
                 return _rotate(client, args.name)
             case _:
                 return _remove(client, args.name)
-    except errors.ApiError as error:
-        raise Failed(str(error)) from error
     finally:
         client.close()
 
@@ -65,7 +62,7 @@ def _add(client: BlockingClient, args: argparse.Namespace) -> int:
         raise BadInput(f"user {name} exists; `kyu user rotate {name}` gives a new token")
     _refuse_strangers(client)
     for namespace in namespaces:
-        if client.find(NAMESPACE, Key("", namespace)) is None:
+        if client.find(Namespace.KIND, Key("", namespace)) is None:
             raise BadInput(f"namespace {namespace} does not exist; `kubectl create namespace {namespace}` makes it")
     for namespace in namespaces:
         client.apply(ROLE_BINDING, _binding(name, namespace, args.role), force=True)
@@ -77,7 +74,7 @@ def _add(client: BlockingClient, args: argparse.Namespace) -> int:
 
 def _refuse_strangers(client: BlockingClient) -> None:
     """Pods of all users run as the same one, unless the node can keep them apart or its owner trusts them."""
-    for node in client.list(NODE):
+    for node in client.list(Node.KIND):
         for condition in (node.get("status") or {}).get("conditions") or ():
             if condition["type"] == ISOLATED and condition["status"] == "False" and condition["reason"] != TRUSTED:
                 raise BadInput(

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from kyu import log
 from kyu.api import config_file
 from kyu.api.config import Configuration
-from kyu.api.config_file import CONFIG_MAP, SETTINGS
+from kyu.api.config_file import SETTINGS
+from kyu.api.core import CONFIG_MAP
 from kyu.api.meta import Json, Kind, key_of
 from kyu.kube.cache import Cache
 

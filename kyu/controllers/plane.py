@@ -16,7 +16,7 @@ from functools import partial
 from prometheus_client import CollectorRegistry
 
 from kyu.api.config import Configuration
-from kyu.api.config_file import CONFIG_MAP
+from kyu.api.core import CONFIG_MAP
 from kyu.api.kueue import ClusterQueue, Cohort, LocalQueue
 from kyu.api.meta import Json, Key, Kind, Object
 from kyu.bus.connector import Connect

@@ -11,12 +11,12 @@ import binascii
 from collections.abc import Mapping
 from pathlib import Path
 
-from kyu.api.meta import Key, Kind
+from kyu.api.core import SECRET
+from kyu.api.meta import Key
 from kyu.api.pools import NatsFlavor
 from kyu.bus.connector import Connector
 from kyu.kube.client import Client
 
-SECRET = Kind("", "v1", "Secret", "secrets")
 KEYS = ("connector", "user", "password", "token", "creds", "nkey", "ca.crt", "tls.crt", "tls.key")
 
 

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from kyu import log
 from kyu.api.actions import Action, Delete, Event, Patch
-from kyu.api.core import Pod
+from kyu.api.core import CONFIG_MAP, SECRET, Pod
 from kyu.api.meta import Json, Key, Kind, Ref, key_of
 from kyu.kube import errors
 from kyu.kube.cache import Cache
@@ -25,8 +25,6 @@ from kyu.kube.client import Client
 from kyu.runtime import environment, podplan
 from kyu.runtime.environment import Objects
 
-CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps")
-SECRET = Kind("", "v1", "Secret", "secrets")
 OVER = ("Succeeded", "Failed")
 # A pod that waits for a ConfigMap is looked at again, and so is a write that failed.
 FIRST_DELAY_SECONDS = 1.0

@@ -11,10 +11,12 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from kyu import log
+from kyu.api.core import Node
 from kyu.api.meta import Json, Key
 from kyu.kube import errors
 from kyu.kube.client import Client
-from kyu.runtime.node import LEASE, LEASE_NAMESPACE, NODE, make_lease
+from kyu.kube.lease import LEASE
+from kyu.runtime.node import LEASE_NAMESPACE, make_lease
 
 RENEW_SECONDS = 10.0
 # Put on new nodes by the API server; it goes when the node says that it is ready.
@@ -26,13 +28,13 @@ async def register(client: Client, nodes: Sequence[Json]) -> None:
     for body in nodes:
         key = Key("", body["metadata"]["name"])
         try:
-            stored = await client.create(NODE, body)
+            stored = await client.create(Node.KIND, body)
         except errors.AlreadyExists:
-            stored = await client.patch(NODE, key, {"metadata": {"labels": body["metadata"]["labels"]}})
+            stored = await client.patch(Node.KIND, key, {"metadata": {"labels": body["metadata"]["labels"]}})
         taints = [taint for taint in stored.get("spec", {}).get("taints") or () if taint.get("key") != NOT_READY]
         if taints != (stored.get("spec", {}).get("taints") or []):
-            await client.patch(NODE, key, {"spec": {"taints": taints or None}})
-        await client.patch(NODE, key, {"status": body["status"]}, subresource="status")
+            await client.patch(Node.KIND, key, {"spec": {"taints": taints or None}})
+        await client.patch(Node.KIND, key, {"status": body["status"]}, subresource="status")
 
 
 async def keep_alive(client: Client, name: str, clock: Callable[[], datetime]) -> None:

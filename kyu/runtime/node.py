@@ -16,12 +16,11 @@ from datetime import datetime
 
 import kyu
 from kyu.api import quantity
-from kyu.api.meta import Json, Kind
+from kyu.api.meta import Json
+from kyu.kube.lease import LEASE
 from kyu.runtime import cgroups, isolation, records
 from kyu.runtime.status import ADDRESS
 
-NODE = Kind("", "v1", "Node", "nodes", namespaced=False)
-LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases")
 LEASE_NAMESPACE = "kube-node-lease"
 LEASE_SECONDS = 40
 GPU = "nvidia.com/gpu"
