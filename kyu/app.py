@@ -6,7 +6,7 @@ The API server alone starts in half the time: so what it does not need is import
 A data folder belongs to one process at a time. In it are the database, the certificates, the kubeconfig of the
 administrator, and what must not change between two starts (the port).
 
-Called by: cli/up.py, cli/controller.py, tests. The only place that reads the environment and builds things.
+Called by: cli/up.py, cli/controller.py, bench, tests. The only place that reads the environment and builds things.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ What makes the embedded API server a control plane: controllers, and nodes that 
 The controllers are those of a cluster, on a client without sockets. The rows of controllers/stand_ins.py do what the
 controllers of a cluster would do. This machine is a node whose pods are processes; simulated nodes are beside it.
 
-Called by: app.py. Calls: controllers/plane.py, runtime/agent.py.
+Called by: app.py. Calls: controllers/plane.py, runtime/agent.py, pools/pods.py.
 """
 
 from __future__ import annotations

@@ -1,15 +1,20 @@
-"""The layer rules of docs/ARCHITECTURE.md, read off the import statements."""
+"""The layer rules of docs/ARCHITECTURE.md, read off the import statements; and whether modules tell who calls them."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
 FILES = sorted((ROOT / "kyu").rglob("*.py"))
+FILE_BY_MODULE = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in FILES
+}
 
 # Which packages of Kyu a package may import, besides itself.
 MAY_IMPORT = {
@@ -92,3 +97,37 @@ def test_pure_layers_have_no_clock_and_no_async(path: Path) -> None:
 
 def is_datetime(node: ast.Attribute) -> bool:
     return isinstance(node.value, ast.Name) and node.value.id in {"datetime", "date"}
+
+
+# "Called by: turn.py, and through it commit.py. Calls: quota.py." A claim ends with its sentence or at the next label.
+CLAIM = re.compile(r"(Called by|Calls): (.+?)(?=\.(?:\s|$)|\s[A-Z][\w ]*: |\n\n|\Z)", re.DOTALL)
+
+
+@cache
+def imported_files(path: Path) -> frozenset[Path]:
+    """The files of Kyu that a file imports; commands import what they measure or run by its name."""
+    names = {module for module, _ in imports(path)}
+    names |= {module.rpartition(".")[0] for module in names}
+    if path.name == "bench.py":
+        names |= {f"kyu.bench.{other.stem}" for other in FILES if other.parent.name == "bench"}
+    return frozenset(FILE_BY_MODULE[name] for name in names if name in FILE_BY_MODULE)
+
+
+def claims(path: Path) -> Iterator[tuple[str, str]]:
+    """Each file that the docstring names as a caller or as called. Through whom a call goes is for people to judge."""
+    for label, claim in CLAIM.findall(ast.get_docstring(ast.parse(path.read_text())) or ""):
+        for part in claim.split(";"):
+            if "through" not in part:
+                yield from ((label, name) for name in re.findall(r"[\w/]+\.py", part))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_modules_tell_who_calls_them(path: Path) -> None:
+    for label, name in claims(path):
+        other = next((place / name for place in (path.parent, ROOT / "kyu") if (place / name).exists()), None)
+        assert other is not None, f"{path}: there is no {name}"
+        caller, called = (other, path) if label == "Called by" else (path, other)
+        # Or somebody else puts the two together.
+        assert called in imported_files(caller) or any({caller, called} <= imported_files(third) for third in FILES), (
+            f"{path}: {label}: {name} is not so any more"
+        )

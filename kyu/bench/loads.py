@@ -5,7 +5,7 @@ The loads are those that Kueue measures itself with: queues in flat cohorts, eac
 that arrive at fixed intervals, run for a fixed time after their admission, and start again when they were evicted. The
 driver is the same for every scheduler; only the calls into the scheduler are timed.
 
-Called by: bench/engine.py. Kueue: test/performance/scheduler
+Called by: bench/engine.py, bench/embedded.py, bench/pretended.py, bench/soak.py. Kueue: test/performance/scheduler
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ What plans see in a running process: the cache, and the settings in force.
 The settings are Kueue's: a ConfigMap, read live. A text that cannot be used is told once and changes nothing; the
 settings before it stay in force.
 
-Called by: plane.py. Implements kyu.api.actions.View.
+Called by: plane.py, pool_plane.py. Implements kyu.api.actions.View.
 """
 
 from __future__ import annotations

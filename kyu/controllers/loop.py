@@ -6,7 +6,7 @@ A controller is a row: what it watches, and a pure plan. The loop runs each (con
 are being written, further changes only mark it to be planned once more. Writes go through the cache (the answer of a
 write is visible to the next plan at once), so a plan never repeats what it has just asked for.
 
-Called by: app.py. Calls: plans (through the rows), the writer of kube/apply.py.
+Called by: plane.py, pool_plane.py. Calls: plans, through the rows; kube/apply.py, through the writer.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ because of another. The engine has taken them as done; what could not be
 written it is told, and decides again. A reason is written only if it still holds then, so that a burst of jobs costs
 one write each and not two.
 
-Called by: scheduler.py. Calls: plans/admission.py, the writer of kube/apply.py. Kueue: pkg/scheduler/scheduler.go
+Called by: scheduler.py. Calls: plans/admission.py; kube/apply.py, through the writer. Kueue: pkg/scheduler/scheduler.go
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ All controllers of one process, put together: cache, reflectors, loop, scheduler
 
 The same in both modes: on a cluster the client speaks to its API server, embedded to our own in the same process.
 
-Called by: app.py. Calls: everything in this folder.
+Called by: app.py, embedded.py. Calls: everything in this folder but the stand-ins.
 """
 
 from __future__ import annotations

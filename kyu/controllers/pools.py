@@ -5,7 +5,8 @@ Each group of NATS pools of each MasterQueue has an ear. Ears of equal connector
 cannot be believed is counted and changes nothing. A message that says the same as the one before only moves the time
 of its report, which no controller reacts to; so a pool may speak as often as it likes.
 
-Called by: plane.py. Calls: a connection of bus/nats.py, pool_expressions.py. Read by: plans/pools.py, through the view.
+Called by: plane.py, pool_plane.py. Calls: pool_expressions.py; bus/nats.py, through a connection.
+Read by: plans/pools.py, through the view.
 """
 
 from __future__ import annotations

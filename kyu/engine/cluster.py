@@ -1,7 +1,7 @@
 """
 What the queues stand on: flavors, topologies, nodes and pods, checks, namespaces; and whether a queue can work at all.
 
-Called by: state.py (changes), eligibility.py, placing.py and nomination.py (reads). Calls: topology_forest.py.
+Called by: state.py; eligibility.py, placing.py and nomination.py read it through the state. Calls: topology_forest.py.
 Kueue: pkg/cache/scheduler/cache.go, clusterqueue.go (status), tas_cache.go
 """
 

@@ -6,7 +6,7 @@ is checked again, looked at again if its victims are somebody else's already, an
 preemptions, hold its room while it waits, or be told to wait. What entries hold is written down and taken back when
 the cycle ends; only admissions last.
 
-Called by: cycle.py. Calls: nomination.py, quota.py. Kueue: pkg/scheduler/scheduler.go (processEntry)
+Called by: turn.py. Calls: nomination.py, quota.py. Kueue: pkg/scheduler/scheduler.go (processEntry)
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ The share of a node is the largest, over all resources, of what it borrows divid
 thousandths, divided by the node's weight. In each cycle the workload goes first whose admission would leave the
 smallest share, decided level by level in the tree, like a tournament.
 
-Called by: cycle.py (order of heads), fair_preemption.py (comparisons), state.py (published shares).
+Called by: turn.py (order of heads), fair_preemption.py (comparisons), stats.py (published shares).
 Kueue: pkg/cache/scheduler/fair_sharing.go, pkg/scheduler/fair_sharing_iterator.go
 """
 

@@ -5,7 +5,7 @@ Past usage decays: after one half life, half of it is forgotten. A workload that
 penalty that stands for what it will have used by the next sample, so that one LocalQueue cannot take everything between
 two samples.
 
-Called by: state.py (changes), queues.py and preemption.py through it (order by past usage).
+Called by: waiting.py (changes, order by past usage), stats.py (counts).
 Kueue: pkg/util/admissionfairsharing, pkg/cache/queue/afs
 """
 

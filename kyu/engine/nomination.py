@@ -4,7 +4,7 @@ What one workload would get, and whom it would have to preempt: one head, looked
 First the full size; if that neither fits nor can preempt, the largest smaller size that does, for workloads that may
 shrink. A workload in its second pass keeps its flavors and only looks for nodes.
 
-Called by: cycle.py, explain.py. Calls: flavors.py, placing.py. Kueue: pkg/scheduler/scheduler.go (nominate)
+Called by: turn.py, commit.py, explain.py. Calls: flavors.py, placing.py. Kueue: pkg/scheduler/scheduler.go (nominate)
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ goes from one turn that matters to the next and takes it as the cycle would (``t
 could change its outcome: those who are worth asking, heads that keep their place until they get what they want
 (StrictFIFO, preemptors), and heads that hold back capacity while they wait.
 
-Called by: cycle.py. Calls: turn.py, queues.py (the lines).
+Called by: cycle.py. Calls: turn.py, fronts.py.
 """
 
 from __future__ import annotations

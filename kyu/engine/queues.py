@@ -5,7 +5,8 @@ Peers (``asks.py``) stand in a line ordered by their first member, and are parke
 nothing: it forgets who was parked. Parking is nearly as cheap: everybody up to a mark in the line has had their turn
 since the last wake-up, so passing over a hundred peers moves one mark.
 
-Called by: waiting.py (push, remove), state.py (wake), cycle.py and turn.py (head, park), explain.py (order).
+Called by: tree.py; through the line of a queue waiting.py (push, remove), state.py (wake), turn.py (head, park),
+explain.py (order).
 Kueue: pkg/cache/queue/cluster_queue.go
 """
 

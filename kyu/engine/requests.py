@@ -6,7 +6,7 @@ namespace's LimitRanges, limits standing in for requests), then counted by Kuber
 sidecars. The result is the *raw* request, which topologies use. Quota uses the request after prefixes were excluded and
 transformations applied. Everything is exact: nano-units in integers, fractions where factors multiply.
 
-Called by: workload.py, once per distinct template. Calls: api/quantity.py.
+Called by: shapes.py, once per distinct template, cluster.py, plans/binding.py. Calls: api/quantity.py.
 Kueue: pkg/workload/resources.go, pkg/util/limitrange. Kubernetes: component-helpers resource.PodRequests
 """
 

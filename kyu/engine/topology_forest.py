@@ -6,8 +6,9 @@ is the hostname see each other's lasting usage, because two of them may select t
 ``release`` are what-ifs of one scheduling cycle: they touch the flavor that they name and no other, and go away with
 the scope they were made in. That is exactly a table merged when the cycle starts, without copying one.
 
-Called by: engine/cluster.py (nodes, flavors, pods), engine/state.py (lasting usage), engine/turn.py and
-engine/commit.py (what-ifs). Kueue: pkg/cache/scheduler/tas_cache.go, tas_flavor.go, tas_nodes_cache.go.
+Called by: engine/cluster.py (nodes, flavors, pods), engine/state.py (lasting usage); through the state engine/turn.py
+and engine/commit.py (what-ifs).
+Kueue: pkg/cache/scheduler/tas_cache.go, tas_flavor.go, tas_nodes_cache.go.
 """
 
 from __future__ import annotations

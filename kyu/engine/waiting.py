@@ -1,7 +1,7 @@
 """
 Who waits where: asks find their queue through their LocalQueue, or wait outside until it leads somewhere.
 
-Called by: state.py. Calls: queues.py (the lines), local_queues.py (counts and past usage).
+Called by: state.py. Calls: local_queues.py (counts and past usage); queues.py, through the lines.
 Kueue: pkg/cache/queue/manager.go
 """
 

@@ -6,7 +6,7 @@ goes into the cache, so that the next plan sees it at once. Events are written b
 hold up what they tell about: the same event about the same object raises the count of the first instead of making
 another one, and where more happen than can be written, some are left out and counted.
 
-Called by: controllers/loop.py, controllers/scheduler.py.
+Called by: controllers/loop.py, controllers/outcome.py and runtime/agent.py, through the writer that they are given.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ A reflector lists page by page, then watches from the version of the list; when 
 version it saw, and when that version is forgotten (410) it lists again and tells what changed meanwhile. The answer of
 an own write can be put in at once: an older state never replaces a newer one.
 
-Called by: app.py (starts it), plans (through View), kube/apply.py (puts answers in). Kubernetes: client-go tools/cache.
+Called by: controllers/plane.py (starts it), plans (through View), kube/apply.py (puts answers in).
+Kubernetes: client-go tools/cache.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ The one door to a Kubernetes API: the verbs, on kinds and JSON.
 
 Each verb is prepare (pure) → send → parse (pure); only the transport knows whether there is a socket in between.
 
-Called by: kube/cache.py, kube/apply.py, the commands. Calls: a Transport (kube/http.py, kube/direct.py).
+Called by: kube/cache.py, kube/apply.py, the commands. Calls: kube/http.py or kube/direct.py, through Transport.
 """
 
 from __future__ import annotations

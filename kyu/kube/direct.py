@@ -5,7 +5,7 @@ Requests and answers are bytes, so that neither side can change what the other h
 the server as soon as a change is on disk, with an object that is not copied: all who follow the kind get the same one,
 and none of them may change it. A client that only reads its answers is given that object, too (``Client.sharing``).
 
-Called by: kube/client.py through the Transport protocol; made by app.py, which gives the server to call.
+Called by: kube/client.py through Transport. Made by: app.py, which gives the server to call.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 The transport over a socket: connections are kept and used again, and a server that falls silent is given up.
 
-Called by: kube/client.py through the Transport protocol; made by ``connect`` from a kubeconfig.
+Called by: kube/client.py through Transport. Made by: ``connect``, from a kubeconfig.
 """
 
 from __future__ import annotations

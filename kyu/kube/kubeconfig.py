@@ -3,7 +3,7 @@ Where a server is and how to prove who one is: kubeconfig files, exec plugins, a
 
 A plugin is waited for. Nothing here is asynchronous, so that commands need not import what that takes.
 
-Called by: kube/http.py, kyu/cli/target.py, app.py. Kubernetes: client-go tools/clientcmd, plugin/pkg/client/auth/exec.
+Called by: kube/http.py, cli/target.py, app.py. Kubernetes: client-go tools/clientcmd, plugin/pkg/client/auth/exec.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ From the engine's decisions to writes: quota reserved, preempted, evicted, or th
 Each decision becomes one write of the Workload's status and its events. A workload that waits is written only when
 its reason is another one than before.
 
-Called by: controllers/scheduler.py. Kueue: pkg/scheduler (admit, requeue), pkg/scheduler/preemption (issue)
+Called by: controllers/outcome.py. Kueue: pkg/scheduler (admit, requeue), pkg/scheduler/preemption (issue)
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 Admission checks on a Workload: which apply, whether all are ready, how long a retry waits.
 
-Called by: plans/workload.py, plans/admission.py, plans/provisioning.py. Kueue: pkg/workload/admissionchecks.go
+Called by: plans/workload.py, plans/admission.py. Kueue: pkg/workload/admissionchecks.go
 """
 
 from __future__ import annotations

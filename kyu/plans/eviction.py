@@ -4,7 +4,8 @@ How a Workload loses its place: the marks of an eviction, and the release of its
 Eviction is one write that says why; the quota stays charged. The job is stopped next (plans/job.py), and only when
 none of its pods is active the reservation is released and the workload may queue again.
 
-Called by: plans/workload.py, plans/job.py, plans/admission.py. Kueue: pkg/workload/evict.
+Called by: plans/workload.py, plans/job.py, plans/admission.py, plans/node_failures.py, plans/pools.py.
+Kueue: pkg/workload/evict.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@ What happens to a job before it is stored: it gets its queue, its suspension, it
 
 The same function stands behind the embedded server's admission and behind webhooks on a cluster.
 
-Called by: app.py (embedded). Kueue: pkg/controller/jobframework/base_webhook.go and the webhook of each kind
+Called by: embedded.py, plans/rehearsal.py.
+Kueue: pkg/controller/jobframework/base_webhook.go and the webhook of each kind
 """
 
 from __future__ import annotations

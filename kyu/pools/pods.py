@@ -4,7 +4,8 @@ The near end: pods on virtual nodes are handed to the runners of their pools, an
 To the agent this is a runtime like any other. A pod's pool is told by its toleration, which admission wrote. A pod for
 which nobody answers waits with reason NoRunner and is offered again; a runner that has it says so, whoever asks.
 
-Called by: embedded.py, through runtime/agent.py. Calls: controllers/pools.py (connections). Far end: pools/runner.py.
+Called by: embedded.py, through runtime/agent.py. Calls: controllers/pools.py (connections).
+The far end: pools/runner.py.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Announces a pool on NATS, again and again: what it has, how often it will say so
 Messages carry the fields of today's publishers, so every listener understands them; a sequence number, a time and, with
 a key, a signature let a careful one tell replays and forgeries.
 
-Called by: cli/pool.py. Calls: a connection of bus/nats.py, bus/signing.py, an offer of offers.py.
+Called by: cli/pool.py. Calls: bus/signing.py, offers.py; bus/nats.py, through a connection.
 """
 
 from __future__ import annotations

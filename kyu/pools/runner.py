@@ -4,7 +4,8 @@ The far end: takes pods for a pool over NATS and runs them as processes of this 
 Only those on the list may ask, over a connection that nobody else can read. What a pod needs comes with it, so the
 runner has no access to anybody's API. It keeps what it was given: a request that is repeated finds its pod.
 
-Called by: cli/pool.py (`kyu pool publish --run`). Calls: runtime/processes.py, bus. The near end is pools/pods.py.
+Called by: cli/pool.py (`kyu pool publish --run`). Calls: runtime/processes.py, bus.
+The near end: pools/pods.py.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ What the API wants of a pod is read off its object each time it changes: run it,
 tells is written as the pod's status, the newest only if it tells faster than can be written. A pod is gone from the
 API only after its processes are.
 
-Called by: app.py. Calls: a runtime (processes.py or simulate.py), kube. Kubernetes: the kubelet's sync loop.
+Called by: embedded.py. Calls: processes.py, simulate.py or pools/pods.py, through PodRuntime; kube.
+Kubernetes: the kubelet's sync loop.
 """
 
 from __future__ import annotations

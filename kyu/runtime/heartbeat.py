@@ -1,7 +1,7 @@
 """
 Registers nodes with the API and keeps them alive: the Node, its status, and the Lease that is renewed.
 
-Called by: app.py. Calls: kube. Kubernetes: the kubelet's registration and pkg/kubelet/nodelease.
+Called by: embedded.py. Calls: kube. Kubernetes: the kubelet's registration and pkg/kubelet/nodelease.
 """
 
 from __future__ import annotations

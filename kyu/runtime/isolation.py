@@ -4,7 +4,7 @@ How far pods of different users are kept apart on this machine.
 As root, each namespace can have a user id of its own: its pods cannot read or signal those of others, nor Kyu's files.
 Without root all pods are the user that runs Kyu, and share all that this user may do.
 
-Called by: processes.py (which user?), app.py (may a second user be let in?).
+Called by: processes.py (which user?), embedded.py (may a second user be let in?).
 """
 
 from __future__ import annotations

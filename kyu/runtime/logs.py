@@ -4,7 +4,7 @@ Reads what a container has printed, as ``kubectl logs`` asks for it: the last li
 The files are those that output.py writes, the oldest first. Following looks at the file's size ten times a second, over
 the change from a full file to the next, until the container has ended and its last line is read.
 
-Called by: the server, through a function that app.py gives it. Kubernetes: the kubelet's ReadLogs.
+Called by: embedded.py, whose function the server calls; pools/runner.py. Kubernetes: the kubelet's ReadLogs.
 """
 
 from __future__ import annotations

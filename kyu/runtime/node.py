@@ -4,7 +4,7 @@ The Node of this machine, as the API shows it: what it has, what it can do, and 
 Facts are read once from /proc and the like; the Node and its Lease are made of them without looking again. What this
 machine cannot do for pods (limits, mounts, separate users) stands in its conditions, with the reason.
 
-Called by: heartbeat.py, app.py. Kubernetes: the kubelet's node status setters.
+Called by: heartbeat.py, embedded.py, simulated_nodes.py, pools/. Kubernetes: the kubelet's node status setters.
 """
 
 from __future__ import annotations

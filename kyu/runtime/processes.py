@@ -6,7 +6,8 @@ supervisor owns the pod; Runtime only reads its records when told so through a p
 folder gets its name in one step, and a supervisor claims it in one step, so whenever Kyu dies, the next Kyu can tell
 what was started and starts nothing twice.
 
-Called by: agent.py. Calls: podplan.py, launcher.py (as a process), status.py.
+Called by: agent.py, through PodRuntime; pools/runner.py. Calls: podplan.py, podfolder.py, status.py;
+launcher.py, through a pipe.
 """
 
 from __future__ import annotations

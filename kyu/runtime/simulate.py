@@ -4,7 +4,7 @@ Pods that only pretend to run: they take the time that an annotation says, and e
 The same interface as processes.py, so the rest of Kyu cannot tell the difference, and thousands of pods cost nothing
 but their timers. Time comes from a clock. A pod that was running before Kyu was restarted goes on from its start time.
 
-Called by: agent.py, for simulated nodes. Calls: status.py.
+Called by: agent.py, through PodRuntime, for simulated nodes. Calls: status.py.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Nodes that do not exist, from a file: Node manifests, of any size, with labels, 
 The annotation ``kyu.dev/count: "100"`` makes a hundred of one manifest, named ``name-0`` to ``name-99``; in labels and
 annotations ``{index}`` becomes the number. Every fault is reported with its file, line and field, all at once.
 
-Called by: app.py, before the control plane starts. The pods of these nodes run in simulate.py.
+Called by: app.py, before the control plane starts. What the pods of these nodes do: simulate.py.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Volumes as folders: which files a volume holds, and where a container sees them.
 emptyDir, configMap, secret, downwardAPI and projected volumes are folders of the pod, filled once, when it starts.
 All others are refused by name.
 
-Called by: podplan.py (plans), processes.py (writes the files). Kubernetes: pkg/volume, atomic writer aside.
+Called by: podplan.py (plans), podfolder.py (writes the files). Kubernetes: pkg/volume, atomic writer aside.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 Who may object to a write besides the rules of its kind: the namespace, the priorities of Pods, the rights of the user.
 
-Called by: server/writes.py for each write, after defaults and before validation.
+Called by: server/writes.py, through server/api.py, for each write, after defaults and before validation.
 Kubernetes: plugin/pkg/admission/{priority,defaulttolerationseconds,namespace/lifecycle}.
 """
 

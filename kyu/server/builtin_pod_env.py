@@ -1,7 +1,7 @@
 """
 The variables of a container: their names, and what their values may be taken from.
 
-Called by: server/builtin_pod_details.py, server/builtin_pod_volumes.py, for volumes that hold the same.
+Called by: server/builtin_pod_containers.py, server/builtin_pod_volumes.py, for volumes that hold the same.
 Kubernetes: pkg/apis/core/validation.
 """
 

@@ -1,7 +1,7 @@
 """
 Probes and hooks of a container: exactly one way to ask, a port that can be, and times that make sense.
 
-Called by: server/builtin_pod_details.py. Kubernetes: pkg/apis/core/validation.
+Called by: server/builtin_pod_containers.py; its numbers by other checks. Kubernetes: pkg/apis/core/validation.
 """
 
 from __future__ import annotations

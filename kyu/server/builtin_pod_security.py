@@ -1,7 +1,7 @@
 """
 Security contexts of pods and containers, and what a pod may not ask of a system that it says it does not run on.
 
-Called by: server/builtin_pod_details.py. Kubernetes: pkg/apis/core/validation.
+Called by: server/builtin_pod_containers.py, server/builtin_pod_rules.py. Kubernetes: pkg/apis/core/validation.
 """
 
 from __future__ import annotations

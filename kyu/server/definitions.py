@@ -1,7 +1,8 @@
 """
 Makes what CustomResourceDefinitions define: the kinds are served when their names are free, and go when they go.
 
-Called by: server/api.py; ``run`` by app.py. Calls: server/custom.py. The registry is changed here and nowhere else.
+Called by: server/api.py; ``run`` by app.py, through the Api. Calls: server/custom.py. The registry is changed here and
+nowhere else.
 Kubernetes: apiextensions-apiserver/pkg/controller/{status,establish,finalizer}.
 """
 

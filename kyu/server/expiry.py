@@ -1,7 +1,7 @@
 """
 Events are news: after an hour they go by themselves.
 
-Called by: app.py. Kubernetes: the --event-ttl of kube-apiserver.
+Called by: app.py, through the Api. Kubernetes: the --event-ttl of kube-apiserver.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ It hears every change. A deleted owner puts its dependents on the list, an objec
 finalizers is dealt with, and so is an object that names owners which are not there. Each case is decided anew from the
 present state, so nothing depends on the order of what is heard, and a restart only has to look at every object once.
 
-Called by: app.py, unless the server runs alone. Kubernetes: pkg/controller/garbagecollector.
+Called by: app.py, through the Api, unless the server runs alone. Kubernetes: pkg/controller/garbagecollector.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The JSONPath of CustomResourceDefinitions: printer columns, the scale subresourc
 A path is parsed once to steps and then followed often. Served: ``.a.b``, ``['a.b']``, ``[0]``, ``[-1]``, ``[*]`` and
 filters that compare one field with a literal, ``[?(@.type=="Ready")]``.
 
-Called by: server/table.py, server/scale.py, server/registry.py. Kubernetes: client-go/util/jsonpath (the used part).
+Called by: server/table.py, server/scale.py. Kubernetes: client-go/util/jsonpath (the used part).
 """
 
 from __future__ import annotations

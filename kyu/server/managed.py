@@ -5,7 +5,7 @@ Every writer has an entry in ``metadata.managedFields`` with the set of fields i
 with these values, are mine": what it no longer names goes, unless another owner is left; what another owner has with a
 different value is a conflict. Any other write simply takes what it changed from everybody else.
 
-Called by: server/writes.py on every write. Calls managed_entries.py (who), managed_fields.py (what),
+Called by: server/writes.py on every write. Calls: managed_entries.py (who), managed_fields.py (what),
 managed_objects.py (merge, compare) and managed_sets.py (sets).
 Kubernetes: apimachinery/pkg/util/managedfields, structured-merge-diff/merge.
 """

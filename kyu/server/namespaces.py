@@ -1,7 +1,7 @@
 """
 Namespaces: nothing is created where there is none, and one that is deleted takes its content along.
 
-Called by: server/writes.py as an admission, app.py (the cleaner, unless the server runs alone).
+Called by: server/admission.py; the cleaner by app.py, through the Api, unless the server runs alone.
 Kubernetes: plugin/pkg/admission/namespace/lifecycle, pkg/controller/namespace.
 """
 

@@ -6,7 +6,7 @@ parameter of the patch of a kind) and what the fields are (the schemas). The sch
 ones, those of custom kinds come from their definitions. Documents are made when asked for and kept until what is
 served changes.
 
-Called by: server/routes.py. Kubernetes: kube-openapi/pkg/handler3, apiextensions-apiserver/pkg/controller/openapi
+Called by: server/pages.py. Kubernetes: kube-openapi/pkg/handler3, apiextensions-apiserver/pkg/controller/openapi
 """
 
 from __future__ import annotations

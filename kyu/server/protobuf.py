@@ -5,7 +5,7 @@ A body is the four bytes ``k8s\\0`` and an envelope with the kind and the bytes 
 come from the generated tables (builtin_data.py); everything is turned to the JSON that the same client would have sent.
 Only reading is here: answers are always JSON, which every client accepts.
 
-Called by: server/exchange.py. Kubernetes: apimachinery/pkg/runtime/serializer/protobuf, generated.proto.
+Called by: server/bodies.py. Kubernetes: apimachinery/pkg/runtime/serializer/protobuf, generated.proto.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """
 From a path to a verb: which resource, which object, may this user do it, and who answers.
 
-Called by: server/http.py and, in the same process, app.py. Calls: reads, writes, deletion, the subresources, discovery.
+Called by: server/http.py and, in the same process, kube/direct.py, through the Api. Calls: reads, writes, deletion, the
+subresources, discovery.
 Kubernetes: apiserver/pkg/endpoints/request/requestinfo.go, installer.go.
 """
 

@@ -4,7 +4,7 @@ What a schema does to an object: unknown fields go, defaults come, and the rest 
 The order is fixed: decode, prune, default, validate. A schema says of every place of an object what may stand there;
 a place that it does not name holds an unknown field, unless it says ``x-kubernetes-preserve-unknown-fields``.
 
-Called by: server/custom.py on every write of a custom kind. Calls schema_fast.py and schema_quick.py for a yes,
+Called by: server/custom.py on every write of a custom kind. Calls: schema_fast.py and schema_quick.py for a yes,
 schema_checks.py and cel.py for the words of a no.
 Kubernetes: apiextensions-apiserver/pkg/apiserver/schema/{pruning,defaulting}.
 """
