@@ -16,6 +16,7 @@ from kyu.api.meta import Json
 from kyu.runtime import logs, podplan, records, shutdown, spawn
 from kyu.runtime.logs import LogOptions
 from kyu.runtime.processes import CannotIsolate, Machine, Runtime
+from tests.test_runtime_crash import wait_gone
 
 
 class Objects:
@@ -167,6 +168,26 @@ async def test_a_disk_that_refuses_fails_the_pod_and_the_next_one_runs(tmp_path:
         assert "cannot keep the pod's folder" in (await watched.over("a"))["message"]
         watched.start(pod("b", shell("true")))
         assert (await watched.over("b"))["phase"] == "Succeeded"
+
+
+async def test_a_record_that_the_disk_refuses_is_written_when_it_can_be(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    async with opened(tmp_path / "runtime") as watched:
+        watched.start(pod("a", shell(f"while ! test -e {go}; do sleep 0.01; done; exit 6")))
+        await watched.until("a", "Running")
+        folder = Path(watched.runtime.folder("uid-a"))
+        claim, record = (records.find(str(folder / name)) for name in (records.CLAIM, records.RECORD))
+        assert claim is not None
+        assert record is not None
+        # In the way of what the supervisor writes first: an error of the disk like any other.
+        in_the_way = folder / f"{records.RECORD}.{claim['pid']}.tmp"
+        in_the_way.mkdir()
+        go.touch()
+        await wait_gone(records.Process(*record["containers"]["main"]["process"]))
+        assert records.find(str(folder / records.RECORD)) == record
+        in_the_way.rmdir()
+        ended = await watched.over("a")
+        assert ended["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 6
 
 
 async def test_after_the_grace_period_the_whole_group_is_killed(tmp_path: Path) -> None:

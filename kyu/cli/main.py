@@ -1,7 +1,7 @@
 """
 The `kyu` command: find the command in the table, parse, run, turn errors to exit codes.
 
-Exit codes everywhere: 0 done, 1 failed, 2 bad input or usage.
+Exit codes everywhere: 0 done, 1 failed, 2 bad input or usage, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader has gone (`kyu … | head`): nothing to say, and nobody to say it to, also not on the way out.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except KeyboardInterrupt:
+        return 130
 
 
 def dispatch(words: list[str]) -> int:
@@ -69,8 +71,6 @@ def run(command: Command, words: Sequence[str]) -> int:
     except Failed as error:
         print(f"kyu {command.name}: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        return 130
     except OSError as error:
         # A file or folder that the user named, or where data has its place. Without a name it is no fault of a file.
         if error.filename is None:

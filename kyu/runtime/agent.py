@@ -105,7 +105,7 @@ class Agent:
                 while self._due:
                     uid = next(iter(self._due))
                     del self._due[uid]
-                    self._look(runtime, uid)
+                    self._look_safely(runtime, uid)
         finally:
             for task in self._tasks:
                 task.cancel()
@@ -134,6 +134,14 @@ class Agent:
     def _again(self, uid: str) -> None:
         self._due[uid] = None
         self._wakeup.set()
+
+    def _look_safely(self, runtime: PodRuntime, uid: str) -> None:
+        try:
+            self._look(runtime, uid)
+        except OSError as error:
+            # A full disk takes no wish to stop. One pod that cannot be ended must not keep the others waiting.
+            log.warning("pod not looked after", uid=uid, error=error)
+            self._later(uid)
 
     def _look(self, runtime: PodRuntime, uid: str) -> None:
         """Compare what is wanted of the pod with what is, and take the next step."""

@@ -415,7 +415,11 @@ class Runtime:
         for state in record["containers"].values():
             kill_left_over(state.get("process"))
         record = status.lost_record(record, reason, message, now)
-        records.write(os.path.join(entry.folder, records.RECORD), record, durable=True)
+        try:
+            records.write(os.path.join(entry.folder, records.RECORD), record, durable=True)
+        except OSError as error:
+            # Whoever comes next finds it as lost as it is now.
+            log.warning("pod not written down", folder=entry.folder, error=error)
         self._tell(entry, record)
 
     def _tell(self, entry: Entry, record: Json) -> None:

@@ -53,7 +53,10 @@ def write(path: str, document: object, *, durable: bool = False) -> None:
     temporary = f"{path}.{os.getpid()}.tmp"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
-        os.write(descriptor, json.dumps(document, separators=(",", ":")).encode())
+        rest = json.dumps(document, separators=(",", ":")).encode()
+        # On a disk that is nearly full, a part may be written before the error comes.
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
         if durable:
             os.fsync(descriptor)
     finally:

@@ -30,6 +30,7 @@ LOG_MESSAGE_LINES = 80
 NOTICE_RETRY_SECONDS = 0.05
 # How often it is looked whether the pod's folder is still there.
 LOOK_SECONDS = 5.0
+FULL_DISK_RETRY_SECONDS = 1.0
 
 
 @dataclass(slots=True)
@@ -118,7 +119,9 @@ class Supervisor:
                     case _:
                         assert_never(step)
         self.show_waiting()
-        self.save()
+        # On a full disk the pod runs on, and the next look tries again; whether its folder is there, it asks as well.
+        with contextlib.suppress(OSError):
+            self.save()
         return False
 
     def start(self, container: lifecycle.Container, poll: select.poll) -> None:
@@ -131,9 +134,9 @@ class Supervisor:
         self.running[child.pid] = running
         lifecycle.started(container, time.time())
         self.show_started(running)
-        # The record knows the process before it may run.
-        self.save()
         try:
+            # The record knows the process before it may run.
+            self.save()
             if self.plan["cgroup"]:
                 cgroups.enter(os.path.join(self.plan["cgroup"], container.name), plan["limits"], child.pid)
             spawn.release(child)
@@ -307,9 +310,17 @@ class Supervisor:
             self.must_notify = not records.notify(self.plan["notices"], self.plan["uid"])
 
     def finish(self, phase: str) -> None:
-        """End what is left of the pod, then write the last record, and only then go."""
+        """End what is left of the pod, then write the last record, however long the disk is full, and only then go."""
         self.end_left_over()
-        records.write(self.path(records.RECORD), self.record(phase), durable=True)
+        while True:
+            try:
+                records.write(self.path(records.RECORD), self.record(phase), durable=True)
+            except FileNotFoundError:
+                raise
+            except OSError:
+                time.sleep(FULL_DISK_RETRY_SECONDS)
+            else:
+                return
 
     def end_left_over(self) -> None:
         if self.plan["cgroup"]:
