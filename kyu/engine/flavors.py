@@ -17,7 +17,7 @@ from enum import IntEnum
 from functools import cache
 from typing import NamedTuple
 
-from kyu.engine import eligibility, fair_preemption, preemption, quota
+from kyu.engine import eligibility, quota
 from kyu.engine.asks import Ask, ScanMemory
 from kyu.engine.preemption import Demand, Target
 from kyu.engine.quota import Cell
@@ -385,7 +385,7 @@ class Assigner:
 
     def _ask_oracle(self, cell: Cell, amount: int, height: int) -> Verdict:
         """Would preemption help, for this resource alone?"""
-        targets = find_targets(
+        targets = self.state.find_targets(
             self.state,
             Demand(self.queue, self.ask, {cell: amount}, (cell.key,), head_start=self.state.options.head_start),
         )
@@ -414,13 +414,6 @@ class Assigner:
         if self.replaced is None:
             return 0
         return next((a.usage.get(resource, 0) for a in self.replaced.assigned if a.name == pod_set), 0)
-
-
-def find_targets(state: State, demand: Demand) -> list[Target]:
-    """Whom to preempt, under the rules that are configured."""
-    if state.options.fair_sharing:
-        return fair_preemption.find_targets(state, demand)
-    return preemption.find_targets(state, demand)
 
 
 def _sum_requests(answers: Sequence[PodSetAnswer]) -> Mapping[str, int]:

@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
+from kyu.api.meta import Key
 from kyu.engine import plan, quota, reach
 from kyu.engine.asks import Peers, Place
-from kyu.engine.plan import Sketch
+from kyu.engine.plan import Claim, Sketch
 from kyu.engine.quota import BOUNDLESS, Cell
 from kyu.engine.tree import Queue
 
@@ -159,7 +160,7 @@ def _bid(cell: Cell, amount: int, rank: Rank) -> Bid:
     return Bid(rank, amount - private if amount <= room else NEVER, max(0, amount - private))
 
 
-def _bid_of(front: Front, rank: Callable[[Sketch], Rank]) -> Bid:
+def _bid_of(front: Front, rank: Callable[[Sketch | Claim], Rank]) -> Bid:
     """Of the next who is worth asking."""
     queue, cell, amount, ask = front.queue, front.cell, front.amounts[front.ahead], front.peers[front.ahead].first()
     if amount == NEVER or cell is None or ask is None:
@@ -167,6 +168,20 @@ def _bid_of(front: Front, rank: Callable[[Sketch], Rank]) -> Bid:
     level = quota.borrowing_level(cell, amount).height
     found = front.bids[front.ahead] = _bid(cell, amount, rank(Sketch(queue, ask, cell, amount, level, -1)))
     return found
+
+
+def _bid_of_claim(claim: Claim, rank: Callable[[Sketch | Claim], Rank], victims: set[Key]) -> Bid | None:
+    """Others get less by what its victims do not return. None if they might get more, or if others have chosen them."""
+    takes, root = claim.amount, claim.cell.parent
+    for target in claim.targets:
+        if target.holding.key in victims:
+            return None
+        victims.add(target.holding.key)
+        for cell, amount in target.holding.charges:
+            if cell.parent is not root or cell.local:
+                return None
+            takes -= amount
+    return Bid(rank(claim), takes, takes) if claim.targets and takes >= 0 and not claim.cell.local else None
 
 
 class Sleepers:
@@ -235,8 +250,10 @@ class Sleepers:
         self.by_root[front.root].remove(front)
 
 
-def winners(due: list[Front], awake: Iterable[Sketch], rank: Callable[[Sketch], Rank]) -> list[Front] | None:
-    """Who of those that are due gets what it wants in a turn, beside others who fit; None if that cannot be told."""
+def winners(
+    due: list[Front], awake: Iterable[Sketch | Claim], rank: Callable[[Sketch | Claim], Rank]
+) -> list[Front] | None:
+    """Who of those that are due gets what it wants in a turn, beside others; None if that cannot be told."""
     contenders: dict[Cell, list[tuple[Bid, Front | None]]] = {}
     for front in due:
         root, bid = front.root, front.bids[front.ahead] or _bid_of(front, rank)
@@ -248,12 +265,19 @@ def winners(due: list[Front], awake: Iterable[Sketch], rank: Callable[[Sketch], 
             contenders[root].append((bid, front))
         else:
             contenders[root] = [(bid, front)]
-    for sketch in awake:
-        parent = sketch.cell.parent
+    victims: set[Key] = set()
+    for entry in awake:
+        parent = entry.cell.parent
         if parent is None or parent.parent is not None:
             return None
+        if isinstance(entry, Claim):
+            other = _bid_of_claim(entry, rank, victims)
+            if other is None:
+                return None
+        else:
+            other = _bid(entry.cell, entry.amount, rank(entry))
         if parent in contenders:
-            contenders[parent].append((_bid(sketch.cell, sketch.amount, rank(sketch)), None))
+            contenders[parent].append((other, None))
     found: list[Front] = []
     for root, fitting in contenders.items():
         free = root.subtree - root.usage

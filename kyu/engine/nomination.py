@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from kyu.engine import placing, topology
 from kyu.engine.asks import Ask, ScanMemory
-from kyu.engine.flavors import PODS, Assigner, Assignment, Choice, Mode, Oracle, PodSetAnswer, find_targets
+from kyu.engine.flavors import PODS, Assigner, Assignment, Choice, Mode, Oracle, PodSetAnswer
 from kyu.engine.preemption import Demand, Target
 from kyu.engine.quota import FlavorResource
 from kyu.engine.state import State
@@ -137,7 +137,7 @@ def add_targets(
     if oracle is not None and len(needed) == 1 and oracle.answers(demand):
         nomination.targets = oracle.targets
     else:
-        nomination.targets = find_targets(state, demand)
+        nomination.targets = state.find_targets(state, demand)
     if requests:
         _hold_room(state, nomination, requests)
 

@@ -240,11 +240,11 @@ class Pass:
         due = self.sleepers.due(self.number)
         if not due:
             return []
-        found, awake = None, self._sketches(chosen)
+        found, awake = None, self._entries(chosen)
         if awake is not None and not second:
             found = fronts.winners(due, awake, self.turn.classical_rank)
         woken = [(front, self._head(front)) for front in (due if found is None else found)]
-        if found is not None and self._sketches([head for _, head in woken]) is None:
+        if found and not all(isinstance(entry, Sketch) for entry in self._entries([h for _, h in woken]) or (None,)):
             # What was remembered of somebody does not hold any more: let it show in a turn with all of them.
             woken += [(front, self._head(front)) for front in due if front not in found]
         return woken
@@ -255,13 +255,13 @@ class Pass:
             line.skip(passed)
         return Head(front.queue, line.head())
 
-    def _sketches(self, heads: Sequence[Head]) -> list[Sketch] | None:
-        """What the heads get, if all of them fit as things stand; else None."""
-        found: list[Sketch] = []
+    def _entries(self, heads: Sequence[Head]) -> list[Sketch | Claim] | None:
+        """What the heads get or claim, if that can be told of all of them without asking closely; else None."""
+        found: list[Sketch | Claim] = []
         for head in heads:
             if head.entry is None and head.ask is not None:
                 head.entry = self.turn.sketch(head.queue, head.ask)
-            if not isinstance(head.entry, Sketch):
+            if not isinstance(head.entry, Sketch | Claim):
                 return None
             found.append(head.entry)
         return found

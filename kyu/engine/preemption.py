@@ -214,20 +214,24 @@ def find_targets(stage: Stage, demand: Demand) -> list[Target]:
 
 def search(stage: Stage, demand: Demand) -> list[Target]:
     """The same for what is known to be within reach."""
-    candidates = collect(stage, demand)
-    for borrowing in attempts(demand, candidates):
-        targets = attempt(stage, demand, candidates, borrowing=borrowing)
+    return choose(Candidates(stage, demand))
+
+
+def choose(candidates: Candidates) -> list[Target]:
+    """Collect candidates, and take who is needed of them."""
+    collect(candidates)
+    for borrowing in attempts(candidates.demand, candidates):
+        targets = attempt(candidates.stage, candidates.demand, candidates, borrowing=borrowing)
         if targets:
             return targets
     return []
 
 
-def collect(stage: Stage, demand: Demand) -> Candidates:
-    queue = demand.queue
-    found = Candidates(stage, demand)
+def collect(found: Candidates) -> None:
+    demand, queue = found.demand, found.demand.queue
     found.add(found.own, Source(queue))
     if queue.policies.reclaim not in ("Any", "LowerPriority"):
-        return found
+        return
     advantage = are_within(demand.amounts)
     rest = beyond_private(demand.amounts)
     visited: CohortNode | Queue = queue
@@ -238,7 +242,6 @@ def collect(stage: Stage, demand: Demand) -> Candidates:
         advantage = advantage or are_within(rest)
         rest = beyond_private(rest)
         visited = cohort
-    return found
 
 
 def are_within(amounts: Mapping[Cell, int]) -> bool:

@@ -11,7 +11,7 @@ then ``cycle.schedule``. Kueue: pkg/cache/scheduler, pkg/cache/queue
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from kyu.api import placement as stored
@@ -21,10 +21,11 @@ from kyu.api.meta import Key, Kind, Object, selects
 from kyu.api.quantity import amount
 from kyu.api.queues import ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology, WorkloadPriorityClass
 from kyu.api.workloads import PodSetAssignment, Workload
-from kyu.engine import invariants, requests, stats, workload
+from kyu.engine import fair_preemption, invariants, preemption, requests, stats, workload
 from kyu.engine.asks import Ask
 from kyu.engine.cluster import Cluster, Inactive
 from kyu.engine.options import Options
+from kyu.engine.preemption import Demand, Stage, Target
 from kyu.engine.quota import FlavorResource, charge
 from kyu.engine.reach import reach_of
 from kyu.engine.shapes import Shape, Shapes
@@ -56,10 +57,14 @@ class State:
     """What was admitted here and not seen in an object yet."""
     _limit_ranges: dict[Key, LimitRange] = field(default_factory=dict)
     _admitted_by_queue: dict[str, int] = field(default_factory=dict)
+    find_targets: Callable[[Stage, Demand], list[Target]] = preemption.find_targets
+    """Whom to preempt, under the rules that are configured."""
     _wakes: dict[TreeNode, set[FlavorResource] | None] = field(default_factory=dict)
     """Nodes of trees that are to be woken, with what has become free there; None for anything."""
 
     def __post_init__(self) -> None:
+        if self.options.fair_sharing:
+            self.find_targets = fair_preemption.find_targets
         self.cluster = Cluster(Forest(self.options.topology_gates))
         self.shapes = Shapes(self.options)
         self.waiting = WaitingRoom(self.options, self.hierarchy.queues)
