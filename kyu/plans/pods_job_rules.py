@@ -93,8 +93,8 @@ def active_deadline(job: Json) -> datetime | None:
 
 
 def find_success(job: Json, tally: Tally) -> Success | None:
-    if tally.indexed and matches_success_policy(job, tally):
-        return Success("SuccessPolicy", "Matched rules at index 0")
+    if tally.indexed and (matched := matching_success_rule(job, tally)) is not None:
+        return Success("SuccessPolicy", f"Matched rules at index {matched}")
     if tally.completions is None:
         # A work queue: the pods know among themselves when it is empty, and one success means that it is.
         if tally.succeeded > 0 and not tally.active and not tally.terminating:
@@ -105,13 +105,14 @@ def find_success(job: Json, tally: Tally) -> Success | None:
     return None
 
 
-def matches_success_policy(job: Json, tally: Tally) -> bool:
-    for rule in fields.list_at(job, ("spec", "successPolicy", "rules")):
+def matching_success_rule(job: Json, tally: Tally) -> int | None:
+    """The position of the first rule of the success policy that holds."""
+    for position, rule in enumerate(fields.list_at(job, ("spec", "successPolicy", "rules"))):
         wanted = set(parse_indexes(str(rule.get("succeededIndexes") or "")))
         done = tally.completed_indexes & wanted if wanted else tally.completed_indexes
         if len(done) >= int(rule.get("succeededCount") or len(wanted) or 1):
-            return True
-    return False
+            return position
+    return None
 
 
 def judge(job: Json) -> Callable[[Json], Judgement]:
