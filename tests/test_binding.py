@@ -189,6 +189,47 @@ def test_an_even_spread_over_zones() -> None:
     assert sorted(bound(plan(*nodes, *pods)).values()) == ["a", "a", "b", "b"]
 
 
+def test_company_that_nobody_gives_keeps_a_pod_waiting() -> None:
+    """Unless it means pods like itself, the first may not go anywhere."""
+    alone = pod("p", labels={"app": "web"}, affinity={"podAffinity": {REQUIRED: [near("zone", app="db")]}})
+    assert "pod affinity" in refused(plan(node("a", labels={"zone": "x"}), alone))["p"]
+
+
+def test_terms_speak_of_pods_of_the_same_namespace_unless_they_say_so() -> None:
+    db = pod("db", labels={"app": "db"}, on="a")
+    other = msgspec.structs.replace(db, metadata=msgspec.structs.replace(db.metadata, namespace="elsewhere"))
+    for namespaces, expected in ((None, {"p": "a"}), (["elsewhere"], {})):
+        term = {**near("kubernetes.io/hostname", app="db"), **({"namespaces": namespaces} if namespaces else {})}
+        wanting = pod("p", affinity={"podAntiAffinity": {REQUIRED: [term]}})
+        assert bound(plan(node("a"), other, wanting)) == expected
+
+
+def test_preferred_company_leads_and_unwanted_company_repels() -> None:
+    nodes = [node("a"), node("b", cpu="64")]
+    db = pod("db", labels={"app": "db"}, on="a")
+    liked = {"weight": 10, "podAffinityTerm": near("kubernetes.io/hostname", app="db")}
+    assert bound(plan(*nodes, db, pod("p"))) == {"p": "b"}
+    assert bound(plan(*nodes, db, pod("p", affinity={"podAffinity": {PREFERRED: [liked]}}))) == {"p": "a"}
+    db_on_b = pod("db", labels={"app": "db"}, on="b")
+    assert bound(plan(*nodes, db_on_b, pod("p", affinity={"podAntiAffinity": {PREFERRED: [liked]}}))) == {"p": "a"}
+
+
+def test_a_spread_that_is_wished_for_gives_way_and_one_that_is_required_does_not() -> None:
+    def spread(when: str) -> list[Json]:
+        labels = {"matchLabels": {"app": "web"}}
+        return [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": when, "labelSelector": labels}]
+
+    crowded = [node("a", cpu="64", labels={"zone": "x"}), node("b", cpu="1", labels={"zone": "y"})]
+    first = pod("first", labels={"app": "web"}, on="a")
+    for when in ("DoNotSchedule", "ScheduleAnyway"):
+        new = pod("new", labels={"app": "web"}, topologySpreadConstraints=spread(when))
+        assert bound(plan(*crowded, first, new)) == {"new": "b"}
+        expected = {} if when == "DoNotSchedule" else {"new": "a"}
+        assert bound(plan(*crowded, first, pod("full", on="b"), new)) == expected
+    nowhere = pod("new", labels={"app": "web"}, topologySpreadConstraints=spread("DoNotSchedule"))
+    assert "missing required label" in refused(plan(node("c"), nowhere))["new"]
+
+
 def test_init_containers_count_with_their_peak() -> None:
     init = [{"name": "i", "resources": {"requests": {"cpu": "3"}}}]
     assert "Insufficient cpu" in refused(plan(node("a", cpu="2"), pod("p", initContainers=init)))["p"]

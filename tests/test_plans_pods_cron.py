@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kyu.api.actions import Event, WakeAt
+from kyu.api.core import Pod
 from kyu.api.meta import Json, Key
 from kyu.kinds.job import JOB
 from kyu.plans import pods_cron, pods_schedule, pods_sets
@@ -235,3 +236,64 @@ def test_a_new_template_takes_over_when_it_is_available() -> None:
     run_sets(world)
     old = [pod for pod in world.pods() if "image" not in pod["spec"]["containers"][0]]
     assert all(pod["metadata"]["deletionTimestamp"] for pod in old)
+
+
+def test_the_old_template_stays_until_the_new_one_is_available() -> None:
+    world = World()
+    deployment = add_deployment(world)
+    run_sets(world)
+    world.start_pods()
+    run_sets(world)
+    assert reasons(deployment)["Progressing"] == "NewReplicaSetAvailable"
+    deployment["spec"]["template"]["spec"]["containers"][0]["image"] = "new"
+    run_sets(world)
+    assert reasons(deployment)["Progressing"] == "ReplicaSetUpdated"
+    assert [pod["metadata"].get("deletionTimestamp") for pod in world.pods("Running")] == [None, None]
+
+
+def test_recreate_ends_the_old_pods_before_it_makes_new_ones() -> None:
+    world = World()
+    deployment = add_deployment(world, strategy={"type": "Recreate"})
+    run_sets(world)
+    world.start_pods()
+    run_sets(world)
+    deployment["spec"]["template"]["spec"]["containers"][0]["image"] = "new"
+    run_sets(world)
+    # They take their time to end.
+    assert {bool(pod["metadata"].get("deletionTimestamp")) for pod in world.pods()} == {True}
+    for pod in world.pods():
+        del world.objects[Pod.KIND.kind, Key("team", pod["metadata"]["name"])]
+    run_sets(world)
+    assert [pod["spec"]["containers"][0].get("image") for pod in world.pods()] == ["new", "new"]
+
+
+def test_of_old_versions_only_empty_ones_beyond_the_limit_go() -> None:
+    world = World()
+    deployment = add_deployment(world, revisionHistoryLimit=1)
+    for image in ("one", "two", "three"):
+        deployment["spec"]["template"]["spec"]["containers"][0]["image"] = image
+        run_sets(world)
+        world.start_pods()
+        run_sets(world)
+        for pod in world.pods():
+            if pod["metadata"].get("deletionTimestamp"):
+                del world.objects[Pod.KIND.kind, Key("team", pod["metadata"]["name"])]
+        world.pass_time(1)
+    run_sets(world)
+    images = {s["spec"]["template"]["spec"]["containers"][0]["image"] for s in world.list_json(pods_sets.REPLICA_SET)}
+    assert images == {"two", "three"}
+
+
+def test_sets_that_are_deleted_make_nothing() -> None:
+    world = World()
+    deployment = add_deployment(world)
+    deployment["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert pods_sets.plan_deployment(world, Key("team", "d"), world.now) == []
+    assert pods_sets.plan_deployment(world, Key("team", "absent"), world.now) == []
+    replica_set = world.add(pods_sets.REPLICA_SET, pods_sets.make_replica_set(deployment))
+    replica_set["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert pods_sets.plan_replica_set(world, Key("team", replica_set["metadata"]["name"]), world.now) == []
+
+
+def reasons(deployment: Json) -> dict[str, str]:
+    return {c["type"]: c["reason"] for c in deployment["status"]["conditions"]}

@@ -2,8 +2,9 @@
 Deployments and ReplicaSets where no controller runs them: a minimal version, honest about what it does.
 
 A ReplicaSet keeps its number of pods, and replaces those that ended. A Deployment has one ReplicaSet for each version
-of its template; the new one gets all replicas at once, and the old ones go when it is available (at once with
-Recreate). There is no surge limit and no rollback; ``kubectl rollout status`` works.
+of its template; the new one gets all replicas at once, and the old ones go when it is available. With Recreate the old
+ones go first, and the new one comes when their pods have ended. There is no surge limit and no rollback; ``kubectl
+rollout status`` works.
 
 Called by: the controller table. Kubernetes: pkg/controller/{deployment,replicaset}
 """
@@ -47,7 +48,8 @@ def plan_replica_set(view: View, key: Key, now: datetime) -> list[Action]:
         taken.add(name)
         template = fields.json_at(replica_set, ("spec", "template"))
         result.append(Create(Pod.KIND, pods.Blueprint(name, "main", number, template).to_pod(replica_set)))
-    return [*status_actions(REPLICA_SET, replica_set, replica_set_status(replica_set, live)), *result]
+    status = replica_set_status(replica_set, live, len(its_pods) - len(there))
+    return [*status_actions(REPLICA_SET, replica_set, status), *result]
 
 
 def pod_name(replica_set: Json, number: int) -> str:
@@ -57,13 +59,14 @@ def pod_name(replica_set: Json, number: int) -> str:
     return f"{name[: LONGEST_NAME - SUFFIX_LENGTH - 1]}-{suffix}"
 
 
-def replica_set_status(replica_set: Json, live: Sequence[Json]) -> Json:
+def replica_set_status(replica_set: Json, live: Sequence[Json], terminating: int) -> Json:
     ready = sum(pods.is_ready(pod) for pod in live)
     return {
         "replicas": len(live),
         "fullyLabeledReplicas": len(live) or None,
         "readyReplicas": ready or None,
         "availableReplicas": ready or None,
+        "terminatingReplicas": terminating or None,
         "observedGeneration": fields.int_at(replica_set, ("metadata", "generation")),
     }
 
@@ -82,7 +85,7 @@ def plan_deployment(view: View, key: Key, now: datetime) -> list[Action]:
     wanted = fields.int_at(deployment, ("spec", "replicas"), 1)
     recreates = fields.text_at(deployment, ("spec", "strategy", "type")) == "Recreate"
     if current is None:
-        if not recreates or all(fields.int_at(s, ("status", "replicas")) == 0 for s in old):
+        if not recreates or not (total_of(old, "replicas") or total_of(old, "terminatingReplicas")):
             result.append(Create(REPLICA_SET, wanted_set))
     elif fields.int_at(current, ("spec", "replicas"), 1) != wanted:
         result.append(Patch(ref(REPLICA_SET, current), {"spec": {"replicas": wanted}}))
