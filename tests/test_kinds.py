@@ -152,6 +152,7 @@ def test_it_is_suspended_when_it_is_created(queued: Case) -> None:
     assert queued.kind.is_suspended(stored)
     assert queued.kind.defaults(stored, Context()) == stored, "defaulting twice changes nothing"
     assert queued.kind.validate(stored, None, Context()) == []
+    assert queued.kind.validate(stored, stored, Context()) == [], "what does not change is no change"
 
 
 def test_it_is_left_alone_without_a_queue(queued: Case) -> None:
@@ -167,6 +168,10 @@ def test_it_gets_the_default_queue_and_the_default_priority(queued: Case) -> Non
     context = Context(has_default_queue=True, has_default_priority_class=True)
     labels = metadata.labels_of(queued.kind.defaults(manifest, context))
     assert labels[metadata.QUEUE_NAME] == labels[metadata.PRIORITY_CLASS] == "default"
+    manifest = fields.with_value(manifest, ("metadata", "labels", metadata.QUEUE_NAME), "mine")
+    manifest = fields.with_value(manifest, ("metadata", "labels", metadata.PRIORITY_CLASS), "high")
+    labels = metadata.labels_of(queued.kind.defaults(manifest, context))
+    assert (labels[metadata.QUEUE_NAME], labels[metadata.PRIORITY_CLASS]) == ("mine", "high")
 
 
 def test_a_queue_that_dispatches_takes_over_the_job(dispatched: Case) -> None:

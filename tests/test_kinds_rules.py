@@ -51,6 +51,21 @@ def test_a_plain_job_is_fine_and_one_without_a_queue_is_not_our_business() -> No
     assert errors(job(labels={metadata.QUEUE_NAME: ""}, annotations={metadata.JOB_MIN_PARALLELISM: "x"})) == []
 
 
+@pytest.mark.parametrize(
+    "obj",
+    [
+        job({metadata.JOB_MIN_PARALLELISM: "3"}),
+        job({metadata.JOB_COMPLETIONS_EQUAL_PARALLELISM: "true"}, completionMode="Indexed", completions=4),
+        job({metadata.JOB_COMPLETIONS_EQUAL_PARALLELISM: "false"}),
+        job({metadata.ELASTIC_JOB: "true"}),
+        job({metadata.ADMISSION_GATED_BY: "a.io/x,a.io/y"}, labels={metadata.MAX_EXEC_TIME_SECONDS: "1"}),
+        job(template={metadata.SLICE_REQUIRED_TOPOLOGY: "rack", metadata.SLICE_SIZE: "4"}),
+    ],
+)
+def test_the_edges_of_what_is_allowed(obj: Json) -> None:
+    assert errors(obj) == []
+
+
 ON_CREATE: list[tuple[Json, str]] = [
     (job(labels={metadata.QUEUE_NAME: "Main_1"}), "metadata.labels[kueue.x-k8s.io/queue-name]: Invalid value"),
     (job(labels={metadata.PREBUILT_WORKLOAD: "A"}), "prebuilt-workload-name]: Invalid value"),

@@ -13,7 +13,7 @@ from kyu.api.meta import Json, Key
 from kyu.engine.decisions import Admit, Preempt
 from kyu.engine.topology_types import Domain, Placement
 from kyu.engine.workload import AssignedPodSet
-from kyu.plans import admission, queue
+from kyu.plans import admission, checks, queue
 from kyu.plans.eviction import clear_reservation, evict, release
 from kyu.plans.status import StatusEdit
 from tests.memory_view import MemoryView
@@ -117,12 +117,40 @@ def test_evictions_are_counted_by_reason_and_cause() -> None:
     edit = StatusEdit(workload(), NOW)
     for cause in ("WaitForStart", "WaitForStart", "WaitForRecovery"):
         evict(edit, "PodsReadyTimeout", "", cause=cause)
-    evict(edit, "Preempted", "")
+    for reason in ("Preempted", "NodeFailures"):
+        evict(edit, reason, "")
     assert edit.status["schedulingStats"]["evictions"] == [
         {"reason": "PodsReadyTimeout", "underlyingCause": "WaitForStart", "count": 2},
         {"reason": "PodsReadyTimeout", "underlyingCause": "WaitForRecovery", "count": 1},
         {"reason": "Preempted", "underlyingCause": "", "count": 1},
+        {"reason": "NodeFailures", "underlyingCause": "", "count": 1},
     ]
+
+
+@pytest.mark.parametrize(
+    ("known", "asked", "expected"),
+    [
+        (None, [30], "2026-01-01T10:00:30Z"),
+        (None, [30, 60, 0], "2026-01-01T10:01:00Z"),
+        ("2026-01-01T10:00:45Z", [30], "2026-01-01T10:00:45Z"),
+        ("2026-01-01T10:00:45Z", [60], "2026-01-01T10:01:00Z"),
+        (None, [0], None),
+        (None, [], None),
+        # What is over already needs no waiting for.
+        (None, [-1], None),
+    ],
+)
+def test_a_retry_waits_for_the_latest_time_that_a_check_named(
+    known: str | None, asked: list[int], expected: str | None
+) -> None:
+    checks_ = [
+        {"name": str(n), "state": "Retry", "requeueAfterSeconds": seconds, "lastTransitionTime": LATER}
+        for n, seconds in enumerate(asked)
+    ]
+    raw = workload(admissionChecks=checks_, **({"requeueState": {"requeueAt": known}} if known else {}))
+    edit = StatusEdit(raw, NOW)
+    checks.delay_requeue(edit, typed(raw).status.admission_checks, NOW)
+    assert (edit.status.get("requeueState") or {}).get("requeueAt") == expected
 
 
 # Release
@@ -141,6 +169,8 @@ POD = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "p"}
         ("Deactivated", {}, "False"),
         ("Preempted", {"ownerReferences": [POD]}, "False"),
         ("Preempted", {"ownerReferences": [POD, {**POD, "uid": "q"}]}, "True"),
+        ("Preempted", {"ownerReferences": [{**POD, "kind": "Other"}]}, "True"),
+        ("Preempted", {"ownerReferences": [{**POD, "apiVersion": "example.com/v1"}]}, "True"),
         (
             "Preempted",
             {"ownerReferences": [POD], "annotations": {"kueue.x-k8s.io/is-group-workload": "true"}},
