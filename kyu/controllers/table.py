@@ -26,7 +26,7 @@ from kyu.api.kueue import (
 )
 from kyu.api.meta import Json, Key, Kind, is_true, key_of
 from kyu.controllers.loop import Controller, Owned, Watch
-from kyu.kinds import fields, metadata, pod_group, table, templates
+from kyu.kinds import conditions, fields, metadata, pod_group, table, templates
 from kyu.kinds.job import JOB
 from kyu.kinds.kind import JobKind
 from kyu.kinds.pod import POD
@@ -62,7 +62,7 @@ def controllers() -> tuple[Controller, ...]:
                 Watch(ProvisioningRequestConfig.KIND, every(AdmissionCheck.KIND)),
             ),
         ),
-        Controller("after", after.plan, (Watch(JOB, jobs_that_wait),)),
+        Controller("after", after.plan, (Watch(JOB, matters=is_gated), Watch(JOB, jobs_after, has_ended))),
         Controller(
             "topology",
             topology.plan,
@@ -158,13 +158,12 @@ def group_of_pod(view: View, obj: Json) -> Iterable[Key]:
         yield Key(obj["metadata"]["namespace"], name)
 
 
-def jobs_that_wait(view: View, obj: Json) -> Iterable[Key]:
-    """The job itself, and those that start after it."""
-    if after.gates(obj):
-        yield key_of(obj)
+def jobs_after(view: View, obj: Json) -> Iterable[Key]:
+    """The jobs that start after this one."""
     name = obj["metadata"]["name"]
     for one in view.list_json(JOB, obj["metadata"]["namespace"]):
-        if name in metadata.jobs_before(one):
+        # Most have no annotations at all, and there may be thousands.
+        if one["metadata"].get("annotations") and name in metadata.jobs_before(one):
             yield key_of(one)
 
 
@@ -204,6 +203,20 @@ def spec_changed(old: Json | None, new: Json | None) -> bool:
     if old is None or new is None:
         return True
     return old.get("spec") != new.get("spec") or is_deleting(old) != is_deleting(new)
+
+
+def is_gated(old: Json | None, new: Json | None) -> bool:
+    """Of a job: a gate holds it."""
+    return new is not None and bool(after.gates(new))
+
+
+def has_ended(old: Json | None, new: Json | None) -> bool:
+    """Of a Job: it has ended, or is gone."""
+    return new is None or (is_over(new) and (old is None or not is_over(old)))
+
+
+def is_over(job: Json) -> bool:
+    return conditions.is_true(job, "Complete") or conditions.is_true(job, "Failed")
 
 
 def is_checked(old: Json | None, new: Json | None) -> bool:
