@@ -8,7 +8,8 @@ not stand behind a hundred submissions; half of them are requests of users, many
 What one half leaves the other takes. In both lines those of different origin (namespaces, users) take turns, so that
 the storm of one does not keep the others waiting, and who had nothing to do for a while comes first.
 
-Called by: controllers/outcome.py for what was decided, app.py for what users ask.
+Called by: controllers/outcome.py for what was decided, app.py for what users ask; kube/apply.py, kube/direct.py and
+server/inside.py for what begins at once.
 Kubernetes: API priority and fairness, with its levels, seats and flows.
 """
 
@@ -16,11 +17,29 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Generator
 from functools import partial
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
 
 # Fewer make shorter rounds, and more transactions and scheduling passes, each for less, which costs CPU.
 PER_ROUND = 16
+
+
+class Begun(Generic[T]):
+    """What a plain call has begun: await it for what comes of it, or leave it alone.
+
+    A coroutine begins when it is awaited, and complains when it is not. ``rest`` makes the one that waits.
+    """
+
+    __slots__ = ("_rest",)
+
+    def __init__(self, rest: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        self._rest = rest
+
+    def __await__(self) -> Generator[Any, None, T]:
+        return self._rest().__await__()
 
 
 class Turns:

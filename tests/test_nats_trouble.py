@@ -23,7 +23,7 @@ from kyu.controllers.pool_plane import PoolPlane
 from kyu.kube.cache import Cache, Reflector
 from kyu.kube.client import Client
 from kyu.kube.direct import Direct
-from kyu.kube.requests import Answer, Call, Tell, Transport
+from kyu.kube.requests import Answer, Call, Part, Tell, Transport
 from tests.nats_listening import speaking
 from tests.nats_servers import nats_server, wire_to
 
@@ -173,10 +173,18 @@ class Stalling:
         self.waiting = asyncio.Event()
 
     async def send(self, call: Call) -> Answer:
-        if call.method != "GET" and not self.may_write.is_set():
+        if call.method != "GET":
+            await self._stall()
+        return await self._inner.send(call)
+
+    async def merge(self, kind: Kind, key: Key, body: Json, subresource: Part, manager: str) -> Json:
+        await self._stall()
+        return await self._inner.merge(kind, key, body, subresource, manager)
+
+    async def _stall(self) -> None:
+        if not self.may_write.is_set():
             self.waiting.set()
             await self.may_write.wait()
-        return await self._inner.send(call)
 
     def lines(self, call: Call) -> AsyncIterator[bytes]:
         return self._inner.lines(call)

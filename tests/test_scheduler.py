@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 from prometheus_client import CollectorRegistry
@@ -117,6 +118,30 @@ async def test_an_eviction_that_meets_a_conflict_is_decided_again() -> None:
         world.put(builders.workload("high", cpu=1, priority=5))
         await world.until(lambda: world.is_true(LOW, "Evicted"))
     assert len(refused) == 1
+
+
+class Faulty(World):
+    """Writes about one workload fail in a way that nobody foresees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failed = asyncio.Event()
+
+    def write(self, actions: list[Action]) -> Coroutine[Any, Any, None]:
+        if any(isinstance(action, Patch) and action.ref.key == LOW for action in actions):
+            self.failed.set()
+            raise ValueError("a fault of ours")
+        return super().write(actions)
+
+
+async def test_a_fault_in_one_write_stops_no_other() -> None:
+    world = Faulty()
+    async with world.running():
+        world.put(builders.workload("low", cpu=1))
+        await world.failed.wait()
+        world.put(builders.workload("high", cpu=1, priority=5))
+        await world.until(lambda: world.is_true(HIGH, "Admitted"))
+    assert not world.is_true(LOW, "QuotaReserved")
 
 
 async def test_a_victim_whose_admission_is_on_its_way_is_evicted_once_that_is_written() -> None:

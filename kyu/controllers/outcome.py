@@ -2,10 +2,10 @@
 What a pass has decided, written to the objects: admissions and evictions at once, reasons to wait a moment later.
 
 Decisions of one pass are written together, so that they share a transaction of the server, but only a few begin in each
-round of the event loop (turns.py); those about one workload are written one after the other, so that none is refused
-because of another. The engine has taken them as done; what could not be
-written it is told, and decides again. A reason is written only if it still holds then, so that a burst of jobs costs
-one write each and not two.
+round of the event loop (turns.py), the first in that of the pass, where the server is in the same process. Those about
+one workload are written one after the other, so that none is refused because of another. The engine has taken them as
+done; what could not be written it is told, and decides again. A reason is written only if it still holds then, so that
+a burst of jobs costs one write each and not two.
 
 Called by: scheduler.py. Calls: plans/admission.py; kube/apply.py, through the writer. Kueue: pkg/scheduler/scheduler.go
 """
@@ -13,10 +13,11 @@ Called by: scheduler.py. Calls: plans/admission.py; kube/apply.py, through the w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import traceback
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import partial
-from typing import Any, assert_never
+from typing import assert_never
 
 from kyu import log
 from kyu.api.actions import Action
@@ -25,7 +26,6 @@ from kyu.controllers.live import LiveView
 from kyu.controllers.loop import Writer
 from kyu.engine import explain
 from kyu.engine.decisions import Admit, Cycle, Evict, Preempt, Wait
-from kyu.engine.shapes import Shape
 from kyu.engine.state import State
 from kyu.kube.errors import ApiError
 from kyu.plans import admission
@@ -35,6 +35,10 @@ from kyu.turns import Turns
 SETTLE_SECONDS = 0.3
 # Before what could not be written is decided again: what was in its way is seen by then.
 AGAIN_SECONDS = 0.02
+
+# What to write at a time; None if the workload is not what the engine takes it for.
+Plan = Callable[[datetime], list[Action] | None]
+GiveUp = Callable[[Key, Exception], Awaitable[None]]
 
 
 class Outcome:
@@ -71,13 +75,11 @@ class Outcome:
             match decision:
                 case Admit():
                     self._reasons.pop(decision.key, None)
-                    self._start(decision.key, partial(self._admit, decision))
+                    self._start(decision.key, partial(admission.plan_admit, self._view, decision), self._give_up)
                 case Preempt():
-                    plan = partial(admission.plan_preempt, self._view, decision)
-                    self._start(decision.victim, partial(self._evict, decision.victim, plan))
+                    self._start(decision.victim, partial(admission.plan_preempt, self._view, decision), self._give_up)
                 case Evict():
-                    plan = partial(admission.plan_evict, self._view, decision)
-                    self._start(decision.key, partial(self._evict, decision.key, plan))
+                    self._start(decision.key, partial(admission.plan_evict, self._view, decision), self._give_up)
                 case Wait():
                     self._reasons[decision.key] = decision
                 case _:
@@ -99,64 +101,62 @@ class Outcome:
                 if ask is None:
                     continue
                 told = decision or Wait(key, "", explain.why_waiting(self._state(), ask), parked=True)
-                await self._start(key, partial(self._tell, told, ask.shape))
+                plan = partial(admission.plan_wait, self._view, told, ask.shape)
+                await self._start(key, plan, self._leave)
 
-    def _start(self, key: Key, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Future[None]:
+    def _start(self, key: Key, plan: Plan, give_up: GiveUp) -> asyncio.Future[None]:
         """Begin a write of the workload in its turn, after the one that is on its way."""
         done = asyncio.get_running_loop().create_future()
         before, self._writing[key] = self._writing.get(key), done
-        begin = partial(self._begin, key, work, done)
+        begin = partial(self._begin, key, plan, give_up, done)
         if before is None:
             self._turns.decision(key.namespace, begin)
         else:
             before.add_done_callback(lambda _: self._turns.decision(key.namespace, begin))
         return done
 
-    def _begin(self, key: Key, work: Callable[[], Coroutine[Any, Any, None]], done: asyncio.Future[None]) -> None:
-        task = asyncio.create_task(self._carry_out(key, work, done))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _begin(self, key: Key, plan: Plan, give_up: GiveUp, done: asyncio.Future[None]) -> None:
+        try:
+            actions = plan(self._clock())
+            begun = self._write(actions) if actions else None
+        except Exception as error:
+            # A fault of ours, on this workload: it must not stop the work on all others.
+            log.error("plan failed", workload=key, error=repr(error), trace=traceback.format_exc())
+            actions = begun = None
+        if begun is not None:
+            task = asyncio.create_task(self._carry_out(key, begun, give_up, done))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            return
+        if actions is None:
+            self._state().forget(key)
+        self._end(key, done)
 
-    async def _carry_out(
-        self, key: Key, work: Callable[[], Coroutine[Any, Any, None]], done: asyncio.Future[None]
-    ) -> None:
+    async def _carry_out(self, key: Key, begun: Awaitable[None], give_up: GiveUp, done: asyncio.Future[None]) -> None:
         try:
             async with self._slots:
-                await work()
+                await begun
+        except (ApiError, OSError) as error:
+            await give_up(key, error)
         finally:
-            if self._writing.get(key) is done:
-                del self._writing[key]
-            if not done.done():
-                done.set_result(None)
+            self._end(key, done)
 
-    async def _admit(self, decision: Admit) -> None:
-        try:
-            actions = admission.plan_admit(self._view, decision, self._clock())
-            if actions is None:
-                self._state().forget(decision.key)
-            else:
-                await self._write(actions)
-        except (ApiError, OSError) as error:
-            log.info("admission not written", workload=decision.key, error=error)
-            await self._give_up(decision.key)
+    def _end(self, key: Key, done: asyncio.Future[None]) -> None:
+        if self._writing.get(key) is done:
+            del self._writing[key]
+        if not done.done():
+            done.set_result(None)
 
-    async def _evict(self, victim: Key, plan: Callable[[datetime], list[Action]]) -> None:
-        """The engine takes the victim as leaving; if that cannot be written, it must know, and decide again."""
-        try:
-            await self._write(plan(self._clock()))
-        except (ApiError, OSError) as error:
-            log.info("eviction not written", workload=victim, error=error)
-            await self._give_up(victim)
+    async def _give_up(self, key: Key, error: Exception) -> None:
+        """The engine takes it as done: it is told, and decides again.
 
-    async def _give_up(self, key: Key) -> None:
-        """Not at once: until what was in the way is seen, the same would be decided on the same state."""
+        Not at once: until what was in the way is seen, the same would be decided on the same state.
+        """
+        log.info("decision not written", workload=key, error=error)
         await asyncio.sleep(AGAIN_SECONDS)
         self._state().forget(key)
         self._decide_again()
 
-    async def _tell(self, decision: Wait, shape: Shape) -> None:
-        """If it cannot be written, the workload has changed and is looked at again."""
-        try:
-            await self._write(admission.plan_wait(self._view, decision, shape, self._clock()))
-        except (ApiError, OSError) as error:
-            log.debug("reason not written", error=error)
+    async def _leave(self, key: Key, error: Exception) -> None:
+        """A reason that cannot be written: the workload has changed and is looked at again."""
+        log.debug("reason not written", workload=key, error=error)

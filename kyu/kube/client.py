@@ -8,12 +8,12 @@ Called by: kube/cache.py, kube/apply.py, the commands. Calls: kube/http.py or ku
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 from kyu.api.meta import Json, Key, Kind
 from kyu.kube import errors, requests
-from kyu.kube.requests import MERGE_PATCH, Answer, Call, PatchType, Propagation, Tell, Transport
+from kyu.kube.requests import MERGE_PATCH, Answer, Call, Part, PatchType, Propagation, Tell, Transport
 
 PAGE = 500
 
@@ -89,6 +89,13 @@ class Client:
         self, kind: Kind, key: Key, body: Any, *, type_: PatchType = MERGE_PATCH, subresource: str = ""
     ) -> Json:
         return await self._ask(requests.patch(kind, key, body, self.manager, type_, subresource))
+
+    def merge(self, kind: Kind, key: Key, body: Json, *, subresource: Part = "") -> Awaitable[Json]:
+        """A merge patch by somebody who only reads the answer: others may hold the same object.
+
+        Where the server is in the same process, the write has begun when this returns.
+        """
+        return self._transport.merge(kind, key, body, subresource, self.manager)
 
     async def apply(
         self, kind: Kind, body: Json, *, manager: str = "", subresource: str = "", force: bool = True

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
 from typing import Protocol
 
-from kyu.api.meta import Json
+from kyu.api.meta import Json, Key, Kind
 from kyu.kube import errors, requests
-from kyu.kube.requests import Answer, Call, Tell
+from kyu.kube.requests import Answer, Call, Part, Tell
+from kyu.turns import Begun
 
 
 class Server(Protocol):
@@ -30,6 +32,9 @@ class Server(Protocol):
         self, path: str, query: Mapping[str, str], headers: Mapping[str, str], tell: Tell
     ) -> tuple[int, Mapping[str, str], bytes] | None:
         """A watch: tell of its events until it ends; or status, headers and body of a refusal."""
+
+    def merge(self, kind: Kind, key: Key, text: bytes, subresource: Part, manager: str) -> Awaitable[tuple[int, Json]]:
+        """A merge patch, which has begun when this returns: its code, and the object, or the Status of a refusal."""
 
 
 class Direct:
@@ -50,6 +55,10 @@ class Direct:
         if not isinstance(body, bytes):
             body = b"".join([part async for part in body])
         return Answer(status, body, headers, obj)
+
+    def merge(self, kind: Kind, key: Key, body: Json, subresource: Part, manager: str) -> Awaitable[Json]:
+        begin = partial(self._server.merge, kind, key, requests.encode(body), subresource, manager)
+        return Begun(partial(_judged, begin()) if self._turn is None else partial(_in_turn, self._turn, begin))
 
     async def lines(self, call: Call) -> AsyncIterator[bytes]:
         status, headers, body, _ = await self._server.serve(call.method, call.path, call.query, call.headers, call.body)
@@ -80,3 +89,15 @@ class Direct:
 
     async def close(self) -> None:
         """Nothing is held."""
+
+
+async def _in_turn(turn: Callable[[], Awaitable[None]], begin: Callable[[], Awaitable[tuple[int, Json]]]) -> Json:
+    await turn()
+    return await _judged(begin())
+
+
+async def _judged(answer: Awaitable[tuple[int, Json]]) -> Json:
+    code, obj = await answer
+    if code >= 400:
+        raise errors.of_status(obj)
+    return obj

@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from kyu.api.meta import Json
+
 RETRYABLE_CODES = frozenset({408, 429, 500, 502, 503, 504})
 
 
@@ -84,6 +86,13 @@ def from_answer(code: int, body: bytes, headers: Mapping[str, str]) -> ApiError:
     except msgspec.DecodeError:
         status = _Status(message=body.decode(errors="replace").strip()[:500])
     return from_status(code, status.reason, status.message, status.details, _seconds(headers.get("retry-after", "")))
+
+
+def of_status(status: Json) -> ApiError:
+    """The error that a Status means."""
+    return from_status(
+        status.get("code", 500), status.get("reason", ""), status.get("message", ""), status.get("details")
+    )
 
 
 def from_status(

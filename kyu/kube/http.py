@@ -7,13 +7,16 @@ Called by: kube/client.py through Transport. Made by: ``connect``, from a kubeco
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
+from functools import partial
 from urllib.parse import urlsplit
 
+from kyu.api.meta import Json, Key, Kind
 from kyu.kube import errors, requests
 from kyu.kube.connection import Connection, Disconnected
 from kyu.kube.kubeconfig import Credentials
-from kyu.kube.requests import Answer, Call, Tell
+from kyu.kube.requests import Answer, Call, Part, Tell
+from kyu.turns import Begun
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
@@ -62,6 +65,13 @@ class Http:
             raise self._unreachable(error) from error
         self._give_back(connection)
         return answer
+
+    def merge(self, kind: Kind, key: Key, body: Json, subresource: Part, manager: str) -> Awaitable[Json]:
+        return Begun(partial(self._merge, kind, key, body, subresource, manager))
+
+    async def _merge(self, kind: Kind, key: Key, body: Json, subresource: Part, manager: str) -> Json:
+        call = requests.patch(kind, key, body, manager, requests.MERGE_PATCH, subresource)
+        return requests.parse(await self.send(call))
 
     async def lines(self, call: Call) -> AsyncIterator[bytes]:
         connection: Connection | None = None

@@ -7,7 +7,7 @@ Called by: kube/client.py. Kubernetes: the URL scheme of the API, the patch type
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final, Literal, Protocol
 from urllib.parse import quote, urlencode
@@ -28,6 +28,8 @@ PatchType = Literal[
     "application/apply-patch+yaml",
 ]
 Propagation = Literal["Background", "Foreground", "Orphan"]
+# What of an object is written: all but its status, or the status alone.
+Part = Literal["", "status"]
 
 encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -80,6 +82,9 @@ class Transport(Protocol):
     def parallel(self) -> int: ...
 
     async def send(self, call: Call) -> Answer: ...
+
+    def merge(self, kind: Kind, key: Key, body: Json, subresource: Part, manager: str) -> Awaitable[Json]:
+        """A merge patch, which has begun when this returns if that can be. The answer may be shared: only read it."""
 
     def lines(self, call: Call) -> AsyncIterator[bytes]:
         """The lines of an answer without end; an answer of failure is raised."""
@@ -176,9 +181,7 @@ def parse_event(line: bytes) -> tuple[str, Json]:
 def refuse_error(type_: str, body: Json) -> None:
     """Raise what an ERROR means."""
     if type_ == "ERROR":
-        raise errors.from_status(
-            body.get("code", 500), body.get("reason", ""), body.get("message", ""), body.get("details")
-        )
+        raise errors.of_status(body)
 
 
 def _headers(content_type: str = "") -> dict[str, str]:

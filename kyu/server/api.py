@@ -22,6 +22,7 @@ from kyu.server.deletion import Deletion
 from kyu.server.exchange import Request, Response, User
 from kyu.server.expiry import Expiry
 from kyu.server.gc import GarbageCollector
+from kyu.server.inside import Inside
 from kyu.server.metrics import Metrics
 from kyu.server.namespaces import Cleaner, Lifecycle
 from kyu.server.objects import Objects
@@ -49,6 +50,7 @@ class Api:
         lifecycle = Lifecycle(self.store)
         self.admission = Admission(self.store, self.authorizer, lifecycle)
         self.writes = writes.Writes(self.objects, clock, self.admission.admit)
+        self.merge = Inside(self.registry, self.objects, self.writes, INTERNAL).merge
         self.reads = Reads(self.store, self.hub)
         self.deletion = Deletion(self.objects, self.reads, clock, lifecycle.objection)
         self.definitions = Definitions(self.store, self.registry, self.hub, self.objects, self.deletion, clock)
