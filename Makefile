@@ -32,8 +32,9 @@ lint: $(VENV)/.installed-dev       ## style
 types: $(VENV)/.installed-dev      ## mypy --strict
 	$(BIN)/mypy
 
-update: $(VENV)/.installed         ## write the generated files (CRDs, reference pages)
+update: $(VENV)/.installed         ## write the generated files (CRDs, roles, the page of commands)
 	$(BIN)/kyu manifests --write config
+	$(BIN)/python -m kyu.cli.reference > docs/commands.md
 
 verify: $(VENV)/.installed         ## fail if a generated file is out of date
 	$(BIN)/kyu manifests --verify config
