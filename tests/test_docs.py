@@ -1,9 +1,11 @@
-"""Pages against the code: every command with every option, every metric."""
+"""Pages against the code: every command with every option, every metric, every package; links that lead somewhere."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+
+import pytest
 
 from kyu.cli import reference
 from kyu.controllers.metrics import Metrics
@@ -11,7 +13,9 @@ from kyu.engine.options import Options
 from kyu.engine.state import State
 from tests.servers import serving
 
-DOCS = Path(__file__).parent.parent / "docs"
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
 
 
 def test_the_page_of_commands_is_up_to_date() -> None:
@@ -26,3 +30,15 @@ async def test_every_metric_is_on_its_page(tmp_path: Path) -> None:
     exported = {f"{family.name}_total" if family.type == "counter" else family.name for family in families}
     told = re.findall(r"^\| `(\w+)` \|", (DOCS / "metrics.md").read_text(), re.MULTILINE)
     assert sorted(told) == sorted(exported)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text())
+    assert [link for link in targets if "://" not in link and not (page.parent / link).exists()] == []
+
+
+def test_every_package_is_in_the_picture_of_the_layers() -> None:
+    picture = (DOCS / "ARCHITECTURE.md").read_text().split("```")[1]
+    packages = {path.parent.name for path in (ROOT / "kyu").glob("*/__init__.py")}
+    assert {package for package in packages if f"{package}/" not in picture} == set()
