@@ -269,10 +269,11 @@ class Store:
             self._refuse(batch, Unwritable(str(error)))
             return
         self.compacted = max(self.compacted, batch.compacted)
+        # The next batch is stored while this one is told.
+        self._hand_over()
         for change in batch.changes:
             self._publish(change)
         batch.settle()
-        self._hand_over()
 
     def _refuse(self, batch: _Batch, error: Unwritable) -> None:
         """What waits behind the failed batch may build on it, so all of it is refused."""
