@@ -5,7 +5,7 @@ The demand counts as used while shares are compared. Again and again the tree is
 and one workload of the queue found there is taken if the preemptor's share stays small enough next to what remains of
 the victim's. What was refused gets a second chance under a weaker rule, once per queue.
 
-Called by: flavors.py, when fair sharing is on. Calls: fairshare.py, preemption.py.
+Called by: flavors.py, through the state, when fair sharing is on. Calls: fairshare.py, preemption.py.
 Kueue: pkg/scheduler/preemption/preemption.go (fair part), fairsharing/
 """
 

@@ -5,7 +5,8 @@ Flavors of a resource group are tried in order. For each, every resource gives a
 the tree it borrows); the worst over the resources is the flavor's, the best over the flavors is taken, both by the same
 preference. Whether preemption could help is found by asking for it, as if it were decided already.
 
-Called by: nomination.py. Calls: quota.py, preemption.py, fair_preemption.py, eligibility.py.
+Called by: nomination.py. Calls: quota.py, eligibility.py; preemption.py or
+fair_preemption.py, through the state.
 Kueue: pkg/scheduler/flavorassigner/flavorassigner.go, preemption_oracle.go
 """
 

@@ -6,7 +6,8 @@ back to see whether it was needed at all. Workloads of other queues may only be 
 cohort between it and the preemptor, uses more than its own quota. One search serves both the question about a single
 flavor during assignment and the final choice of victims.
 
-Called by: flavors.py (would preemption help, and who goes?), plan.py, fair_preemption.py. Calls: quota.py.
+Called by: flavors.py (would preemption help, and who goes?), through the state; plan.py, fair_preemption.py.
+Calls: quota.py.
 Kueue: pkg/scheduler/preemption/preemption.go, classical/
 """
 
