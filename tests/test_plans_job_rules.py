@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kyu.api.meta import Json
+from kyu.kinds.job import INDEX
 from kyu.plans import pods_job_rules as rules
 from kyu.plans import pods_job_tally as tallies
 from kyu.plans.pods_job_rules import Failure, Success
@@ -29,7 +30,7 @@ def pod(code: int | None = None, at: datetime = NOW, index: int | None = None, *
     name = f"p{index or 0}-{at:%H%M%S}-{code}"
     meta: Json = {"name": name, "namespace": "team", "uid": name, "finalizers": [tallies.FINALIZER]}
     if index is not None:
-        meta["annotations"] = {tallies.INDEX: str(index)}
+        meta["annotations"] = {INDEX: str(index)}
     if code is None:
         return {"metadata": meta, "status": {"phase": "Running", **status}}
     ended = {"name": "main", "state": {"terminated": {"exitCode": code, "finishedAt": at.isoformat()}}}

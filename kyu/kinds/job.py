@@ -91,7 +91,7 @@ class Job(JobKind):
         return {"main": parallelism - remaining} if remaining < parallelism else {}
 
     def finished(self, obj: Json) -> Finished | None:
-        return finished_by(obj, "Complete", "Failed")
+        return finished_by(obj, "Complete")
 
     def own_errors(self, obj: Json, old: Json | None) -> list[FieldError]:
         return [*partial_admission_errors(obj, old), *elastic_topology_errors(obj)]
@@ -108,16 +108,15 @@ def is_indexed(obj: Json) -> bool:
 
 def done_indexes(obj: Json) -> int:
     """How many indexes of an Indexed Job are over, in either way (no index is over in both)."""
-    return sum(count_indexes(fields.text_at(obj, ("status", key))) for key in ("completedIndexes", "failedIndexes"))
+    over = (fields.text_at(obj, ("status", key)) for key in ("completedIndexes", "failedIndexes"))
+    return sum(len(indexes) for text in over for indexes in index_ranges(text))
 
 
-def count_indexes(text: str) -> int:
-    """``0,3-5`` → 4."""
-    count = 0
+def index_ranges(text: str) -> Iterator[range]:
+    """``0,3-5`` → 0 to 0, 3 to 5."""
     for part in text.split(",") if text else ():
         first, _, last = part.partition("-")
-        count += int(last or first) - int(first) + 1
-    return count
+        yield range(int(first), int(last or first) + 1)
 
 
 def with_parallelism(obj: Json, count: int) -> Json:

@@ -72,7 +72,7 @@ class JobSet(JobKind):
         return reclaimable
 
     def finished(self, obj: Json) -> Finished | None:
-        return finished_by(obj, "Completed", "Failed")
+        return finished_by(obj, "Completed")
 
     def ended_at(self, obj: Json) -> str:
         end = next((c for type_ in ("Completed", "Failed") if (c := conditions.find(obj, type_)) is not None), {})

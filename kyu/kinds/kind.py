@@ -316,12 +316,12 @@ class JobKind(ABC):
         return [child_ref(child) for child in children]
 
 
-def finished_by(obj: Json, succeeded: str, failed: str) -> Finished | None:
-    """Most kinds tell their end by one of two conditions."""
+def finished_by(obj: Json, succeeded: str) -> Finished | None:
+    """Most kinds tell their end by one of two conditions: one of their own, and Failed."""
     if conditions.is_true(obj, succeeded):
         return Finished(success=True, message=conditions.message(obj, succeeded) or "Job finished successfully")
-    if conditions.is_true(obj, failed):
-        return Finished(success=False, message=conditions.message(obj, failed) or "Job failed")
+    if conditions.is_true(obj, "Failed"):
+        return Finished(success=False, message=conditions.message(obj, "Failed") or "Job failed")
     return None
 
 

@@ -13,7 +13,7 @@ from kyu.api.meta import Json, Kind
 from kyu.kinds import fields, metadata, pods
 from kyu.kinds.kind import Slot
 from kyu.kinds.pods import Blueprint, Completion
-from kyu.kinds.templates import Conflict, PodSetInfo
+from kyu.kinds.templates import Conflict, PodSetInfo, with_command
 from kyu.kinds.training import Member, TrainingJob
 
 # What a worker does when it is not told otherwise: it lets the launcher in.
@@ -57,11 +57,7 @@ class MPIJob(TrainingJob):
 
     def pods_of(self, obj: Json, address: pods.Address = pods.dns_address) -> list[Blueprint]:
         plans = super().pods_of(obj, address)
-        return [replace(plan, template=with_command(plan)) if plan.role == "worker" else plan for plan in plans]
-
-
-def with_command(plan: Blueprint) -> Json:
-    containers = fields.list_at(plan.template, ("spec", "containers"))
-    if not containers or containers[0].get("command") or containers[0].get("args"):
-        return plan.template
-    return fields.with_value(plan.template, ("spec", "containers", 0, "command"), WORKER_COMMAND)
+        return [
+            replace(plan, template=with_command(plan.template, WORKER_COMMAND)) if plan.role == "worker" else plan
+            for plan in plans
+        ]

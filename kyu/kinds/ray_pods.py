@@ -16,6 +16,7 @@ import msgspec
 from kyu.api.meta import Json
 from kyu.kinds import fields, metadata
 from kyu.kinds.pods import Blueprint
+from kyu.kinds.templates import with_command
 
 HEAD, SUBMITTER = "head", "submitter"
 GCS_PORT = 6379
@@ -116,14 +117,6 @@ def submitter_template(obj: Json) -> Json:
 
 def environment(head_address: str, **more: str) -> dict[str, str]:
     return {"RAY_ADDRESS": f"{head_address}:{GCS_PORT}", **more}
-
-
-def with_command(template: Json, command: list[str]) -> Json:
-    """The template, with this command in its first container unless it has one."""
-    first = fields.json_at(template, ("spec", "containers", 0))
-    if not first or first.get("command") or first.get("args"):
-        return template
-    return fields.with_value(template, ("spec", "containers", 0, "command"), command)
 
 
 def with_containers(template: Json, added: Sequence[Json]) -> Json:

@@ -150,6 +150,14 @@ def with_annotations(template: Json, added: Mapping[str, str]) -> Json:
     return fields.with_value(template, ("metadata", "annotations"), {**metadata.annotations_of(template), **added})
 
 
+def with_command(template: Json, command: list[str]) -> Json:
+    """The template, with this command in its first container unless it has one."""
+    first = fields.json_at(template, ("spec", "containers", 0))
+    if not first or first.get("command") or first.get("args"):
+        return template
+    return fields.with_value(template, ("spec", "containers", 0, "command"), command)
+
+
 def with_gates(template: Json, *gates: str) -> Json:
     spec = dict(template.get("spec") or {})
     append_missing(spec, "schedulingGates", ({"name": gate} for gate in gates))

@@ -68,7 +68,7 @@ class TrainJob(JobKind):
         return self.job_set.reclaimable_pods(self.as_job_set(obj))
 
     def finished(self, obj: Json) -> Finished | None:
-        return finished_by(obj, "Complete", "Failed")
+        return finished_by(obj, "Complete")
 
     # Admission
 

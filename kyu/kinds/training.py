@@ -95,7 +95,7 @@ class TrainingJob(JobKind):
         return conditions.is_true(obj, "Running")
 
     def finished(self, obj: Json) -> Finished | None:
-        return finished_by(obj, "Succeeded", "Failed")
+        return finished_by(obj, "Succeeded")
 
     def pods_of(self, obj: Json, address: pods.Address = pods.dns_address) -> list[Blueprint]:
         members = self.members(obj, address)
@@ -288,13 +288,13 @@ def jax(obj: Json, members: Sequence[Member], me: Member) -> dict[str, str]:
     }
 
 
-def row(name: str, plural: str) -> Kind:
-    return Kind("kubeflow.org", "v1", name, plural)
+def kubeflow(name: str) -> Kind:
+    return Kind("kubeflow.org", "v1", name, f"{name.lower()}s")
 
 
 TRAINING_KINDS = (
     TrainingJob(
-        row("PyTorchJob", "pytorchjobs"),
+        kubeflow("PyTorchJob"),
         replicas="pytorchReplicaSpecs",
         roles=("Master", "Worker"),
         completion=Completion("OneRoleDecides", ("master",)),
@@ -303,7 +303,7 @@ TRAINING_KINDS = (
         operator_fields=(("spec", "elasticPolicy"),),
     ),
     TrainingJob(
-        row("TFJob", "tfjobs"),
+        kubeflow("TFJob"),
         replicas="tfReplicaSpecs",
         roles=("Chief", "Master", "PS", "Worker", "Evaluator"),
         completion=Completion("OneRoleDecides", ("chief", "master", "worker"), by_first=("worker",)),
@@ -311,7 +311,7 @@ TRAINING_KINDS = (
         environment=tensorflow,
     ),
     TrainingJob(
-        row("XGBoostJob", "xgboostjobs"),
+        kubeflow("XGBoostJob"),
         replicas="xgbReplicaSpecs",
         roles=("Master", "Worker"),
         completion=Completion("OneRoleDecides", ("master",)),
@@ -319,7 +319,7 @@ TRAINING_KINDS = (
         environment=xgboost,
     ),
     TrainingJob(
-        row("PaddleJob", "paddlejobs"),
+        kubeflow("PaddleJob"),
         replicas="paddleReplicaSpecs",
         roles=("Master", "Worker"),
         completion=Completion("OneRoleDecides", ("worker",)),
@@ -327,7 +327,7 @@ TRAINING_KINDS = (
         environment=paddle,
     ),
     TrainingJob(
-        row("JAXJob", "jaxjobs"),
+        kubeflow("JAXJob"),
         replicas="jaxReplicaSpecs",
         roles=("Worker",),
         completion=pods.ALL_PODS_SUCCEED,

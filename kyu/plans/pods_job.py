@@ -20,11 +20,11 @@ from kyu.api.actions import Action, Create, Delete, Event, Patch, View, WakeAt
 from kyu.api.core import Pod
 from kyu.api.meta import Json, Key, Ref, key_of
 from kyu.kinds import conditions, fields, metadata, pods
-from kyu.kinds.job import JOB
+from kyu.kinds.job import INDEX, JOB
 from kyu.plans import pods_job_rules as rules
 from kyu.plans import pods_job_tally as tallies
 from kyu.plans.pods_job_rules import Failure, Success
-from kyu.plans.pods_job_tally import FINALIZER, INDEX, Tally
+from kyu.plans.pods_job_tally import FINALIZER, Tally
 
 OWN_MANAGER = "kubernetes.io/job-controller"
 CONTROLLER_UID = "batch.kubernetes.io/controller-uid"

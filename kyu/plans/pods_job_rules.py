@@ -108,7 +108,7 @@ def find_success(job: Json, tally: Tally) -> Success | None:
 def matching_success_rule(job: Json, tally: Tally) -> int | None:
     """The position of the first rule of the success policy that holds."""
     for position, rule in enumerate(fields.list_at(job, ("spec", "successPolicy", "rules"))):
-        wanted = set(parse_indexes(str(rule.get("succeededIndexes") or "")))
+        wanted = parse_indexes(str(rule.get("succeededIndexes") or ""))
         done = tally.completed_indexes & wanted if wanted else tally.completed_indexes
         if len(done) >= int(rule.get("succeededCount") or len(wanted) or 1):
             return position

@@ -10,15 +10,15 @@ Called by: plans/pods_job.py. Kubernetes: pkg/controller/job, trackJobStatusAndR
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from kyu.api.meta import Json
 from kyu.kinds import fields, metadata, pods
+from kyu.kinds.job import INDEX, index_ranges
 
 FINALIZER = "batch.kubernetes.io/job-tracking"
-INDEX = "batch.kubernetes.io/job-completion-index"
 # The rest waits for the next round, so that the status stays small.
 MOST_UNCOUNTED = 500
 
@@ -85,8 +85,8 @@ def start(job: Json) -> Tally:
         completions=completions if isinstance(completions, int) else None,
         counted_succeeded=fields.int_at(job, ("status", "succeeded")),
         counted_failed=fields.int_at(job, ("status", "failed")),
-        completed_indexes=set(parse_indexes(fields.text_at(job, ("status", "completedIndexes")))),
-        failed_indexes=set(parse_indexes(fields.text_at(job, ("status", "failedIndexes")))),
+        completed_indexes=parse_indexes(fields.text_at(job, ("status", "completedIndexes"))),
+        failed_indexes=parse_indexes(fields.text_at(job, ("status", "failedIndexes"))),
     )
 
 
@@ -166,11 +166,9 @@ def index_of(pod: Json) -> int | None:
     return int(text) if text.isascii() and text.isdigit() else None
 
 
-def parse_indexes(text: str) -> Iterator[int]:
+def parse_indexes(text: str) -> set[int]:
     """``0,3-5`` → 0, 3, 4, 5."""
-    for part in text.split(",") if text else ():
-        first, _, last = part.partition("-")
-        yield from range(int(first), int(last or first) + 1)
+    return {index for indexes in index_ranges(text) for index in indexes}
 
 
 def render_indexes(indexes: Iterable[int]) -> str:

@@ -14,7 +14,7 @@ import asyncio
 import base64
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 
 from kyu import log
@@ -28,6 +28,7 @@ from kyu.bus.envelopes import NotOpened
 from kyu.controllers.pools import PoolListener
 from kyu.plans.pool_nodes import VIRTUAL_LABEL
 from kyu.runtime import environment
+from kyu.runtime.background import Background
 from kyu.runtime.environment import Objects
 from kyu.server.pods import LogOptions
 
@@ -73,16 +74,14 @@ class PoolRuntime:
         self._signer = signer
         self._on_status = on_status
         self._entries: dict[str, Entry] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._background = Background("pool runtime")
 
     async def open(self) -> None:
         """Nothing to adopt: the runners know what they run, and are asked."""
-        self._spawn(self._poll())
+        self._background.start(self._poll())
 
     async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._background.cancel()
 
     def uids(self) -> list[str]:
         return list(self._entries)
@@ -102,12 +101,12 @@ class PoolRuntime:
             if (obj := read(namespace, name)) is not None:
                 found[f"{kind}/{name}"] = obj
         self._entries[uid] = Entry(pod, found, dict(pod.get("status") or {}))
-        self._spawn(self._offer(uid))
+        self._background.start(self._offer(uid))
 
     def stop(self, uid: str, grace_seconds: float, reason: str = "", message: str = "") -> None:
         entry = self._entries[uid]
         if entry.accepted:
-            self._spawn(self._tell(uid, "stop", {"uid": uid, "grace": grace_seconds}))
+            self._background.start(self._tell(uid, "stop", {"uid": uid, "grace": grace_seconds}))
         else:
             # It never ran anywhere.
             self._set(uid, {**entry.status, "phase": "Failed", "reason": reason or "Deleted", "message": message})
@@ -149,7 +148,7 @@ class PoolRuntime:
                 if entry.status.get("phase") in OVER:
                     continue
                 if not entry.accepted:
-                    self._spawn(self._offer(uid))
+                    self._background.start(self._offer(uid))
                     continue
                 with contextlib.suppress(NoRunner):
                     by_route.setdefault(find_route(self._view, self._listener, entry.pod), []).append(uid)
@@ -204,16 +203,6 @@ class PoolRuntime:
 
     async def read_log_piece(self, pod: Json, content: Json) -> Json:
         return await self._ask(find_route(self._view, self._listener, pod), "logs", content)
-
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("pool task failed", error=repr(error))
 
 
 class PoolLog:

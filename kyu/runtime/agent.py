@@ -12,7 +12,7 @@ Kubernetes: the kubelet's sync loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -24,6 +24,7 @@ from kyu.kube import errors
 from kyu.kube.cache import Cache
 from kyu.kube.client import Client
 from kyu.runtime import environment, podplan
+from kyu.runtime.background import Background
 from kyu.runtime.environment import Objects
 
 OVER = ("Succeeded", "Failed")
@@ -87,7 +88,7 @@ class Agent:
         self._statuses: dict[str, tuple[Json, Json]] = {}
         self._writing: set[str] = set()
         self._slots = asyncio.Semaphore(WRITES_AT_ONCE)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._background = Background("agent")
 
     async def run(self, runtime: PodRuntime) -> None:
         """Until cancelled; the pods run on."""
@@ -107,9 +108,7 @@ class Agent:
                     del self._due[uid]
                     self._look_safely(runtime, uid)
         finally:
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._background.cancel()
             await runtime.close()
 
     # The API's side
@@ -160,7 +159,7 @@ class Agent:
 
     def _forget(self, runtime: PodRuntime, uid: str, *, is_over: bool) -> None:
         if is_over:
-            self._run(runtime.remove(uid))
+            self._background.start(runtime.remove(uid))
             self._attempts.pop(uid, None)
         else:
             runtime.stop(uid, 0)
@@ -171,7 +170,7 @@ class Agent:
             runtime.stop(uid, pod["metadata"].get("deletionGracePeriodSeconds", DEFAULT_GRACE_SECONDS))
         elif uid not in self._writing and uid not in self._starting:
             self._writing.add(uid)
-            self._run(self._delete(pod))
+            self._background.start(self._delete(pod))
 
     async def _delete(self, pod: Json) -> None:
         uid = pod["metadata"]["uid"]
@@ -186,7 +185,7 @@ class Agent:
         uid = pod["metadata"]["uid"]
         if uid not in self._starting:
             self._starting.add(uid)
-            self._run(self._fetch_and_start(runtime, pod))
+            self._background.start(self._fetch_and_start(runtime, pod))
 
     async def _fetch_and_start(self, runtime: PodRuntime, pod: Json) -> None:
         uid = pod["metadata"]["uid"]
@@ -238,7 +237,7 @@ class Agent:
         self._statuses[uid] = (pod, status)
         if uid not in self._writing:
             self._writing.add(uid)
-            self._run(self._write_status(uid))
+            self._background.start(self._write_status(uid))
 
     async def _write_status(self, uid: str) -> None:
         """Write the newest status until there is none newer."""
@@ -267,16 +266,6 @@ class Agent:
                 self._later(uid)
                 return False
         return True
-
-    def _run(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("agent task failed", error=repr(error))
 
 
 def pod_ref(pod: Json) -> Ref:

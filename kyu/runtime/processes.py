@@ -20,7 +20,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -30,6 +30,7 @@ import kyu
 from kyu import log
 from kyu.api.meta import Json
 from kyu.runtime import cgroups, isolation, podfolder, podplan, records, status
+from kyu.runtime.background import Background
 from kyu.runtime.environment import Facts, Objects
 
 # A folder that is being made, and one that is being removed. Neither is ever run.
@@ -97,7 +98,7 @@ class Runtime:
         self._users: isolation.Users | None = None
         self._launcher: asyncio.subprocess.Process | None = None
         self._waiting: list[str] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._background = Background("runtime")
         self._notice_reader = -1
         self._notice_rest = b""
         # Set when pods are adopted and can be started, and what this machine can do is known.
@@ -129,7 +130,7 @@ class Runtime:
         launcher, self._launcher = self._launcher, None
         if launcher is not None and launcher.stdin is not None:
             launcher.stdin.close()
-        await asyncio.gather(*self._tasks)
+        await self._background.finish()
         if self._notice_reader >= 0:
             loop.remove_reader(self._notice_reader)
             os.close(self._notice_reader)
@@ -245,7 +246,7 @@ class Runtime:
         """Pods that are started together share one wait for the disk."""
         self._waiting.append(uid)
         if len(self._waiting) == 1:
-            self._run(self._launch_waiting())
+            self._background.start(self._launch_waiting())
 
     async def _launch_waiting(self) -> None:
         await asyncio.sleep(0)
@@ -297,7 +298,7 @@ class Runtime:
             raise RuntimeError(f"the launcher of pods ended at once, with code {await launcher.wait()}")
         self._mounts_refused = json.loads(first)["mountsRefused"]
         self._launcher = launcher
-        self._run(self._watch_launcher(launcher))
+        self._background.start(self._watch_launcher(launcher))
 
     async def _watch_launcher(self, launcher: asyncio.subprocess.Process) -> None:
         code = await launcher.wait()
@@ -307,16 +308,6 @@ class Runtime:
         await self._start_launcher()
         # Those that it had not started yet. One that it had is claimed, so asking again does no harm.
         await self._hand_over([entry.folder for entry in self._entries.values() if not entry.claimed])
-
-    def _run(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("runtime task failed", error=repr(error))
 
     # Adopting
 
@@ -335,7 +326,7 @@ class Runtime:
             if any(os.path.exists(os.path.join(folder, file)) for file in (records.CLAIM, records.RECORD)):
                 self._look(name)
             elif plan["bootId"] == self._boot_id:
-                self._run(self._hand_over([folder]))
+                self._background.start(self._hand_over([folder]))
             else:
                 # Its claim may have been lost with the power. Rather not at all than twice.
                 self._lose(entry)

@@ -70,12 +70,12 @@ class Task(msgspec.Struct, frozen=True):
 
 
 @lru_cache(maxsize=4096)
-def safe_name(text: str, limit: int = MAX_LABEL) -> str:
+def safe_name(text: str) -> str:
     """A name of lower-case letters, digits and dashes; equal only for equal texts."""
-    if len(text) <= limit and _GOOD.fullmatch(text) and not _HASHED.fullmatch(text):
+    if len(text) <= MAX_LABEL and _GOOD.fullmatch(text) and not _HASHED.fullmatch(text):
         return text
     digest = hashlib.sha256(text.encode()).hexdigest()[:HASH_LENGTH]
-    readable = _BAD_CHARACTERS.sub("-", text.lower()).strip("-")[: limit - HASH_LENGTH - 1].strip("-")
+    readable = _BAD_CHARACTERS.sub("-", text.lower()).strip("-")[: MAX_LABEL - HASH_LENGTH - 1].strip("-")
     return f"{readable or 'x'}-{digest}"
 
 
