@@ -1,0 +1,74 @@
+"""What people are told about queues that admit nothing, by `kyu why` and `kyu top`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import get_args
+
+import pytest
+
+from kyu.api.kueue import ClusterQueue, Cohort, LocalQueue
+from kyu.api.meta import Json, Key
+from kyu.cli import top, why
+from kyu.engine.cluster import Inactive
+from tests.local_kyu import LocalKyu, local_kyu
+
+
+@pytest.fixture(scope="module")
+def kyu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKyu]:
+    with local_kyu(tmp_path_factory.mktemp("kyu") / "data", "--bare") as running:
+        yield running
+
+
+def told(kyu: LocalKyu, job: str, words: str) -> None:
+    kyu.wait(f"{job} says: {words}", lambda: words in kyu.kyu("why", job).stdout)
+
+
+def test_there_is_a_remedy_for_every_queue_that_is_not_active() -> None:
+    assert set(why.INACTIVE) == set(get_args(Inactive))
+
+
+def test_a_stopped_queue_is_told_with_what_starts_it(kyu: LocalKyu) -> None:
+    kyu.make_queue("held", "1", stopPolicy="Hold")
+    kyu.submit("patient", "held", "true")
+    told(kyu, "patient", "`kyu ctl resume clusterqueue held` starts it again")
+    kyu.kyu("ctl", "resume", "clusterqueue", "held")
+    kyu.client.patch(LocalQueue.KIND, Key("default", "held"), {"spec": {"stopPolicy": "Hold"}})
+    kyu.submit("more-patient", "held", "true")
+    told(kyu, "more-patient", "`kyu ctl resume localqueue held -n default` starts it again")
+    kyu.kyu("ctl", "resume", "localqueue", "held")
+    kyu.wait_for("more-patient", "Succeeded")
+
+
+def test_cohorts_that_are_above_each_other_are_told_and_shown(kyu: LocalKyu) -> None:
+    kyu.make_queue("dizzy", "1", cohortName="snake")
+    for name, parent in (("snake", "tail"), ("tail", "snake")):
+        kyu.client.create(Cohort.KIND, {"metadata": {"name": name}, "spec": {"parentName": parent}})
+    kyu.submit("lost", "dizzy", "true")
+    told(kyu, "lost", "the parents of cohort snake / tail lead back to it")
+    assert "dizzy" in kyu.kyu("top", "--once").stdout
+    kyu.client.delete(Cohort.KIND, Key("", "tail"))
+    kyu.wait_for("lost", "Succeeded")
+
+
+def test_a_tree_has_every_queue_once_whatever_the_parents() -> None:
+    def cohort(name: str, parent: str = "") -> Json:
+        return {"metadata": {"name": name}, "spec": {"parentName": parent} if parent else {}}
+
+    cohorts = [
+        cohort("a", "b"),
+        cohort("b", "a"),
+        cohort("below", "a"),
+        cohort("self", "self"),
+        cohort("child", "root"),
+    ]
+    queues = [
+        {"kind": ClusterQueue.KIND.kind, "metadata": {"name": f"in-{name}"}, "spec": {"cohortName": name}}
+        for name in ("a", "b", "below", "self", "child", "root")
+    ]
+    roots = top.tree(cohorts, queues)
+    assert [root.name for root in roots] == ["a", "b", "root", "self"]
+    shown = [line for root in roots for line in top.branch_lines(root, "") if "running" in line]
+    assert sorted(line.split()[0] for line in shown) == sorted(
+        f"in-{name}" for name in ("a", "b", "below", "self", "child", "root")
+    )
