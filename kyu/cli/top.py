@@ -21,6 +21,7 @@ from kyu.cli import connection, jobs, output
 
 CLEAR_AND_HOME = "\033[2J\033[H"
 LONGEST_LIST = 12
+COLOURS_WIDTH = 40
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
             list(server.client.list(Cohort.KIND)),
             list(server.client.list(ClusterQueue.KIND)),
             list(server.client.list(Workload.KIND)),
-            shutil.get_terminal_size().columns,
+            shutil.get_terminal_size().columns if live else None,
         )
         if not live:
             print(picture)
@@ -56,13 +57,14 @@ class Branch:
     queues: list[Json] = field(default_factory=list)
 
 
-def draw(cohorts: list[Json], queues: list[Json], workloads: list[Json], width: int) -> str:
+def draw(cohorts: list[Json], queues: list[Json], workloads: list[Json], width: int | None) -> str:
+    """The picture; on a terminal no wider than its columns, and what colours take."""
     lines = []
     for root in tree(cohorts, queues):
         lines += list(branch_lines(root, ""))
     lines.append("")
     lines += list(workload_lines(workloads))
-    return "\n".join(line[: width + 40] for line in lines).rstrip()
+    return "\n".join(line if width is None else line[: width + COLOURS_WIDTH] for line in lines).rstrip()
 
 
 def tree(cohorts: list[Json], queues: list[Json]) -> list[Branch]:
@@ -79,10 +81,22 @@ def tree(cohorts: list[Json], queues: list[Json]) -> list[Branch]:
     for queue in sorted(queues, key=lambda item: str(item["metadata"]["name"])):
         name = queue["spec"].get("cohortName", "")
         (branches.setdefault(name, Branch(name)) if name else alone).queues.append(queue)
+    looped = {name for name in parents if is_looped(name, parents)}
     for child, parent in sorted(parents.items()):
-        branches[parent].cohorts.append(branches[child])
-    roots = [branches[name] for name in sorted(branches) if name not in parents]
+        if child not in looped:
+            branches[parent].cohorts.append(branches[child])
+    roots = [branches[name] for name in sorted(branches) if name not in parents or name in looped]
     return [*roots, *([alone] if alone.queues else [])]
+
+
+def is_looped(name: str, parents: dict[str, str]) -> bool:
+    """Whether a cohort is above itself, by mistake: it is shown by itself then, and its queues say what is wrong."""
+    above = parents[name]
+    for _ in parents:
+        if above == name:
+            return True
+        above = parents.get(above, "")
+    return False
 
 
 def branch_lines(branch: Branch, indent: str) -> Iterator[str]:

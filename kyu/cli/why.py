@@ -21,9 +21,25 @@ from kyu.api.meta import Json, key_of
 from kyu.cli import connection, jobs, live, lookup, output
 from kyu.cli.connection import Server
 from kyu.engine import explain, options, reasons
+from kyu.engine.cluster import Inactive
 from kyu.engine.explain import Explanation, Shortage
+from kyu.engine.reasons import QueueStopped
 from kyu.engine.state import State
 from kyu.kube.errors import Forbidden
+
+# Why a ClusterQueue admits nothing, and what to do.
+INACTIVE: dict[Inactive, str] = {
+    "Stopped": "the queue is stopped: `kyu ctl resume clusterqueue {queue}` starts it again",
+    "FlavorNotFound": "the queue lists a ResourceFlavor that does not exist: `kubectl describe clusterqueue {queue}`",
+    "AdmissionCheckNotFound": "the queue lists an AdmissionCheck that does not exist",
+    "AdmissionCheckInactive": "an AdmissionCheck of the queue is not active: `kubectl get admissionchecks` says which",
+    "MultipleMultiKueueAdmissionChecks": "the queue has more than one MultiKueue check",
+    "MultiKueueAdmissionCheckAppliedPerFlavor": "the MultiKueue check of the queue must be for all its flavors",
+    "MultiKueueWithProvisioningRequest": "the queue has a MultiKueue and a provisioning check; only one is possible",
+    "TopologyNotFound": "the Topology of a flavor of the queue does not exist",
+    "Terminating": "the queue is being deleted, and goes when its last job has ended",
+    "CohortCycle": "the parents of cohort {path} lead back to it: take one of them off",
+}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,15 +53,18 @@ def run(args: argparse.Namespace) -> int:
     workload = lookup.find_workload(server, args.job)
     state = jobs.full_state(server, workload)
     found: Explanation | None = None
+    remedy = ""
     if state.word == "Queued":
         try:
-            found = explain.why(read_state(server), key_of(workload), datetime.now(UTC))
+            known = read_state(server)
+            found = explain.why(known, key_of(workload), datetime.now(UTC))
+            remedy = remedy_of(known, workload, found)
         except Forbidden:
             output.note("you may not see what others use; this is what the job itself was told")
     if args.output == "json":
-        print(json.dumps(to_json(workload, state, found), indent=2))
+        print(json.dumps(to_json(workload, state, found, remedy), indent=2))
     elif found is not None:
-        print("\n".join(told(workload, found)))
+        print("\n".join(told(workload, found, remedy)))
     else:
         pods = lookup.pods_of(server, workload) if state.word in ("Starting", "Failed") else []
         print("\n".join(told_state(workload, state, pods)))
@@ -61,7 +80,17 @@ def read_state(server: Server) -> State:
     return state
 
 
-def told(workload: Json, found: Explanation) -> Iterator[str]:
+def remedy_of(known: State, workload: Json, found: Explanation | None) -> str:
+    """What to do about a queue that admits nothing; else what the engine has to say."""
+    if found is None or found.position is not None:
+        return found.hint if found else ""
+    if isinstance(found.reason, QueueStopped):
+        return f"`kyu ctl resume localqueue {found.reason.name} -n {workload['metadata']['namespace']}` starts it again"
+    why = known.why_inactive(found.path[0]) if found.path else None
+    return INACTIVE[why].format(queue=found.path[0], path=" / ".join(found.path[1:])) if why else found.hint
+
+
+def told(workload: Json, found: Explanation, remedy: str) -> Iterator[str]:
     """Of a job that waits."""
     word, message = reasons.render(found.reason)
     yield f"{jobs.owner_of(workload)[1]} waits: {word}"
@@ -71,7 +100,7 @@ def told(workload: Json, found: Explanation) -> Iterator[str]:
         yield from told_shortage(shortage)
     yield ""
     yield from (f"  {line}" for line in told_place(found))
-    yield f"  {found.hint}"
+    yield f"  {remedy}"
 
 
 def told_state(workload: Json, state: jobs.State, pods: list[Json]) -> Iterator[str]:
@@ -127,7 +156,7 @@ def told_place(found: Explanation) -> Iterator[str]:
             yield f"nobody overtakes in this queue, so first of all: kyu why {found.ahead[0].name}"
 
 
-def to_json(workload: Json, state: jobs.State, found: Explanation | None) -> Json:
+def to_json(workload: Json, state: jobs.State, found: Explanation | None, remedy: str) -> Json:
     kind, name = jobs.owner_of(workload)
     body: Json = {"job": name, "kind": kind, "workload": str(key_of(workload)), "state": state.word}
     if found is None:
@@ -137,7 +166,7 @@ def to_json(workload: Json, state: jobs.State, found: Explanation | None) -> Jso
         **body,
         "reason": word,
         "message": message,
-        "hint": found.hint,
+        "hint": remedy,
         "path": list(found.path),
         "position": found.position,
         "pending": found.length,

@@ -146,7 +146,13 @@ def look(state: State, queue: Queue, ask: Ask, now: datetime) -> tuple[Reason, t
 
 
 def path_of(queue: Queue) -> tuple[str, ...]:
-    return (queue.name, *(cohort.name for cohort in queue.ancestors()))
+    """The queue and the cohorts above it, each once: by mistake, a cohort may be above itself."""
+    cohorts: list[str] = []
+    for cohort in queue.ancestors():
+        if cohort.name in cohorts:
+            break
+        cohorts.append(cohort.name)
+    return (queue.name, *cohorts)
 
 
 def find_shortages(state: State, queue: Queue, pod_sets: tuple[PodSetReasons, ...]) -> Iterator[Shortage]:
