@@ -138,6 +138,22 @@ def test_changes(what: str, old: Json, new: Json, part: str) -> None:
     assert any(part in error for error in found) if part else found == []
 
 
+def test_an_app_wrapper_has_pods_where_it_says() -> None:
+    template = {"spec": {"containers": [{"name": "main", "image": "any"}]}}
+    wrapped = {"apiVersion": "v1", "kind": "PodTemplate", "template": template}
+
+    def wrapper(*components: Json) -> Json:
+        meta = {"name": "x", "labels": {metadata.QUEUE_NAME: "q"}}
+        spec = {"suspend": True, "components": list(components)}
+        return {"apiVersion": "workload.codeflare.dev/v1beta2", "kind": "AppWrapper", "metadata": meta, "spec": spec}
+
+    assert errors(wrapper({"template": wrapped, "podSets": [{"path": "template.template"}]})) == []
+    for empty in (wrapper(), wrapper({"template": {"apiVersion": "v1", "kind": "ConfigMap"}})):
+        assert "has no pods to be queued" in errors(empty)[0]
+    (lost,) = errors(wrapper({"template": wrapped, "podSets": [{"path": "template.spec"}]}))
+    assert lost.startswith("spec.components[0].podSets[0].path: Invalid value")
+
+
 def test_a_queue_cannot_be_emptied_where_a_default_exists() -> None:
     emptied = job(labels={metadata.QUEUE_NAME: ""})
     assert "cannot be emptied" in errors(emptied, job(), Context(has_default_queue=True))[0]

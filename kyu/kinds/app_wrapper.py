@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
+from kyu.api.errors import FieldError, invalid
 from kyu.api.meta import Json, Kind, Ref
 from kyu.kinds import conditions, fields, metadata, templates
 from kyu.kinds.conditions import Mark
@@ -49,6 +50,20 @@ class AppWrapper(JobKind):
         wrapped = fields.json_at(component, ("template",))
         kind = self.find(wrapped)
         return [(slot.template, slot.count) for slot in kind.slots(wrapped)] if kind else []
+
+    def own_errors(self, obj: Json, old: Json | None) -> list[FieldError]:
+        if not self.slots(obj):
+            return [invalid("spec.components", fields.list_at(obj, COMPONENTS), "has no pods to be queued")]
+        return [
+            invalid(
+                f"spec.components[{i}].podSets[{j}].path", str(declared.get("path", "")), "leads to no pod template"
+            )
+            for i, component in enumerate(fields.list_at(obj, COMPONENTS))
+            for j, declared in enumerate(fields.list_at(component, ("podSets",)))
+            if not fields.list_at(
+                component, ("template", *parse_path(str(declared.get("path", ""))), "spec", "containers")
+            )
+        ]
 
     def with_info(self, obj: Json, slot: Slot, info: PodSetInfo) -> Json | Conflict:
         result = templates.merged(fields.json_at(obj, slot.template), info)
