@@ -14,6 +14,7 @@ from kyu.kube.client import Client
 from kyu.kube.direct import Direct
 from kyu.kube.lease import LEASE, Lease, LeaseLost, Sight, Terms, claimed
 from kyu.kube.requests import Answer, Call
+from kyu.server.api import Api
 from tests.servers import serving
 
 KEY = Key("kueue-system", "one")
@@ -58,14 +59,20 @@ def test_it_is_free_when_it_did_not_change_for_its_duration_whatever_its_times_s
 
 
 class Cable(Direct):
-    """The way to the server, which can be cut."""
+    """The way to the server, which can be cut, and tells when it was used."""
 
     is_cut = False
+
+    def __init__(self, api: Api) -> None:
+        super().__init__(api)
+        self.was_answered = asyncio.Event()
 
     async def send(self, call: Call) -> Answer:
         if self.is_cut:
             raise errors.Unreachable("the cable is cut")
-        return await super().send(call)
+        answer = await super().send(call)
+        self.was_answered.set()
+        return answer
 
 
 async def holder_of(client: Client) -> str:
@@ -105,14 +112,14 @@ def now() -> datetime:
 
 
 async def test_one_after_the_other_and_at_once_when_the_first_ends(tmp_path: Path) -> None:
-    async with serving(tmp_path) as (_, client):
-        story, end = Story(), asyncio.Event()
+    async with serving(tmp_path) as (api, client):
+        story, end, cable = Story(), asyncio.Event(), Cable(api)
         first = asyncio.create_task(act(Lease(client, terms("a", 1000), now), "a", story, end))
         await story.until("a acts")
-        second = asyncio.create_task(act(Lease(client, terms("b", 1000), now), "b", story, end))
-        await asyncio.sleep(0.05)
-        assert story.told == ["a acts"]
+        second = asyncio.create_task(act(Lease(Client(cable), terms("b", 1000), now), "b", story, end))
+        await asyncio.wait_for(cable.was_answered.wait(), 30)
         assert await holder_of(client) == "a"
+        assert story.told == ["a acts"]
         end.set()
         await asyncio.wait_for(asyncio.gather(first, second), 30)
         assert story.told == ["a acts", "a ends", "b acts", "b ends"]
