@@ -1,11 +1,11 @@
 """
-The parts that Kyu reads of Kubernetes' own kinds: Namespace, Node, Pod, LimitRange, RuntimeClass, PriorityClass.
+The parts that Kyu reads of Kubernetes' own kinds: Namespace, Node, Pod, LimitRange, RuntimeClass, PriorityClass, Job.
 
 Only fields that some decision depends on are here; all others stay in the JSON, untouched. ``PodTemplateSpec`` is also
 the shape of a Workload's pod sets.
 
 Used by: kueue.py (pod templates), engine (requests, nodes, limits), kinds and plans.
-Kubernetes: core/v1, node/v1, scheduling/v1.
+Kubernetes: core/v1, batch/v1, node/v1, scheduling/v1.
 """
 
 from __future__ import annotations
@@ -285,7 +285,27 @@ class PriorityClass(Object, frozen=True):
     description: str = ""
 
 
-KINDS: tuple[type[Object], ...] = (Namespace, Node, Pod, LimitRange, RuntimeClass, PriorityClass)
+class JobSpec(Wire, frozen=True):
+    parallelism: int | None = None
+    completions: int | None = None
+    completion_mode: str = "NonIndexed"
+    suspend: bool = False
+    template: PodTemplateSpec = PodTemplateSpec()
+    backoff_limit: int | None = None
+    active_deadline_seconds: int | None = None
+    ttl_seconds_after_finished: int | None = None
+    managed_by: str = ""
+
+
+class Job(Object, frozen=True):
+    """What a manifest of a Job is checked against, beside the schema of the server; controllers read its JSON."""
+
+    KIND: ClassVar[Kind] = Kind("batch", "v1", "Job", "jobs")
+
+    spec: JobSpec = JobSpec()
+
+
+KINDS: tuple[type[Object], ...] = (Namespace, Node, Pod, LimitRange, RuntimeClass, PriorityClass, Job)
 
 # Kinds without a projection: what is in them is read as JSON.
 CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps")
