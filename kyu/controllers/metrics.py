@@ -21,7 +21,7 @@ from kyu.api.kueue import Workload
 from kyu.api.meta import Json, find_condition
 from kyu.engine.decisions import Cycle, Preempt
 from kyu.engine.state import State
-from kyu.plans.status import parse_time
+from kyu.plans.admission import seconds_queued
 
 ROLE = "standalone"
 WAIT_BUCKETS = (1.0, 2.5, *(5.0 * 2**n for n in range(12)))
@@ -106,12 +106,6 @@ class Metrics:
             if reason == "Preempted" and preempted is not None:
                 cause = preempted.reason
             self._evicted(name, reason, cause, labels[1], ROLE).inc()
-
-
-def seconds_queued(workload: Workload, now: datetime) -> float:
-    requeued = find_condition(workload.status.conditions, "Requeued")
-    since = parse_time(requeued.last_transition_time if requeued else workload.metadata.creation_timestamp)
-    return max(0.0, (now - since).total_seconds()) if since else 0.0
 
 
 class QueueGauges(Collector):

@@ -59,7 +59,7 @@ def plan_admit(view: View, decision: Admit, now: datetime) -> list[Action] | Non
     edit.set_condition(
         "QuotaReserved", "True", "QuotaReserved", f"Quota reserved in ClusterQueue {decision.cluster_queue}"
     )
-    waited = since_queued(workload, now)
+    waited = int(seconds_queued(workload, now))
     told = f"Quota reserved in ClusterQueue {decision.cluster_queue}, wait time since queued was {waited}s"
     events = [] if decision.second_pass else [event(workload, "QuotaReserved", told)]
     cluster_queue = view.get(ClusterQueue, Key("", decision.cluster_queue))
@@ -171,10 +171,11 @@ def resource_requests(shape: Shape) -> list[Json]:
     ]
 
 
-def since_queued(workload: Workload, now: datetime) -> int:
+def seconds_queued(workload: Workload, now: datetime) -> float:
+    """How long it has waited: from its creation, or since it queues again."""
     requeued = find_condition(workload.status.conditions, "Requeued")
     since = parse_time(requeued.last_transition_time if requeued else workload.metadata.creation_timestamp)
-    return max(0, int((now - since).total_seconds())) if since else 0
+    return max(0.0, (now - since).total_seconds()) if since else 0.0
 
 
 def event(workload: Workload, reason: str, message: str, *, warning: bool = False) -> Event:

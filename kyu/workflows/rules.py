@@ -62,18 +62,6 @@ RULES = (
 RULES_OF = {name: {rule.key: rule for rule in RULES if rule.scheduler == name} for name in ("kueue", "yunikorn")}
 
 
-def label_value(text: str) -> str:
-    return names.why_not_label_value(text)
-
-
-def dns_label(text: str) -> str:
-    return names.why_not_dns_label(text)
-
-
-def dns_subdomain(text: str) -> str:
-    return names.why_not_dns_subdomain(text)
-
-
 def queue_path(text: str) -> str:
     return "" if _QUEUE_PATH.fullmatch(text) else "must be root and then parts of letters, digits and _:#/@-"
 
@@ -146,9 +134,9 @@ def decoded(text: str) -> object:
 
 
 FORMS: dict[str, Callable[[str], str]] = {
-    "label value": label_value,
-    "DNS label": dns_label,
-    "DNS subdomain": dns_subdomain,
+    "label value": names.why_not_label_value,
+    "DNS label": names.why_not_dns_label,
+    "DNS subdomain": names.why_not_dns_subdomain,
     "queue path": queue_path,
     "user info": user_info,
     "task groups": task_groups,
