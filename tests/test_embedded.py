@@ -58,6 +58,31 @@ def test_what_is_no_text_comes_out_as_it_was_written(kyu: LocalKyu, tmp_path: Pa
     assert (tmp_path / "out").read_bytes() == b"\xff\xfe\n\x00"
 
 
+@pytest.mark.parametrize("elastic", ["true", "false"])
+def test_a_job_that_is_scaled_while_it_runs_is_queued_again_in_its_new_size(kyu: LocalKyu, elastic: str) -> None:
+    name = f"elastic-{elastic}"
+    container = {
+        "name": "main",
+        "image": "any",
+        "command": ["sleep", "1000"],
+        "resources": {"requests": {"cpu": "50m"}},
+    }
+    template = {"spec": {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}}
+    annotations = {"kueue.x-k8s.io/elastic-job": elastic}
+    meta = {"name": name, "labels": {"kueue.x-k8s.io/queue-name": "local"}, "annotations": annotations}
+    spec = {"parallelism": 1, "completions": 4, "template": template}
+    kyu.client.create(JOB, {"metadata": {"namespace": "default", **meta}, "spec": spec})
+    kyu.wait_for(name, "Running")
+    kyu.client.patch(JOB, Key("default", name), {"spec": {"parallelism": 2}})
+
+    def is_grown() -> bool:
+        workload = kyu.workload(name) or {"spec": {"podSets": [{}]}}
+        return workload["spec"]["podSets"][0].get("count") == 2 and kyu.state(name) == "Running"
+
+    kyu.wait("it runs in its new size", is_grown)
+    kyu.kyu("cancel", name)
+
+
 def test_a_queue_that_is_not_there_is_refused_by_name(kyu: LocalKyu) -> None:
     done = kyu.kyu("submit", "-q", "locla", "--", "true", check=False)
     assert (done.returncode, done.stdout) == (2, "")

@@ -201,12 +201,6 @@ def test_partial_admission_shrinks_and_stop_restores() -> None:
     assert JOB_KIND.restore_patch(shrunk, original) == {"spec": {"parallelism": 4, "completions": 4}}
 
 
-def test_an_elastic_job_waits_behind_a_gate_of_its_own() -> None:
-    assert JOB_KIND is not None
-    stored = JOB_KIND.defaults(job({metadata.ELASTIC_JOB: "true"}), Context())
-    assert stored["spec"]["template"]["spec"]["schedulingGates"] == [{"name": metadata.ELASTIC_JOB_GATE}]
-
-
 def test_labels_of_the_job_controller_are_no_wish_of_the_user() -> None:
     assert JOB_KIND is not None
     own = {"job-name": "j", "batch.kubernetes.io/controller-uid": "u", "team": "blue"}

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from kyu.api.errors import FieldError, forbidden, invalid
 from kyu.api.meta import Json, Kind
 from kyu.kinds import fields, metadata, templates
-from kyu.kinds.kind import Context, Finished, JobKind, Slot, finished_by
+from kyu.kinds.kind import Finished, JobKind, Slot, finished_by
 from kyu.kinds.templates import Conflict, PodSet, PodSetInfo, Ranks
 from kyu.kinds.validation import IMMUTABLE, annotation_field, positive
 
@@ -40,13 +40,6 @@ class Job(JobKind):
 
     def min_count(self, obj: Json) -> int | None:
         return positive(metadata.annotations_of(obj).get(metadata.JOB_MIN_PARALLELISM, ""))
-
-    def defaults(self, obj: Json, context: Context) -> Json:
-        obj = super().defaults(obj, context)
-        if metadata.is_elastic(obj) and self.is_managed(obj, context):
-            gated = templates.with_gates(fields.json_at(obj, TEMPLATE), metadata.ELASTIC_JOB_GATE)
-            obj = fields.with_value(obj, TEMPLATE, gated)
-        return obj
 
     def with_suspend(self, obj: Json, *, suspend: bool) -> Json:
         obj = super().with_suspend(obj, suspend=suspend)

@@ -131,11 +131,7 @@ class JobKind(ABC):
         return next((name for s in self.pod_sets(obj) if (name := templates.priority_class(s.template))), "")
 
     def workload_name(self, obj: Json) -> str:
-        return metadata.workload_name(self.kind, metadata.name_of(obj), metadata.uid_of(obj), self.generation_part(obj))
-
-    def generation_part(self, obj: Json) -> str:
-        """An elastic job has one Workload per size, so the generation takes part in the name."""
-        return str(fields.int_at(obj, ("metadata", "generation"))) if metadata.is_elastic(obj) else ""
+        return metadata.workload_name(self.kind, metadata.name_of(obj), metadata.uid_of(obj))
 
     # Start and stop
 

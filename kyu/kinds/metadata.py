@@ -58,7 +58,6 @@ IS_GROUP_WORKLOAD = PREFIX + "is-group-workload"
 # Scheduling gates.
 ADMISSION_GATE = PREFIX + "admission"
 TOPOLOGY_GATE = PREFIX + "topology"
-ELASTIC_JOB_GATE = PREFIX + "elastic-job"
 
 MULTI_KUEUE = PREFIX + "multikueue"
 DEFAULT_NAME = "default"
@@ -108,9 +107,9 @@ def is_elastic(obj: Json) -> bool:
     return annotations_of(obj).get(ELASTIC_JOB) == "true"
 
 
-def workload_name(kind: Kind, name: str, uid: str, extra: str = "") -> str:
+def workload_name(kind: Kind, name: str, uid: str) -> str:
     """The name of the Workload of an object: readable first, unique by a hash of all that identifies the owner."""
-    identity = [kind.kind, kind.group, name, uid, *([extra] if extra else [])]
+    identity = [kind.kind, kind.group, name, uid]
     digest = hashlib.sha1("\n".join(identity).encode(), usedforsecurity=False).hexdigest()[:HASH_LENGTH]
     readable = f"{kind.kind.lower()}-{name}"[: MAX_WORKLOAD_NAME - HASH_LENGTH - 1]
     return f"{readable}-{digest}"

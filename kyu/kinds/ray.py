@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from kyu.api.errors import FieldError, forbidden, invalid, too_many
 from kyu.api.meta import Json, Kind
-from kyu.kinds import conditions, fields, metadata, pods, templates
+from kyu.kinds import conditions, fields, metadata, pods
 from kyu.kinds.kind import Context, Finished, JobKind, Slot
 from kyu.kinds.pods import Blueprint, Completion, Verdict
 from kyu.kinds.ray_pods import (
@@ -78,14 +78,6 @@ class RayKind(JobKind):
 
     def has_autoscaler(self, obj: Json) -> bool:
         return fields.value_at(obj, (*self.cluster, "enableInTreeAutoscaling")) is True
-
-    def defaults(self, obj: Json, context: Context) -> Json:
-        obj = super().defaults(obj, context)
-        if metadata.is_elastic(obj) and self.is_managed(obj, context):
-            for slot in self.slots(obj):
-                gated = templates.with_gates(fields.json_at(obj, slot.template), metadata.ELASTIC_JOB_GATE)
-                obj = fields.with_value(obj, slot.template, gated)
-        return obj
 
     def is_active(self, obj: Json) -> bool:
         return self.pods_ready(obj) or conditions.is_true(obj, SUSPENDING)
