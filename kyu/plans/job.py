@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from kyu.api.actions import Action, Create, Delete, Patch, View
+from kyu.api.actions import Action, Create, Delete, Patch, View, WakeAt
 from kyu.api.kueue import RESOURCE_IN_USE_FINALIZER, Workload
 from kyu.api.meta import Json, Key, Ref, find_condition, is_true
 from kyu.engine.workload import WAITING_FOR_REPLACEMENT_PODS
@@ -29,6 +29,7 @@ from kyu.plans.eviction import release
 from kyu.plans.managed import context_of
 from kyu.plans.status import StatusEdit
 from kyu.plans.unit import PodGroupUnit, Unit, resolve
+from kyu.plans.workload import expires_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +279,17 @@ def take_back(this: Round) -> list[Action] | None:
     return this.unit.restore(injection.originals(this.raw)) or None
 
 
+def expire(this: Round) -> list[Action] | None:
+    """Its Workload was switched off for a cause, and the settings say how long such a job is kept."""
+    assert this.workload is not None
+    at = expires_at(this.workload, this.view.configuration)
+    if at is None or this.unit.is_active() or not this.unit.is_suspended():
+        return None
+    if this.now < at:
+        return [WakeAt(at)]
+    return [this.unit.event("Deleted", "Deleted: kept long enough after it was switched off"), *this.unit.remove()]
+
+
 def hold_back(this: Round) -> list[Action] | None:
     """Not admitted: it must not run, whoever unsuspended it."""
     if this.is_admitted:
@@ -344,6 +356,7 @@ RULES: tuple[Callable[[Round], list[Action] | None], ...] = (
     stop_evicted,
     take_back,
     follow_changes,
+    expire,
     hold_back,
     start,
     report,

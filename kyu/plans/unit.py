@@ -86,6 +86,10 @@ class Unit(ABC):
     def stop(self, reason: str) -> list[Action]:
         """Make its pods end; nothing if that is on its way."""
 
+    @abstractmethod
+    def remove(self) -> list[Action]:
+        """Delete it."""
+
     def restore(self, originals: Sequence[PodSet]) -> list[Action]:
         """Put back what admission wrote, once no pod is active."""
         return []
@@ -169,6 +173,9 @@ class JobUnit(Unit):
         if self.kind.stops_by_deletion:
             return stop_pod(self.head, reason)
         return [] if self.is_suspended() else [self._patch(self.kind.suspend_patch(self.head))]
+
+    def remove(self) -> list[Action]:
+        return [Delete(self.ref, self.uid)]
 
     def restore(self, originals: Sequence[PodSet]) -> list[Action]:
         actions: list[Action] = []
@@ -266,6 +273,9 @@ class PodGroupUnit(Unit):
 
     def stop(self, reason: str) -> list[Action]:
         return [action for pod in self.members for action in stop_pod(pod, reason)]
+
+    def remove(self) -> list[Action]:
+        return [Delete(pod_ref(pod), metadata.uid_of(pod)) for pod in self.members if not metadata.is_deleted(pod)]
 
     def upkeep(self, workload: Workload | None) -> list[Action]:
         finished = self.finished() is not None

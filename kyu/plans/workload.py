@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from kyu.api.actions import Action, Delete, Event, Patch, View, WakeAt
 from kyu.api.config import Configuration
 from kyu.api.kueue import RESOURCE_IN_USE_FINALIZER, ClusterQueue, LocalQueue, Workload
-from kyu.api.meta import Condition, Key, Ref
+from kyu.api.meta import Condition, Key, Ref, find_condition
 from kyu.kinds import metadata
 from kyu.plans import checks, queue
 from kyu.plans.eviction import clear_reservation, evict, release
@@ -141,7 +141,29 @@ def stop_inactive(life: Life) -> list[Action]:
             life.edit.set_condition("QuotaReserved", "False", "Deactivated", message)
             life.edit.set_condition("Requeued", "False", reason, message)
         return life.written(life.event(f"EvictedDueTo{reason}", message))
-    return release_evicted(life)
+    return release_evicted(life) or expire(life)
+
+
+def expire(life: Life) -> list[Action]:
+    """One that nobody owns goes by itself; for others the job's plan does this, and they go with their job."""
+    at = expires_at(life.workload, life.configuration)
+    if at is None or life.workload.metadata.owner_references:
+        return []
+    if life.now < at:
+        return [WakeAt(at)]
+    event = life.event("Deleted", "Deleted: kept long enough after it was switched off")
+    return [event, Delete(Ref(Workload.KIND, life.workload.key), uid=life.workload.metadata.uid)]
+
+
+def expires_at(workload: Workload, settings: Configuration) -> datetime | None:
+    """When one that was switched off for a cause, and not by a user, has been kept long enough; None if for ever."""
+    policies = settings.object_retention_policies
+    keep = policies.workloads.after_deactivated_by_kueue if policies and policies.workloads else None
+    evicted = find_condition(workload.status.conditions, "Evicted")
+    if keep is None or workload.spec.active or evicted is None or evicted.status != "True":
+        return None
+    since = parse_time(evicted.last_transition_time) if evicted.reason.startswith("DeactivatedDueTo") else None
+    return since + keep if since is not None else None
 
 
 def reactivate(life: Life) -> list[Action]:
