@@ -11,8 +11,8 @@ import pytest
 
 from kyu import app
 from kyu.api.config import Configuration
-from kyu.api.kueue import ClusterQueue, LocalQueue, Workload
-from kyu.api.meta import Json, Key, Kind
+from kyu.api.kueue import AdmissionCheck, ClusterQueue, LocalQueue, ResourceFlavor, Topology, Workload
+from kyu.api.meta import Json, Key, Kind, Object
 from kyu.bench import pretended
 from kyu.bench.loads import Load, WorkloadSet
 from kyu.bench.pretended import Submission
@@ -51,6 +51,37 @@ def note(numbers: QueueNumbers, number: int) -> None:
 
 def names(due: list[tuple[type, Key]]) -> list[str]:
     return [key.name for _, key in due]
+
+
+def seen(cache: Cache, type_: type[Object], name: str, namespace: str = "", **parts: Json) -> Json:
+    meta = {"name": name, "resourceVersion": "1", **({"namespace": namespace} if namespace else {})}
+    body: Json = {"metadata": meta, **parts}
+    cache.observe(type_.KIND, body)
+    return body
+
+
+def test_a_queue_that_is_stopped_or_inactive_shows_in_the_local_queues_below_it() -> None:
+    cache = Cache()
+    seen(cache, LocalQueue, "door", "team", spec={"clusterQueue": "main"})
+    seen(cache, LocalQueue, "other", "team", spec={"clusterQueue": "else"})
+    main = seen(cache, ClusterQueue, "main", spec={})
+    numbers = numbers_over(cache)
+    inactive = {**main, "status": {"conditions": [{"type": "Active", "status": "False"}]}}
+    for later in ({**main, "spec": {"stopPolicy": "Hold"}}, inactive):
+        numbers.note(ClusterQueue, main, later)
+        assert sorted(names(numbers.take_due(0.0))) == ["door", "main"]
+        numbers = numbers_over(cache)
+    numbers.note(ClusterQueue, main, {**main, "status": {"pendingWorkloads": 3}})
+    assert names(numbers.take_due(0.0)) == ["main"]
+
+
+@pytest.mark.parametrize("type_", [ResourceFlavor, AdmissionCheck, Topology])
+def test_what_queues_are_made_of_may_change_whether_they_are_active(type_: type[Object]) -> None:
+    cache = Cache()
+    seen(cache, ClusterQueue, "main", spec={})
+    numbers = numbers_over(cache)
+    numbers.note(type_, None, seen(cache, type_, "x"))
+    assert names(numbers.take_due(0.0)) == ["main"]
 
 
 @pytest.mark.parametrize(
