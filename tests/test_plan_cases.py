@@ -21,7 +21,7 @@ from kyu.api import codec, config_file
 from kyu.api.actions import Action, Event, WakeAt
 from kyu.api.meta import Json, Key
 from kyu.kinds import table
-from kyu.plans import job, provisioning, workload
+from kyu.plans import job, provisioning, topology, workload
 from tests.memory_view import MemoryView, merged
 
 CASES = Path(__file__).parent / "cases" / "lifecycle"
@@ -29,9 +29,9 @@ PLANS: dict[str, Callable[..., list[Action]]] = {
     "workload": workload.plan,
     "pod-group": job.plan_group,
     "provisioning": provisioning.plan,
+    "topology": topology.plan,
     **{kind.framework: partial(job.plan, kind) for kind in table.KINDS if kind.framework},
 }
-KINDS_OF_PLAN = {"workload": "Workload", "provisioning": "Workload"}
 
 
 @pytest.mark.parametrize("path", sorted(CASES.glob("*.yaml")), ids=lambda p: p.stem)
