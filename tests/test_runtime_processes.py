@@ -344,6 +344,25 @@ async def test_a_user_for_each_namespace(tmp_path: Path) -> None:
         assert await watched.text("b") == "2000001\n"
 
 
+async def test_a_program_in_a_folder_that_its_user_cannot_reach_is_told_so(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    open_to_all(tmp_path)
+    async with opened(tmp_path, podplan.Options(user_per_namespace=True, first_user=2_000_000)) as watched:
+        path = [{"name": "PATH", "value": f"{closed}:/nowhere:/bin"}]
+        lost = {"name": "main", "image": "any", "command": ["no-such-program"], "env": path}
+        watched.start(pod("a", lost))
+        ended = terminated(await watched.over("a"))
+        assert (ended["exitCode"], ended["message"]) == (
+            127,
+            f'command "no-such-program" is not found; user 2000000 may not look into {closed}',
+        )
+        watched.start(pod("b", shell("true", workingDir=str(closed))))
+        assert "Permission denied, for user 2000000" in terminated(await watched.over("b"))["message"]
+
+
 async def test_users_need_a_folder_that_they_can_reach(tmp_path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root")

@@ -109,7 +109,9 @@ def become(container: dict[str, Any], user: int | None, parent: int) -> None:
     try:
         os.chdir(container["workingDir"])
     except OSError as error:
-        raise StartFailed(NOT_RUNNABLE_EXIT_CODE, f"workingDir {container['workingDir']}: {error.strerror}") from error
+        whose = f", for user {user}, whom pods of this namespace run as" if user is not None else ""
+        message = f"workingDir {container['workingDir']}: {error.strerror}{whose}"
+        raise StartFailed(NOT_RUNNABLE_EXIT_CODE, message) from error
     os.execvpe(container["argv"][0], container["argv"], container["env"])
 
 
@@ -124,7 +126,25 @@ def why_failed(container: dict[str, Any], error: BaseException) -> bytes:
         case OSError(errno=errno.ENOENT | errno.ENOTDIR):
             reason = f'command "{command}" is not on this machine; the image "{image}" is not pulled'
             return f"{NOT_FOUND_EXIT_CODE} {reason}".encode()
+        case PermissionError() if closed := closed_folders(command, container["env"].get("PATH", "")):
+            reason = f'command "{command}" is not found; user {os.getuid()} may not look into {", ".join(closed)}'
+            return f"{NOT_FOUND_EXIT_CODE} {reason}".encode()
         case OSError():
             return f'{NOT_RUNNABLE_EXIT_CODE} command "{command}" cannot be run: {error.strerror}'.encode()
         case _:
             return f"{NOT_RUNNABLE_EXIT_CODE} {type(error).__name__}: {error}".encode()
+
+
+def closed_folders(command: str, path: str) -> list[str]:
+    """The folders of the search path that kept us from finding the command; none if it was found somewhere."""
+    closed = []
+    for folder in path.split(os.pathsep) if "/" not in command else ():
+        try:
+            os.stat(os.path.join(folder, command))
+        except PermissionError:
+            closed.append(folder)
+        except OSError:
+            continue
+        else:
+            return []
+    return closed
