@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -105,6 +107,77 @@ async def test_a_wake_up_that_a_later_answer_does_not_ask_for_is_forgotten() -> 
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert planned == ["a", "a", "last"]
+
+
+async def test_a_write_that_fails_unforeseen_stops_no_other_and_is_tried_again() -> None:
+    written: list[str] = []
+    all_done = asyncio.Event()
+    faults = iter([ValueError("a fault of ours")])
+
+    def write(actions: list[Action]) -> Awaitable[None]:
+        """Fails once, at once."""
+        for fault in faults:
+            raise fault
+        return note(actions)
+
+    async def note(actions: list[Action]) -> None:
+        written.extend(action.regarding.key.name for action in actions if isinstance(action, Event))
+        if len(written) == 2:
+            all_done.set()
+
+    loop = Loop(MemoryView(), write, [telling()], lambda: datetime.now(UTC))
+    async with running(loop, "a", "b"):
+        await all_done.wait()
+    assert written == ["b", "a"]
+
+
+async def test_only_so_many_are_written_at_the_same_time() -> None:
+    free, full, all_done = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    now = most = done = 0
+
+    async def write(actions: list[Action]) -> None:
+        nonlocal now, most, done
+        now += 1
+        most = max(most, now)
+        if now == 2:
+            full.set()
+        await free.wait()
+        now, done = now - 1, done + 1
+        if done == 5:
+            all_done.set()
+
+    loop = Loop(MemoryView(), write, [telling()], lambda: datetime.now(UTC), workers=2)
+    async with running(loop, *"abcde"):
+        await full.wait()
+        # Rounds of the event loop in which more would begin.
+        for _ in range(10):
+            await asyncio.sleep(0)
+        free.set()
+        await all_done.wait()
+    assert most == 2
+
+
+def telling() -> Controller:
+    """A row that tells something about each object whenever it is asked."""
+
+    def plan(view: View, key: Key, now: datetime) -> list[Action]:
+        return [Event(Ref(Namespace.KIND, key), "Normal", "Planned", "")]
+
+    return Controller("row", plan, (Watch(Namespace.KIND),))
+
+
+@contextlib.asynccontextmanager
+async def running(loop: Loop, *names: str) -> AsyncIterator[None]:
+    """While it runs, after objects of these names have come."""
+    task = asyncio.create_task(loop.run())
+    for name in names:
+        loop.changed(Namespace.KIND, None, {"metadata": {"name": name}})
+    try:
+        async with asyncio.timeout(60):
+            yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 @pytest.mark.parametrize("between", range(4))

@@ -3,8 +3,9 @@ The one loop of all controllers: a change → the keys it concerns → plan → 
 fails.
 
 A controller is a row: what it watches, and a pure plan. The loop runs each (controller, key) alone: while its actions
-are being written, further changes only mark it to be planned once more. Writes go through the cache (the answer of a
-write is visible to the next plan at once), so a plan never repeats what it has just asked for.
+are being written, further changes only mark it to be planned once more. A patch begins with its plan, where the server
+is in the same process. Writes go through the cache (the answer of a write is visible to the next plan at once), so a
+plan never repeats what it has just asked for.
 
 Called by: plane.py, pool_plane.py. Calls: plans, through the rows; kube/apply.py, through the writer.
 """
@@ -101,7 +102,7 @@ class Loop:
         self._next_wake: dict[Item, datetime] = {}
         self._sequence = itertools.count()
         self._wakeup = asyncio.Event()
-        self._slots = asyncio.Semaphore(workers)
+        self._workers = workers
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -154,12 +155,12 @@ class Loop:
         now = self._clock()
         self._collect_timers(now)
         for _ in range(PLANS_PER_TURN):
-            if not self._due or self._slots.locked():
+            if not self._due or self._is_full():
                 break
             item = next(iter(self._due))
             del self._due[item]
             self._plan(item, now)
-        if self._due and not self._slots.locked():
+        if self._due and not self._is_full():
             await asyncio.sleep(0)
             return
         self._wakeup.clear()
@@ -170,10 +171,15 @@ class Loop:
         except TimeoutError:
             return
 
+    def _is_full(self) -> bool:
+        return len(self._writing) >= self._workers
+
     def _plan(self, item: Item, now: datetime) -> None:
         name, key = item
         try:
             actions = self._controllers[name].plan(self._view, key, now)
+            writes: list[Action] = [action for action in actions if not isinstance(action, WakeAt)]
+            begun = self._write(writes) if writes else None
         except Exception as error:
             # A fault of ours, on this object: it must not stop the work on all others.
             log.error("plan failed", controller=name, key=key, error=repr(error), trace=traceback.format_exc())
@@ -181,39 +187,33 @@ class Loop:
             return
         # Each answer says anew when to ask again.
         self._next_wake.pop(item, None)
-        if not actions:
-            # As most are: a change that concerns the row seldom asks for something.
-            self._failures.pop(item, None)
-            return
-        writes: list[Action] = [action for action in actions if not isinstance(action, WakeAt)]
         wakes = [action.at for action in actions if isinstance(action, WakeAt)]
         if wakes:
             self._wake_at(item, min(wakes))
-        if not writes:
+        if begun is None:
             self._failures.pop(item, None)
             return
         self._writing.add(item)
-        task = asyncio.create_task(self._carry_out(item, writes))
+        task = asyncio.create_task(self._carry_out(item, begun))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _carry_out(self, item: Item, writes: list[Action]) -> None:
+    async def _carry_out(self, item: Item, begun: Awaitable[None]) -> None:
         name, key = item
-        async with self._slots:
-            try:
-                await self._write(writes)
-                self._failures.pop(item, None)
-            except Conflict:
-                self._retry_later(item)
-            except (ApiError, OSError) as error:
-                log.warning("write failed", controller=name, key=key, error=error)
-                self._retry_later(item)
-            finally:
-                self._writing.discard(item)
-                if item in self._changed_meanwhile:
-                    self._changed_meanwhile.discard(item)
-                    self._due[item] = None
-        self._wakeup.set()
+        try:
+            await begun
+            self._failures.pop(item, None)
+        except Conflict:
+            self._retry_later(item)
+        except (ApiError, OSError) as error:
+            log.warning("write failed", controller=name, key=key, error=error)
+            self._retry_later(item)
+        finally:
+            self._writing.discard(item)
+            if item in self._changed_meanwhile:
+                self._changed_meanwhile.discard(item)
+                self._due[item] = None
+            self._wakeup.set()
 
     def _retry_later(self, item: Item) -> None:
         failures = self._failures.get(item, 0)
