@@ -32,7 +32,7 @@ from kyu.kinds import table
 from kyu.kube.apply import Writer
 from kyu.kube.client import Client
 from kyu.kube.direct import Direct
-from kyu.plans import webhooks
+from kyu.plans import door
 from kyu.plans.pool_nodes import VIRTUAL_LABEL
 from kyu.pools.pods import PoolRuntime, with_simulated_mark
 from kyu.runtime import heartbeat, isolation, logs, node, podplan, simulate
@@ -236,10 +236,10 @@ class Doorkeeper:
         if kind.group == ClusterQueue.KIND.group and old is None:
             changed = rules.prepare_create({**typed, **attempt.new}, self._plane.view.configuration.gates)
         elif table.find_kind(kind) is not None:
-            verdict = webhooks.admit(self._plane.view, {**typed, **attempt.new}, old)
-            by_hand = [] if attempt.user == INTERNAL else webhooks.assigned_by_hand({**typed, **attempt.new}, old)
+            verdict = door.admit(self._plane.view, {**typed, **attempt.new}, old)
+            by_hand = [] if attempt.user == INTERNAL else door.assigned_by_hand({**typed, **attempt.new}, old)
             wrapped = wrapping.find_faults(attempt, self._api.registry, self._api.authorizer)
-            unknown = webhooks.not_run_here({**typed, **attempt.new}, old)
+            unknown = door.not_run_here({**typed, **attempt.new}, old)
             if faults := [*by_hand, *wrapped, *unknown, *verdict.errors]:
                 raise errors.invalid(kind, attempt.new["metadata"].get("name", ""), faults)
             changed = verdict.obj

@@ -11,7 +11,7 @@ import pytest
 from kyu.api.meta import Json, Key
 from kyu.kinds import fields, metadata, table
 from kyu.kinds.kind import JobKind
-from kyu.plans import pods, webhooks
+from kyu.plans import pods
 from tests.test_plans_pods import World
 
 TEMPLATE: Json = {"spec": {"containers": [{"name": "main", "command": ["true"]}]}}
@@ -213,10 +213,10 @@ def test_what_only_the_operator_can_do_is_refused_by_its_field(
     api_version: str, kind: str, spec: Json, field: str
 ) -> None:
     obj = {"apiVersion": api_version, "kind": kind, "metadata": {"name": "x"}, "spec": spec}
-    assert [error.field for error in webhooks.not_run_here(obj, None)] == [field]
-    assert webhooks.not_run_here(obj, obj) == [], "what was stored before stays"
+    assert [error.field for error in door.not_run_here(obj, None)] == [field]
+    assert door.not_run_here(obj, obj) == [], "what was stored before stays"
     job_kind = table.find(obj)
     assert job_kind is not None
     assert job_kind.managed_by_path is not None
     elsewhere = fields.with_value(obj, job_kind.managed_by_path, "example.com/operator")
-    assert webhooks.not_run_here(elsewhere, None) == []
+    assert door.not_run_here(elsewhere, None) == []

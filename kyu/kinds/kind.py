@@ -6,7 +6,7 @@ JSON. Most kinds only say where their pod templates lie (``slots``) and how to r
 stopping, defaulting and the rules of admission follow from that. A change is a JSON merge patch. Objects are expected
 to have the shape that the schema of their kind asks for; a server has checked that (else see ``shape.py``).
 
-Called by: plans (queueing, pods), server and webhooks (defaults, validate), workflows (pod sets).
+Called by: plans (queueing, pods, and at the door defaults and validate), workflows (pod sets).
 Kueue: pkg/controller/jobframework/interface.go
 """
 

@@ -1,7 +1,7 @@
 """
 Is this job queued by us? It depends on its queue label, its namespace, its owners and the settings.
 
-Called by: plans/job.py; the admission of jobs (defaults and validation) in embedded mode and in webhooks.
+Called by: plans/job.py, plans/door.py.
 Kueue: pkg/controller/jobframework (WorkloadShouldBeSuspended, ancestors)
 """
 

@@ -22,7 +22,7 @@ from kyu.api.meta import Json, Key, Kind, Object
 from kyu.kinds import pod as plain_pod
 from kyu.kinds import pod_group, table
 from kyu.kinds.kind import JobKind
-from kyu.plans import job, webhooks
+from kyu.plans import door, job
 
 T = TypeVar("T", bound=Object)
 
@@ -87,7 +87,7 @@ def rehearse(view: ObjectsView, jobs: Sequence[Json], now: datetime) -> list[Reh
     found: list[Rehearsed] = []
     stored: list[Json] = []
     for number, given in enumerate(jobs):
-        verdict = webhooks.admit(view, with_identity(given, number, now), None)
+        verdict = door.admit(view, with_identity(given, number, now), None)
         found.append(Rehearsed(errors=verdict.errors))
         stored.append(verdict.obj)
         view.put(verdict.obj)

@@ -1,7 +1,7 @@
 """
 What happens to a job before it is stored: it gets its queue, its suspension, its gates; and what is refused.
 
-The same function stands behind the embedded server's admission and behind webhooks on a cluster.
+Embedded mode, and `kyu decide`. On a cluster Kyu has no webhooks: there plans/job.py stops what runs without leave.
 
 Called by: embedded.py, plans/rehearsal.py.
 Kueue: pkg/controller/jobframework/base_webhook.go and the webhook of each kind
