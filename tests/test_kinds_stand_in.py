@@ -11,7 +11,7 @@ import pytest
 from kyu.api.meta import Json, Key
 from kyu.kinds import fields, metadata, table
 from kyu.kinds.kind import JobKind
-from kyu.plans import pods
+from kyu.plans import door, pods
 from tests.test_plans_pods import World
 
 TEMPLATE: Json = {"spec": {"containers": [{"name": "main", "command": ["true"]}]}}
