@@ -42,19 +42,11 @@ def schedule(state: State, now: datetime, *, cycles: Literal[1] | None = None) -
         roots = {state.hierarchy.find_root(node) for node in state.waiting.awake}
         state.waiting.awake.clear()
         for arena in arenas(state, roots):
-            Pass(turn, [queue for queue in arena_queues(state, arena) if queue.active]).run()
+            Pass(turn, arena_queues(state, arena)).run()
             state.waiting.awake.difference_update(arena)
         if state.has_wakes:
             state.begin(moment)
     return turn.result
-
-
-def has_topology(queues: Iterable[Queue]) -> bool:
-    """Whether workloads of some of the queues are placed on nodes."""
-    for queue in queues:  # noqa: SIM110 - a generator costs as much again
-        if queue.placed:
-            return True
-    return False
 
 
 def arena_queues(state: State, arena: list[TreeNode]) -> list[Queue]:
@@ -71,7 +63,7 @@ def arenas(state: State, roots: Iterable[TreeNode]) -> Iterator[list[TreeNode]]:
     """Trees to be looked at together: those whose workloads share nodes, or all if admission is one at a time."""
     together: list[TreeNode] = []
     for root in sorted(roots, key=lambda node: node.name):
-        if state.options.block_admission or has_topology(state.hierarchy.members(root)):
+        if state.options.block_admission or True in [queue.placed for queue in state.hierarchy.members(root)]:
             together.append(root)
         else:
             yield [root]

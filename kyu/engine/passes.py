@@ -171,10 +171,10 @@ class Pass:
     def _line_up(self) -> None:
         state, options = self.turn.state, self.turn.state.options
         may_sleep = self.turn.short_ways and not state.second_passes
-        for queue in self.queues:
-            line = queue.line
-            if not line.size:
+        for queue in [queue for queue in self.queues if queue.line.size]:
+            if not queue.active:
                 continue
+            line = queue.line
             by_turns = queue.strict or queue.by_usage or not options.scheduling_equivalence_hashing
             if may_sleep and not by_turns and (front := fronts.find(queue)) is not None:
                 self.sleepers.add(front, 0)
@@ -193,7 +193,7 @@ class Pass:
         state = self.turn.state
         if not state.second_passes:
             return []
-        names = {queue.name for queue in self.queues}
+        names = {queue.name for queue in self.queues if queue.active}
         return [h for h in state.second_passes.values() if h.cluster_queue in names and not h.evicted]
 
     def _go_on(self, *, at_once: bool) -> bool:

@@ -116,6 +116,8 @@ class Line:
 
         False if it only stands behind its peers, so that nobody's turn has changed.
         """
+        if not self.size:
+            self.wake()
         self.size += 1
         parked = self.sticky is not None and self.sticky_identity == identity and self.sticky_parked_at == self.wakes
         return self._join(ask, identity, parked=parked) or self.past_usage is not None
@@ -283,7 +285,11 @@ class Line:
         self.hold(ask)
 
     def wake(self) -> None:
-        """Everybody gets another turn. The held ones are let in by the caller, who knows who may."""
+        """
+        Everybody gets another turn. The held ones are let in by the caller, who knows who may.
+
+        An empty line need not be woken: it is when the first comes.
+        """
         self.wakes += 1
         self.passed = None
         self.parked_ahead = False

@@ -484,6 +484,8 @@ class State:
                 self.waiting.awake.add(root)
                 for queue in self.hierarchy.members(root):
                     line = queue.line
+                    if not line.size:
+                        continue
                     line.wake()
                     if grown is None:
                         line.forget_watches()
