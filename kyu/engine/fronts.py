@@ -97,6 +97,9 @@ def find(queue: Queue) -> Front | None:
     line = queue.line
     if line.preemptor is not None or (line.sticky is not None and line.has_sticky):
         return None
+    if len(line.unknown) == len(line.places):
+        # Nobody is known to wait for anything.
+        return None
     if line.passed is not None or line.parked_ahead or line.again:
         front = _make(queue, [place for place in line.places if not line.is_parked(place[3])])
     else:
