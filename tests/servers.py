@@ -37,10 +37,12 @@ _TEMPLATE = Path(_FOLDER.name, "kyu.db")
 
 
 @contextlib.asynccontextmanager
-async def serving(folder: Path, *, controllers: bool = False) -> AsyncIterator[tuple[Api, Client]]:
+async def serving(
+    folder: Path, *, controllers: bool = False, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
+) -> AsyncIterator[tuple[Api, Client]]:
     """The API, and a client with all rights; with ``controllers`` also garbage collection and namespace cleaning."""
     _copy_template(folder / "kyu.db")
-    api = Api(folder / "kyu.db", lambda: datetime.now(UTC))
+    api = Api(folder / "kyu.db", clock)
     try:
         await bootstrap.ensure(api)
         _keep_template(folder / "kyu.db")

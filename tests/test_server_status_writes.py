@@ -12,6 +12,7 @@ import pytest
 from kyu.api.meta import Json, Key
 from kyu.kube.client import Client
 from kyu.kube.errors import ApiError
+from kyu.server.bodies import APPLY_PATCH, MERGE_PATCH
 from kyu.server.options import WriteOptions
 from kyu.server.status_writes import StatusWrites
 from kyu.server.targets import Target
@@ -142,10 +143,15 @@ async def test_which_writes_take_the_short_way(tmp_path: Path) -> None:
         options, short = WriteOptions("m"), StatusWrites(api.objects, lambda: datetime.now(UTC))
         typed = {"apiVersion": WORKLOAD.api_version, "kind": WORKLOAD.kind}
         place = {name: created["metadata"][name] for name in ("name", "namespace", "resourceVersion")}
-        assert short.apply(target, {**typed, "metadata": place, "status": RESERVED}, options) is not None
-        assert short.patch(target, {"status": {"requeueState": {"count": 1}}}, options) is not None
-        assert short.patch(target, {"metadata": IGNORED, "status": {}}, options) is None
-        assert short.patch(target, {"spec": {}, "status": {}}, options) is None
-        assert short.patch(target, {"status": None}, options) is None
-        assert short.apply(target, {"metadata": place, "status": RESERVED}, options) is None
-        assert short.apply(Target(resource, "default", "other", "status"), {**typed, "status": {}}, options) is None
+        other = Target(resource, "default", "other", "status")
+
+        def is_short(type_: str, body: Json, at: Target = target) -> bool:
+            return short.write(at, type_, msgspec.json.encode(body), options) is not None
+
+        assert is_short(APPLY_PATCH, {**typed, "metadata": place, "status": RESERVED})
+        assert is_short(MERGE_PATCH, {"status": {"requeueState": {"count": 1}}})
+        assert not is_short(MERGE_PATCH, {"metadata": IGNORED, "status": {}})
+        assert not is_short(MERGE_PATCH, {"spec": {}, "status": {}})
+        assert not is_short(MERGE_PATCH, {"status": None})
+        assert not is_short(APPLY_PATCH, {"metadata": place, "status": RESERVED})
+        assert not is_short(APPLY_PATCH, {**typed, "status": {}}, other)

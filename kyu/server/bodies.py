@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -30,7 +30,11 @@ CUSTOM_TYPES = (JSON, YAML)
 # What a step of a JSON patch can have.
 STEP_FIELDS = frozenset({"op", "path", "from", "value"})
 
+MERGE_PATCH = "application/merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+
 _decode = msgspec.json.Decoder().decode
+_decode_parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def decode(request: Request, kind: Kind, *, is_custom: bool = False) -> tuple[Json, list[str]]:
@@ -79,6 +83,29 @@ def section(body: Json, name: str) -> Json:
     if not isinstance(value, dict):
         raise errors.bad_request(f"json: cannot unmarshal {json_name(value)} into {name} of type object")
     return value
+
+
+class Parted(NamedTuple):
+    """A JSON object of which one field is not read: it may be known by its text."""
+
+    name: str
+    text: bytes
+    # All other fields.
+    besides: Json
+
+    def is_all_of(self, body: bytes) -> bool:
+        """Whether it is in the shortest form, and nothing was lost by reading it. Of the text nothing is said."""
+        return len(encode({**self.besides, self.name: msgspec.Raw(self.text)})) == len(body.strip())
+
+
+def parted(body: bytes, name: str) -> Parted | None:
+    """An object with such a field; None if it is none, or cannot be read."""
+    try:
+        parts = _decode_parts(body)
+        part = parts.pop(name, None)
+        return None if part is None else Parted(name, bytes(part), {key: _decode(raw) for key, raw in parts.items()})
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def parse_json(body: bytes) -> Any:

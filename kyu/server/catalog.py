@@ -102,7 +102,7 @@ class BuiltInRules:
             case _:
                 builtin.prepare_update(self._row, new, old)
 
-    def validate_create(self, obj: Json) -> list[FieldError]:
+    def validate_create(self, obj: Json, known: Json | None = None) -> list[FieldError]:
         kind = self._row.kind
         found = builtin_metadata.validate_metadata(obj, namespaced=kind.namespaced, name_rule=self._row.name_rule)
         return found + builtin.validate_create(self._row, obj)

@@ -27,9 +27,11 @@ from kyu.server import (
     schema_fast,
     schema_quick,
     selectors,
+    status_repeats,
 )
 from kyu.server.options import Propagation
 from kyu.server.registry import Column, Converter, Resource, ScalePaths, Subresource
+from kyu.server.repeats import AcceptedSpec, Memory, Texts
 
 # The order in which Kubernetes lists them for custom kinds.
 VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
@@ -141,6 +143,12 @@ class CustomRules:
         scale = version.scale or {}
         self._replicas = tuple(scale[name] for name in ("specReplicasPath", "statusReplicasPath") if name in scale)
         self._selector: str = scale.get("labelSelectorPath", "")
+        # What is decided about a spec can be decided by its text alone, and is remembered by it.
+        self.decides_by_spec = not schema_quick.sees_metadata(version.schema)
+        self.specs: Memory[bytes, AcceptedSpec] = Memory()
+        # A status is worth a closer look when its text comes for the second time.
+        self.status_texts: Texts = Texts()
+        self.statuses: Memory[status_repeats.Question, status_repeats.NextStatus] = Memory()
 
     def read(self, body: Json, stored: Json | None = None) -> tuple[Json, list[str]]:
         given = body.get("metadata")
@@ -181,8 +189,12 @@ class CustomRules:
         if managed_fields is not None:
             new["metadata"]["managedFields"] = managed_fields
 
-    def validate_create(self, obj: Json) -> list[FieldError]:
-        found = builtin_metadata.validate_metadata(obj, namespaced=self._kind.namespaced) + self._validate_scale(obj)
+    def validate_create(self, obj: Json, known: Json | None = None) -> list[FieldError]:
+        found = builtin_metadata.validate_metadata(obj, namespaced=self._kind.namespaced)
+        if not found and known is not None and obj.get("spec") is known["spec"]:
+            # All else was asked about a part that is the same, but for rules that look at the annotations.
+            return self._review(obj, None) if obj["metadata"].get("annotations") else found
+        found += self._validate_scale(obj)
         return found + schema.validate(self._schema, obj, earlier=found) or self._review(obj, None)
 
     def validate_update(self, new: Json, old: Json, subresource: str) -> list[FieldError]:
@@ -271,7 +283,14 @@ class KueueRules(CustomRules):
     def _review(self, new: Json, old: Json | None) -> list[FieldError]:
         if old is not None and not _is_new_to_rules(new, old):
             return []
-        return rules.review_as(self._api_version, self._kind.kind, new, old)
+        before = None if old is None else _seen_by_rules(old)
+        return rules.review_as(self._api_version, self._kind.kind, _seen_by_rules(new), before)
+
+
+def _seen_by_rules(obj: Json) -> Json:
+    """Of the metadata they look at the annotations. They are shown no more, so that equal objects are judged alike."""
+    annotations = obj["metadata"].get("annotations")
+    return {**obj, "metadata": {"annotations": annotations} if annotations else {}}
 
 
 def _is_new_to_rules(new: Json, old: Json) -> bool:

@@ -80,23 +80,28 @@ def apply(
 
 def track_update(
     schema: Schema, old: Json | None, new: Json, *, manager: str, api_version: str,
-    subresource: str = "", now: datetime, resets: frozenset[str] | None = None,
+    subresource: str = "", now: datetime, resets: frozenset[str] | None = None, known: FieldSet | None = None,
 ) -> Json:  # fmt: skip
     """The new object with its managedFields: the writer owns what it changed, everybody else loses it.
 
     A client may write managedFields itself: one empty entry, or an empty list, ends the tracking until the next apply;
-    a valid list replaces the stored one; anything else is ignored.
+    a valid list replaces the stored one; anything else is ignored. ``known`` is the set of a part of a new object, by
+    its name: of this part nothing else is asked.
     """
     if resets is None:
         resets = resets_of(schema, subresource)
     entries = _given_entries(old, new) if not subresource else decode(old)
     if old is not None and not entries:
         return without_managed(new)
+    if known:
+        resets |= {element[2:] for element in known}
     try:
         changes = compare(schema, unborn(schema) if old is None else old, new, resets)
     except ShapeError:
         # What cannot be told apart cannot be owned; the checks of the kind come after this and refuse it.
         return without_managed(new)
+    if known:
+        changes.touched = {**known, **changes.touched}
     if entries:
         _take(entries, changes)
     if owned := _owned(changes.touched):

@@ -80,14 +80,18 @@ def without_managed(obj: Json) -> Json:
 
 def with_managed(obj: Json, entries: Sequence[Entry]) -> Json:
     """A copy of the top level and the metadata, with these entries and no others."""
-    if len(entries) > 1:
-        entries = sorted(entries, key=lambda entry: entry.order)
-    encoded = [_encoded(entry) for entry in entries if entry.fields]
     metadata = {**(obj.get("metadata") or {})}
     metadata.pop("managedFields", None)
-    if encoded:
-        metadata["managedFields"] = encoded
+    if stored := encoded(entries):
+        metadata["managedFields"] = stored
     return {**obj, "metadata": metadata}
+
+
+def encoded(entries: Sequence[Entry]) -> list[Json]:
+    """The entries as they are stored, in their order."""
+    if len(entries) > 1:
+        entries = sorted(entries, key=lambda entry: entry.order)
+    return [_encoded(entry) for entry in entries if entry.fields]
 
 
 def _encoded(entry: Entry) -> Json:

@@ -40,7 +40,8 @@ class Rules(Protocol):
         Parts that the body shares with the stored object need not be looked at: they have that form.
         """
 
-    def default(self, obj: Json, stored: Json | None = None) -> None: ...
+    def default(self, obj: Json, stored: Json | None = None) -> None:
+        """Fill in what is absent, but in parts that are those of the stored object, or of another one."""
 
     def prepare_create(self, obj: Json) -> None:
         """Drop what a new object cannot have, set what only the server sets."""
@@ -48,7 +49,8 @@ class Rules(Protocol):
     def prepare_update(self, new: Json, old: Json, subresource: str) -> None:
         """Take back what this path does not write, raise the generation."""
 
-    def validate_create(self, obj: Json) -> list[FieldError]: ...
+    def validate_create(self, obj: Json, known: Json | None = None) -> list[FieldError]:
+        """What is wrong with a new object. ``known`` are parts that were accepted in another one."""
 
     def validate_update(self, new: Json, old: Json, subresource: str) -> list[FieldError]: ...
 

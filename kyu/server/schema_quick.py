@@ -40,11 +40,16 @@ def surely_passes(schema: Schema, obj: Json, old: Json | None) -> bool:
         return False
 
 
+def sees_metadata(schema: Schema) -> bool:
+    """Whether a rule about the whole object may ask for its metadata."""
+    metadata = schema.properties.get(UNSEEN)
+    has_rules = metadata is not None and metadata.has_rules
+    return has_rules or any(UNSEEN in raw.get("rule", "") for raw in schema.rules)
+
+
 def _root(schema: Schema) -> Test | None:
     fields = {name: test for name, child in schema.properties.items() if name != UNSEEN and (test := _test(child))}
-    metadata = schema.properties.get(UNSEEN)
-    is_unseen = metadata is not None and metadata.has_rules
-    if is_unseen or schema.additional is not None or any(UNSEEN in raw.get("rule", "") for raw in schema.rules):
+    if sees_metadata(schema) or schema.additional is not None:
         return _never
     return _all(_rules(schema), _struct(fields) if fields else None)
 

@@ -18,20 +18,22 @@ from typing import Any
 import msgspec
 
 from kyu.api.meta import Json
-from kyu.server import bodies, errors, forms, intake, managed, metadata, patch, strategic
+from kyu.server import bodies, errors, forms, intake, managed, metadata, new_objects, patch, strategic
 from kyu.server.attempts import Admission, Attempt, Written
 from kyu.server.exchange import Request, Response, User
+from kyu.server.managed_sets import FieldSet
 from kyu.server.objects import Objects
 from kyu.server.options import WriteOptions, write_options
 from kyu.server.records import Record
 from kyu.server.registry import Resource
+from kyu.server.repeats import AcceptedSpec
 from kyu.server.status_writes import StatusWrites
 from kyu.server.targets import Target
 
-MERGE = "application/merge-patch+json"
 JSON = "application/json-patch+json"
+MERGE = bodies.MERGE_PATCH
+APPLY = bodies.APPLY_PATCH
 STRATEGIC = "application/strategic-merge-patch+json"
-APPLY = "application/apply-patch+yaml"
 CUSTOM_PATCHES = (JSON, MERGE, APPLY)
 PATCHES = (*CUSTOM_PATCHES, STRATEGIC)
 
@@ -49,12 +51,12 @@ class Writes:
         resource = target.resource
         options = write_options(request, "CreateOptions")
         form = forms.choose(resource, request.accept, request.query.get("includeObject", ""))
-        body, duplicates = bodies.decode(request, resource.kind, is_custom=resource.is_custom)
-        obj, warnings = intake.from_body(resource, body, duplicates, options.validation)
-        warnings += metadata.drop_double_owners(obj)
+        new = new_objects.read(resource, request, options.validation)
+        warnings = new.warnings + metadata.drop_double_owners(new.obj)
         with errors.Warned(warnings):
-            metadata.check_place(resource.kind, obj, target.namespace)
-            written = self.create_object(resource, obj, options, request.user)
+            metadata.check_place(resource.kind, new.obj, target.namespace)
+            written = self.create_object(resource, new.obj, options, request.user, accepted=new.accepted)
+        new_objects.remember(resource, new, written)
         return await _answer(resource, _warned(written, warnings), form)
 
     async def update(self, request: Request, target: Target) -> Response:
@@ -85,24 +87,38 @@ class Writes:
 
     def patch_by(self, target: Target, type_: str, text: bytes, options: WriteOptions, user: User) -> Written:
         """A patch of one of the types that the kind takes."""
+        is_status = target.subresource == "status"
+        if is_status and (written := self._status.write(target, type_, text, options)) is not None:
+            return written
         if type_ == APPLY:
             return self.apply_object(target, bodies.parse_yaml(text), options, user)
         body, told = bodies.decode_patch(text)
         return self.patch_object(target, body, told, type_, options, user)
 
     def create_object(
-        self, resource: Resource, obj: Json, options: WriteOptions, user: User, *, is_apply: bool = False
+        self,
+        resource: Resource,
+        obj: Json,
+        options: WriteOptions,
+        user: User,
+        *,
+        is_apply: bool = False,
+        accepted: AcceptedSpec | None = None,
     ) -> Written:
-        """The object is read and in its place; with an apply, it has its managedFields already."""
+        """The object is read and in its place; with an apply, it has its managedFields already.
+
+        ``accepted`` is what is known of its spec, if another object was created with the same.
+        """
         version = obj["metadata"].pop("resourceVersion", "")
         rules, now = resource.rules, self._clock()
-        rules.default(obj)
+        known, owned = (None, None) if accepted is None else ({"spec": accepted.spec}, accepted.owned)
+        rules.default(obj, known)
         if not is_apply:
-            obj = self._track(resource, None, obj, options, "", now)
+            obj = self._track(resource, None, obj, options, "", now, owned)
         self._admission(Attempt(resource, user, "", obj, None))
         metadata.prepare_create(obj, now)
         rules.prepare_create(obj)
-        if found := rules.validate_create(obj):
+        if found := rules.validate_create(obj, known):
             raise errors.invalid(resource.kind, obj["metadata"].get("name", ""), found)
         if metadata.is_version(version) and int(version):
             if not options.dry_run:
@@ -132,9 +148,6 @@ class Writes:
     def patch_object(
         self, target: Target, body: Any, told: list[str], type_: str, options: WriteOptions, user: User
     ) -> Written:
-        is_short = target.subresource == "status" and type_ == MERGE and not told
-        if is_short and (written := self._status.patch(target, body, options)) is not None:
-            return written
         resource = target.resource
         record = self._objects.latest_record(resource, *target.key)
         old = self._old(target, record)
@@ -155,8 +168,6 @@ class Writes:
 
     def apply_object(self, target: Target, config: Any, options: WriteOptions, user: User) -> Written:
         resource, subresource = target.resource, target.subresource
-        if subresource == "status" and (written := self._status.apply(target, config, options)) is not None:
-            return written
         config = intake.from_apply(resource, config)
         given = config.get("metadata", {}) if isinstance(config.get("metadata"), dict) else {}
         # Checked on a copy: what the body leaves open is neither owned nor remembered as if it had been applied.
@@ -238,7 +249,14 @@ class Writes:
         return written if subresource else _warned(written, _quoted(rules.warnings(new, old)))
 
     def _track(
-        self, resource: Resource, old: Json | None, new: Json, options: WriteOptions, subresource: str, now: datetime
+        self,
+        resource: Resource,
+        old: Json | None,
+        new: Json,
+        options: WriteOptions,
+        subresource: str,
+        now: datetime,
+        known: FieldSet | None = None,
     ) -> Json:
         return managed.track_update(
             resource.schema,
@@ -249,6 +267,7 @@ class Writes:
             subresource=subresource,
             now=now,
             resets=resource.rules.resets(subresource),
+            known=known,
         )
 
     def _store_new(self, resource: Resource, obj: Json, options: WriteOptions) -> Written:

@@ -1,0 +1,281 @@
+"""Writes that came before in the same words lead to what they would have led to on a server that remembers nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kyu.api.meta import Json, Key, Kind
+from kyu.kube.client import Client
+from kyu.kube.errors import ApiError
+from kyu.server import repeats
+from kyu.server.api import Api
+from kyu.server.exchange import Response
+from kyu.server.repeats import Memory, Texts
+from tests.servers import DEFINITION, WORKLOAD, ask, following, serving, until, workload
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+COLLECTION = "/apis/kueue.x-k8s.io/v1beta2/namespaces/default/workloads"
+TYPED = {"apiVersion": WORKLOAD.api_version, "kind": WORKLOAD.kind}
+SHELF = Kind("test.dev", "v1", "Shelf", "shelves")
+
+
+class Clock:
+    """Moved by hand, so that no time is the same by chance."""
+
+    def __init__(self) -> None:
+        self.now = NOON
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+class Pair:
+    """Two servers that are told the same: one of them with more spaces each time, so that no text comes twice."""
+
+    def __init__(self, remembering: Api, forgetful: Api, clock: Clock) -> None:
+        self._remembering = remembering
+        self._forgetful = forgetful
+        self._clock = clock
+        self._spaces = b""
+
+    async def tell(self, method: str, target: str, body: bytes, **headers: str) -> Response:
+        """The answer, which is that of both."""
+        self._spaces += b" "
+        spaced = body.replace(b"{", b"{" + self._spaces)
+        answers = [
+            await ask(self._remembering, method, target, body, **headers),
+            await ask(self._forgetful, method, target, spaced, **headers),
+        ]
+        self._clock.now += timedelta(seconds=1)
+        shown = [(each.status, each.warnings, without_chance(each.body)) for each in answers]
+        assert shown[0] == shown[1]
+        return answers[0]
+
+
+@contextlib.asynccontextmanager
+async def pair(folder: Path) -> AsyncIterator[Pair]:
+    clock = Clock()
+    async with contextlib.AsyncExitStack() as stack:
+        apis = []
+        for name in ("remembering", "forgetful"):
+            (folder / name).mkdir()
+            apis.append((await stack.enter_async_context(serving(folder / name, clock=clock)))[0])
+        yield Pair(apis[0], apis[1], clock)
+
+
+def without_chance(body: Any) -> bytes:
+    """An answer without what is no server's choice; as bytes, because the order of fields counts, too."""
+    assert isinstance(body, bytes)
+    value = msgspec.json.decode(body)
+    metadata = value.get("metadata", {})
+    for name in ("uid", "resourceVersion"):
+        if name in metadata:
+            metadata[name] = ""
+    if "generateName" in metadata:
+        metadata["name"] = ""
+    return msgspec.json.encode(value)
+
+
+def body_of(metadata: Json, spec: Any, **more: Any) -> bytes:
+    return msgspec.json.encode({**TYPED, "metadata": metadata, "spec": spec, **more})
+
+
+# What may be different about a Workload.
+
+SPEC: Json = workload("w")["spec"]
+POD_SET: Json = SPEC["podSets"][0]
+SPECS: list[Any] = [
+    SPEC,
+    {**SPEC, "priority": 5},
+    {**SPEC, "active": None},
+    {**SPEC, "unknown": 1},
+    {**SPEC, "priority": "high"},
+    {**SPEC, "podSets": [{**POD_SET, "minCount": 1}]},
+    {**SPEC, "podSets": [{**POD_SET, "minCount": 2}]},
+    {**SPEC, "podSets": [POD_SET, POD_SET]},
+    {**SPEC, "podSets": []},
+    {},
+    None,
+    [],
+]
+METADATA: list[Json] = [
+    {},
+    {"namespace": "default"},
+    {"namespace": "other"},
+    {"generateName": "w-", "name": ""},
+    {"labels": {"a": "b"}, "finalizers": ["test.dev/kept"]},
+    {"labels": {"a": "-"}},
+    {"labels": "none"},
+    {"unknown": 1},
+    {"resourceVersion": "7"},
+    {"uid": "mine", "creationTimestamp": None},
+    {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}] * 2},
+    {"annotations": {"kueue.x-k8s.io/elastic-job": "true"}},
+    {"annotations": {"kueue.x-k8s.io/admission-gated-by": "no domain"}},
+    {"managedFields": []},
+    {"name": "UPPER"},
+]
+QUERIES = ("", "?fieldValidation=Strict", "?fieldValidation=Ignore", "?dryRun=All", "?fieldManager=m")
+
+
+async def test_creates_are_answered_as_if_each_were_the_first(tmp_path: Path) -> None:
+    chance = random.Random(1)
+    async with pair(tmp_path) as both:
+        for number in range(300):
+            # The first ones are told more often: what is remembered must be met by all that is odd.
+            spec = chance.choice((chance.choice(SPECS[:3]), chance.choice(SPECS)))
+            metadata = chance.choice(({}, chance.choice(METADATA)))
+            body = body_of({"name": f"w{number}", **metadata}, spec)
+            await both.tell("POST", COLLECTION + chance.choice(QUERIES), body)
+
+
+CONDITION = {"type": "QuotaReserved", "reason": "Test", "message": "", "lastTransitionTime": "2026-01-01T12:00:00Z"}
+ASSIGNMENT = {"name": "main", "flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "1"}, "count": 1}
+ADMISSION = {"clusterQueue": "main", "podSetAssignments": [ASSIGNMENT]}
+STATUSES: list[Any] = [
+    {"conditions": [{**CONDITION, "status": "True"}], "admission": ADMISSION},
+    {"conditions": [{**CONDITION, "status": "False"}]},
+    {"conditions": [{**CONDITION, "status": "False"}], "admission": None},
+    {"conditions": [{**CONDITION, "status": "True"}], "admission": {**ADMISSION, "podSetAssignments": []}},
+    {"admission": {**ADMISSION, "clusterQueue": "other"}},
+    {"requeueState": {"count": 1}},
+    {"requeueState": {"count": "1"}},
+    {"unknown": 1},
+    {},
+    None,
+]
+WRITERS = (
+    ("application/merge-patch+json", "?fieldManager=a"),
+    ("application/merge-patch+json", "?fieldManager=b"),
+    ("application/merge-patch+json", "?fieldManager=a&dryRun=All"),
+    ("application/apply-patch+yaml", "?fieldManager=a"),
+    ("application/apply-patch+yaml", "?fieldManager=b"),
+    ("application/apply-patch+yaml", "?fieldManager=b&force=true"),
+)
+
+
+async def test_statuses_are_answered_as_if_each_were_the_first(tmp_path: Path) -> None:
+    chance = random.Random(2)
+    async with pair(tmp_path) as both:
+        for number in range(25):
+            history = [
+                (chance.choice((STATUSES[number % 3], chance.choice(STATUSES))), chance.choice(WRITERS))
+                for _ in range(chance.randint(1, 3))
+            ]
+            for copy in range(4):
+                # The last one is not like the others.
+                metadata = {"name": f"w{number}-{copy}", **({"annotations": {"a": "b"}} if copy == 3 else {})}
+                await both.tell("POST", COLLECTION, body_of(metadata, SPEC))
+                for status, (type_, query) in history:
+                    body = msgspec.json.encode({**(TYPED if "apply" in type_ else {}), "status": status})
+                    await both.tell("PATCH", f"{COLLECTION}/{metadata['name']}/status{query}", body, content_type=type_)
+
+
+async def test_fields_that_stand_twice_are_told_of_each_time(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        plain = json.dumps(SPEC, separators=(",", ":")).encode()
+        twice = plain.replace(b'"queueName":', b'"queueName":"first","queueName":')
+        for number, spec in enumerate((plain, plain, twice, twice, plain)):
+            start = b'{"apiVersion":"kueue.x-k8s.io/v1beta2","kind":"Workload","metadata":{"name":"w%d"' % number
+            for query in ("?dryRun=All", "?dryRun=All&fieldValidation=Strict", ""):
+                await both.tell("POST", COLLECTION + query, b'%b},"spec":%b}' % (start, spec))
+                await both.tell("POST", COLLECTION + query, b'%b,"name":"x"},"spec":%b}' % (start, spec))
+                await both.tell("POST", COLLECTION + query, b'%b},"spec":{},"spec":%b}\n' % (start, spec))
+
+
+async def test_equal_parts_are_shared(tmp_path: Path) -> None:
+    """This is how the memory shows: without it each object has parts of its own."""
+    async with serving(tmp_path) as (api, client):
+        async with following(api, client, WORKLOAD) as (followed,):
+            for name in ("a", "b", "c"):
+                await client.create(WORKLOAD, workload(name))
+                body = {"metadata": workload(name)["metadata"], "status": STATUSES[0]}
+                await client.apply(WORKLOAD, body, manager="m", subresource="status")
+        seen = followed.objects[:6]
+        assert seen[0]["spec"] is seen[2]["spec"] is seen[4]["spec"]
+        assert seen[3]["status"] is seen[5]["status"]
+        assert len({obj["metadata"]["uid"] for obj in seen}) == 3
+
+
+async def test_a_changed_definition_is_asked_again(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, client):
+        await define(api, client, {"size": {"type": "integer"}, "colour": {"type": "string", "default": "red"}})
+        assert (await shelf(client, "a", size=3))["spec"] == {"size": 3, "colour": "red"}
+        assert (await shelf(client, "b", size=3))["spec"] == {"size": 3, "colour": "red"}
+        await redefine(client, {"size": {"type": "integer"}, "colour": {"type": "string", "default": "blue"}})
+        assert (await shelf(client, "c", size=3))["spec"] == {"size": 3, "colour": "blue"}
+        await redefine(client, {"size": {"type": "integer", "maximum": 2}})
+        with pytest.raises(ApiError, match="less than or equal to 2"):
+            await shelf(client, "d", size=3)
+
+
+async def test_a_rule_about_the_name_is_asked_of_each_object(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, client):
+        rule = {"rule": "self.metadata.name != self.spec.rival", "message": "a shelf is no rival of itself"}
+        await define(api, client, {"rival": {"type": "string"}}, rule)
+        await shelf(client, "a", rival="c")
+        await shelf(client, "b", rival="c")
+        with pytest.raises(ApiError, match="no rival of itself"):
+            await shelf(client, "c", rival="c")
+
+
+def definition(properties: Json, *rules: Json) -> Json:
+    schema = {"type": "object", "properties": {"spec": {"type": "object", "properties": properties}}}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    if rules:
+        schema["x-kubernetes-validations"] = list(rules)
+    names = {"plural": SHELF.plural, "singular": "shelf", "kind": SHELF.kind, "listKind": "ShelfList"}
+    spec = {"group": SHELF.group, "scope": "Namespaced", "names": names, "versions": [version]}
+    return {"metadata": {"name": f"{SHELF.plural}.{SHELF.group}"}, "spec": spec}
+
+
+async def define(api: Api, client: Client, properties: Json, *rules: Json) -> None:
+    await client.create(DEFINITION, definition(properties, *rules))
+    await until(api, lambda: api.registry.find(SHELF.group, SHELF.version, SHELF.plural) is not None)
+
+
+async def redefine(client: Client, properties: Json) -> None:
+    body = definition(properties)
+    await client.patch(DEFINITION, Key("", body["metadata"]["name"]), {"spec": body["spec"]})
+
+
+async def shelf(client: Client, name: str, **spec: Any) -> Json:
+    return await client.create(SHELF, {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
+
+
+# The memory itself.
+
+
+def test_what_is_asked_for_stays_and_the_rest_goes() -> None:
+    memory: Memory[int, str] = Memory()
+    memory.keep(-1, "asked for", 1)
+    memory.keep(-2, "not asked for", 1)
+    for number in range(3 * repeats.KEPT_ANSWERS):
+        memory.keep(number, "other", 1)
+        assert memory.find(-1) == "asked for"
+    assert memory.find(-2) is None
+
+
+def test_it_is_bounded_in_bytes() -> None:
+    memory: Memory[int, str] = Memory()
+    for number in range(100):
+        memory.keep(number, "large", repeats.LONGEST_QUESTION)
+    kept = [number for number in range(100) if memory.find(number) is not None]
+    assert kept
+    assert len(kept) * repeats.LONGEST_QUESTION <= 2 * repeats.KEPT_BYTES
+    memory.keep(-1, "too large", repeats.LONGEST_QUESTION + 1)
+    assert memory.find(-1) is None
+
+
+def test_a_text_is_known_when_it_comes_again() -> None:
+    texts = Texts()
+    assert [texts.is_known(text) for text in (b"a", b"b", b"a", b"a")] == [False, False, True, True]
