@@ -33,7 +33,7 @@ from kyu.api.config import Configuration
 from kyu.api.meta import Key
 from kyu.bus.connector import Bus, Connector, State
 from kyu.controllers import memory
-from kyu.controllers.first import first_objects, read_configuration
+from kyu.controllers.first import first_objects, read_configuration, settings_object
 from kyu.kube import kubeconfig
 from kyu.kube.client import Client
 from kyu.kube.direct import Direct
@@ -210,6 +210,9 @@ async def embedded(settings: Settings) -> AsyncIterator[Embedded]:
                 await job_definitions.ensure(api)
             if is_fresh:
                 await bootstrap.create_all(api, first_objects())
+            if plane is not None and settings.config is not None:
+                # Where the settings are read live, and can be changed from then on.
+                await bootstrap.apply(api, settings_object(settings.config.read_text()))
             if is_fresh and not settings.bare:
                 await bootstrap.create_all(api, bootstrap.local_queues(*machine_size(settings.cores)))
             await ensure_administrator(api, data, address, certificate.authority.read_bytes())

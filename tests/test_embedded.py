@@ -89,6 +89,12 @@ def test_a_queue_that_is_not_there_is_refused_by_name(kyu: LocalKyu) -> None:
     assert "has no queue 'locla'; there are: " in done.stderr
 
 
+def test_a_priority_class_that_is_not_there_is_refused_by_name(kyu: LocalKyu) -> None:
+    done = kyu.kyu("submit", "-q", "local", "--priority", "urgnt", "--", "true", check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "there is no WorkloadPriorityClass 'urgnt'; there are: " in done.stderr
+
+
 def test_a_failed_command_gives_its_exit_code(kyu: LocalKyu) -> None:
     kyu.kyu("submit", "-q", "local", "--cpu", "100m", "--name", "fails", "--", "sh", "-c", "exit 7")
     assert kyu.kyu("wait", "fails", check=False).returncode == 7

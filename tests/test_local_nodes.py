@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from kyu import lock
-from kyu.api.core import Node
+from kyu.api.config_file import SETTINGS, SETTINGS_FILE
+from kyu.api.core import CONFIG_MAP, Node
 from kyu.api.meta import Json, Key
 from kyu.kinds.job import JOB
 from kyu.kinds.pod import POD
@@ -100,6 +101,22 @@ def test_a_file_with_faults_is_refused_with_its_lines(tmp_path: Path) -> None:
     done = start(tmp_path / "data", "--nodes", str(tmp_path / "nodes.yaml"))
     assert done.returncode == 1
     assert "status.capacity" in done.stderr
+
+
+def test_settings_of_a_file_are_in_force_also_where_there_were_others(tmp_path: Path) -> None:
+    ready = tmp_path / "settings.yaml"
+    header = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
+    ready.write_text(header + "waitForPodsReady: {timeout: 1s, requeuingStrategy: {backoffLimitCount: 0}}\n")
+    with local_kyu(tmp_path / "data") as kyu:
+        kyu.submit("before", "local", "true")
+        kyu.wait_for("before", "Succeeded")
+    with local_kyu(tmp_path / "data", "--config", str(ready)) as kyu:
+        settings = kyu.client.get(CONFIG_MAP, SETTINGS)
+        assert settings["data"][SETTINGS_FILE] == ready.read_text()
+        # It fits the quota and no node: in its time its pod is not ready, and it may not try again.
+        kyu.make_queue("vast", "100000")
+        kyu.submit("unready", "vast", "true", cpu="100000")
+        kyu.wait_for("unready", "Stopped")
 
 
 def test_it_starts_in_any_folder_and_prints_paths_that_hold_in_all(tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 
-from kyu.api.kueue import LocalQueue
+from kyu.api.kueue import LocalQueue, WorkloadPriorityClass
 from kyu.cli import target
 from kyu.cli.main import BadInput
 from kyu.kube.blocking import BlockingClient
+from kyu.kube.errors import Forbidden
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,15 @@ class Server:
                 f"namespace {self.namespace} has no queue; an administrator makes one: kyu ctl create localqueue"
             )
         raise BadInput(f"which queue? Use -q with one of: {', '.join(names)}")
+
+    def check_priority(self, wanted: str) -> None:
+        """BadInput if there is no such class; users who may not see them are told by the job's events."""
+        try:
+            names = sorted(str(item["metadata"]["name"]) for item in self.client.list(WorkloadPriorityClass.KIND))
+        except Forbidden:
+            return
+        if wanted not in names:
+            raise BadInput(f"there is no WorkloadPriorityClass {wanted!r}; there are: {', '.join(names) or 'none'}")
 
 
 def arguments(parser: argparse.ArgumentParser, *, all_namespaces: bool = False) -> None:

@@ -59,6 +59,8 @@ def run(args: argparse.Namespace) -> int:
     server = connection.connect(args)
     job["metadata"]["namespace"] = server.namespace
     job["metadata"]["labels"][metadata.QUEUE_NAME] = server.find_queue(args.queue)
+    if args.priority:
+        server.check_priority(args.priority)
     for before, trouble in jobs.waits_for(server, server.namespace, metadata.jobs_before(job)):
         if trouble:
             output.note(f"it will wait for {before}{trouble}")

@@ -27,7 +27,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--listen", default="", metavar="HOST:PORT", help="default: 127.0.0.1 and the port of last time"
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="settings of the controllers")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="Kueue's Configuration; becomes the ConfigMap in use"
+    )
     parser.add_argument("--nodes", type=Path, metavar="FILE", help="Node manifests: machines that are only simulated")
     parser.add_argument("--cpu", type=int, metavar="N", help="cores that this machine offers; default: all it has")
     parser.add_argument("--trust-users", action="store_true", help="let in others though all pods run as one user")

@@ -17,15 +17,20 @@ from kyu.kinds import table
 
 def first_objects() -> list[Json]:
     """What a fresh data folder has: Kueue's settings in its ConfigMap, and its Deployment, which instructions name."""
+    namespace = config_file.SETTINGS.namespace
+    made: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+    return [made, settings_object(first_settings()), empty_deployment(namespace)]
+
+
+def settings_object(text: str) -> Json:
+    """The ConfigMap that says so."""
     key = config_file.SETTINGS
-    settings: Json = {
+    return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": key.name, "namespace": key.namespace},
-        "data": {config_file.SETTINGS_FILE: first_settings()},
+        "data": {config_file.SETTINGS_FILE: text},
     }
-    namespace: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": key.namespace}}
-    return [namespace, settings, empty_deployment(key.namespace)]
 
 
 def empty_deployment(namespace: str) -> Json:

@@ -53,6 +53,16 @@ async def create_all(api: Api, objects: Iterable[Json]) -> None:
     await api.store.flush()
 
 
+async def apply(api: Api, obj: Json) -> None:
+    """Let an object be so, whoever wrote it before."""
+    resource = api.registry.find_kind(obj["apiVersion"], obj["kind"])
+    assert resource is not None, f"{obj['kind']} is not served"
+    target = Target(resource, obj["metadata"].get("namespace"), obj["metadata"]["name"])
+    written = api.writes.apply_object(target, obj, WriteOptions(MANAGER, force=True), INTERNAL)
+    if written.done is not None:
+        await written.done
+
+
 def local_queues(processors: int, memory_bytes: int) -> list[Json]:
     """A flavor, a ClusterQueue of the size of this machine and a LocalQueue to it, all named ``local``."""
     version, name = f"{KUEUE}/v1beta2", {"name": "local"}
