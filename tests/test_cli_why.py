@@ -10,7 +10,10 @@ import pytest
 from kyu.api.kueue import ClusterQueue, Cohort, LocalQueue
 from kyu.api.meta import Json, Key
 from kyu.cli import top, why
+from kyu.cli.jobs import State
 from kyu.engine.cluster import Inactive
+from kyu.engine.explain import Explanation
+from kyu.engine.reasons import Untried
 from tests.local_kyu import LocalKyu, local_kyu
 
 
@@ -49,6 +52,13 @@ def test_cohorts_that_are_above_each_other_are_told_and_shown(kyu: LocalKyu) -> 
     assert "dizzy" in kyu.kyu("top", "--once").stdout
     kyu.client.delete(Cohort.KIND, Key("", "tail"))
     kyu.wait_for("lost", "Succeeded")
+
+
+def test_who_would_fit_is_told_what_held_it_at_its_last_turn() -> None:
+    found = Explanation(0, Untried(), hint="it fits now", path=("main",), length=1)
+    workload = {"metadata": {"name": "w", "namespace": "default"}}
+    lines = list(why.told(workload, State("Queued", "waits for the pods of others"), found, found.hint))
+    assert "  at its last turn: waits for the pods of others" in lines
 
 
 def test_a_tree_has_every_queue_once_whatever_the_parents() -> None:

@@ -106,7 +106,8 @@ def test_a_file_with_faults_is_refused_with_its_lines(tmp_path: Path) -> None:
 def test_settings_of_a_file_are_in_force_also_where_there_were_others(tmp_path: Path) -> None:
     ready = tmp_path / "settings.yaml"
     header = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
-    ready.write_text(header + "waitForPodsReady: {timeout: 1s, requeuingStrategy: {backoffLimitCount: 0}}\n")
+    rules = "timeout: 1s, blockAdmission: true, requeuingStrategy: {backoffLimitCount: 0}"
+    ready.write_text(f"{header}waitForPodsReady: {{{rules}}}\n")
     with local_kyu(tmp_path / "data") as kyu:
         kyu.submit("before", "local", "true")
         kyu.wait_for("before", "Succeeded")

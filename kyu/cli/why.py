@@ -23,7 +23,7 @@ from kyu.cli.connection import Server
 from kyu.engine import explain, options, reasons
 from kyu.engine.cluster import Inactive
 from kyu.engine.explain import Explanation, Shortage
-from kyu.engine.reasons import QueueStopped
+from kyu.engine.reasons import QueueStopped, Untried
 from kyu.engine.state import State
 from kyu.kube.errors import Forbidden
 
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output == "json":
         print(json.dumps(to_json(workload, state, found, remedy), indent=2))
     elif found is not None:
-        print("\n".join(told(workload, found, remedy)))
+        print("\n".join(told(workload, state, found, remedy)))
     else:
         pods = lookup.pods_of(server, workload) if state.word in ("Starting", "Failed") else []
         print("\n".join(told_state(workload, state, pods)))
@@ -90,12 +90,14 @@ def remedy_of(known: State, workload: Json, found: Explanation | None) -> str:
     return INACTIVE[why].format(queue=found.path[0], path=" / ".join(found.path[1:])) if why else found.hint
 
 
-def told(workload: Json, found: Explanation, remedy: str) -> Iterator[str]:
-    """Of a job that waits."""
+def told(workload: Json, state: jobs.State, found: Explanation, remedy: str) -> Iterator[str]:
+    """Of a job that waits; if nothing that can be seen stands in its way, with what it was told at its last turn."""
     word, message = reasons.render(found.reason)
     yield f"{jobs.owner_of(workload)[1]} waits: {word}"
     if not found.shortages:
         yield f"  {jobs.LEAD_IN.sub('', message)}"
+    if isinstance(found.reason, Untried) and state.why:
+        yield f"  at its last turn: {state.why}"
     for shortage in found.shortages:
         yield from told_shortage(shortage)
     yield ""
@@ -166,6 +168,7 @@ def to_json(workload: Json, state: jobs.State, found: Explanation | None, remedy
         **body,
         "reason": word,
         "message": message,
+        "lastMessage": state.why,
         "hint": remedy,
         "path": list(found.path),
         "position": found.position,
