@@ -248,8 +248,10 @@ def _kept(kind: Kind, obj: Json) -> Json:
     Who owns which field is half of many objects, and no plan reads it. In a list, objects of Kubernetes' own kinds come
     without their kind.
     """
-    metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
-    return {"apiVersion": kind.api_version, "kind": kind.kind, **obj, "metadata": metadata}
+    kept = obj.copy() if "kind" in obj else {"apiVersion": kind.api_version, "kind": kind.kind, **obj}
+    kept["metadata"] = obj["metadata"].copy()
+    kept["metadata"].pop("managedFields", None)
+    return kept
 
 
 def _key(obj: Json) -> Key:
