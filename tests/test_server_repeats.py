@@ -18,6 +18,7 @@ from kyu.kube.client import Client
 from kyu.kube.errors import ApiError
 from kyu.server import repeats
 from kyu.server.api import Api
+from kyu.server.bodies import APPLY_PATCH, MERGE_PATCH
 from kyu.server.exchange import Response
 from kyu.server.repeats import Memory, Texts
 from tests.servers import DEFINITION, WORKLOAD, ask, following, serving, until, workload
@@ -154,20 +155,31 @@ STATUSES: list[Any] = [
     None,
 ]
 WRITERS = (
-    ("application/merge-patch+json", "?fieldManager=a"),
-    ("application/merge-patch+json", "?fieldManager=b"),
-    ("application/merge-patch+json", "?fieldManager=a&dryRun=All"),
-    ("application/apply-patch+yaml", "?fieldManager=a"),
-    ("application/apply-patch+yaml", "?fieldManager=b"),
-    ("application/apply-patch+yaml", "?fieldManager=b&force=true"),
+    (MERGE_PATCH, "?fieldManager=a"),
+    (MERGE_PATCH, "?fieldManager=b"),
+    (MERGE_PATCH, "?fieldManager=a&dryRun=All"),
+    (APPLY_PATCH, "?fieldManager=a"),
+    (APPLY_PATCH, "?fieldManager=b"),
+    (APPLY_PATCH, "?fieldManager=b&force=true"),
 )
+
+
+Told = tuple[Any, tuple[str, str]]
+PATCHER, OTHER_PATCHER, _, APPLIER, OTHER_APPLIER, FORCING_APPLIER = WRITERS
+COUNTS = [{"requeueState": {"count": count}} for count in range(3)]
+
+
+async def tell_status(both: Pair, name: str, told: Told) -> None:
+    status, (type_, query) = told
+    body = msgspec.json.encode({**(TYPED if type_ == APPLY_PATCH else {}), "status": status})
+    await both.tell("PATCH", f"{COLLECTION}/{name}/status{query}", body, content_type=type_)
 
 
 async def test_statuses_are_answered_as_if_each_were_the_first(tmp_path: Path) -> None:
     chance = random.Random(2)
     async with pair(tmp_path) as both:
         for number in range(25):
-            history = [
+            history: list[Told] = [
                 (chance.choice((STATUSES[number % 3], chance.choice(STATUSES))), chance.choice(WRITERS))
                 for _ in range(chance.randint(1, 3))
             ]
@@ -175,9 +187,34 @@ async def test_statuses_are_answered_as_if_each_were_the_first(tmp_path: Path) -
                 # The last one is not like the others.
                 metadata = {"name": f"w{number}-{copy}", **({"annotations": {"a": "b"}} if copy == 3 else {})}
                 await both.tell("POST", COLLECTION, body_of(metadata, SPEC))
-                for status, (type_, query) in history:
-                    body = msgspec.json.encode({**(TYPED if "apply" in type_ else {}), "status": status})
-                    await both.tell("PATCH", f"{COLLECTION}/{metadata['name']}/status{query}", body, content_type=type_)
+                for told in history:
+                    await tell_status(both, f"w{number}-{copy}", told)
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        [(COUNTS[0], PATCHER), (COUNTS[1], PATCHER), (COUNTS[2], PATCHER)],
+        [(COUNTS[0], APPLIER), (COUNTS[1], APPLIER), (COUNTS[1], OTHER_APPLIER)],
+        [(COUNTS[0], PATCHER), (COUNTS[1], OTHER_PATCHER), ({"requeueState": None}, PATCHER)],
+    ],
+    ids=["patched", "applied", "removed"],
+)
+async def test_objects_that_differ_are_told_apart(tmp_path: Path, history: list[Told]) -> None:
+    """Their owners are the same, and so is what they are told."""
+    async with pair(tmp_path) as both:
+        for number in range(8):
+            await both.tell("POST", COLLECTION, body_of({"name": f"w{number}"}, {**SPEC, "priority": number % 2}))
+            for told in history:
+                await tell_status(both, f"w{number}", told)
+
+
+async def test_what_was_taken_by_force_is_not_given_without(tmp_path: Path) -> None:
+    async with pair(tmp_path) as both:
+        for number in range(6):
+            await both.tell("POST", COLLECTION, body_of({"name": f"w{number}"}, SPEC))
+            await tell_status(both, f"w{number}", (COUNTS[0], PATCHER))
+            await tell_status(both, f"w{number}", (COUNTS[1], FORCING_APPLIER if number % 3 else OTHER_APPLIER))
 
 
 async def test_fields_that_stand_twice_are_told_of_each_time(tmp_path: Path) -> None:
