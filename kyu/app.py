@@ -67,7 +67,7 @@ class Settings:
     ``host`` and ``port``: where to listen; port 0 is the remembered one, or any. ``bare``: no queues in a fresh folder.
     ``server_only``: the API alone, without garbage collection, controllers and pods. ``config``: the settings of the
     controllers. ``nodes``: a file of simulated nodes. ``cores``: what this machine offers to pods, all it has if None.
-    ``trust_users``: users need not be kept apart.
+    ``trust_users``: users need not be kept apart. ``host_paths``: pods may have places of this machine as volumes.
     """
 
     data: Path
@@ -79,6 +79,7 @@ class Settings:
     nodes: Path | None = None
     cores: int | None = None
     trust_users: bool = False
+    host_paths: bool = False
     virtual_node: Literal["pools", "local", "simulate"] = "pools"
 
     def configuration(self) -> Configuration:
@@ -99,7 +100,7 @@ class Settings:
         except simulated_nodes.BadNodes as error:
             raise CannotStart(str(error)) from error
         path = os.environ.get("PATH") or podplan.DEFAULT_PATH
-        return NodeSettings(path, self.cores, self.trust_users, tuple(simulated), self.virtual_node)
+        return NodeSettings(path, self.cores, self.trust_users, self.host_paths, tuple(simulated), self.virtual_node)
 
 
 @dataclass(frozen=True, slots=True)

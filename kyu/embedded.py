@@ -52,13 +52,15 @@ class NodeSettings:
     """What runs pods.
 
     ``path``: where commands are looked for. ``cores``: what this machine offers, all it has if None. ``trust_users``:
-    all pods run as one user. ``simulated``: nodes that do not exist. ``virtual_node``: what the virtual nodes of
-    MasterQueues do with their pods: hand them to pools, run them on this machine, or pretend.
+    all pods run as one user. ``host_paths``: they may have places of this machine as volumes. ``simulated``: nodes that
+    do not exist. ``virtual_node``: what the virtual nodes of MasterQueues do with their pods: hand them to pools, run
+    them on this machine, or pretend.
     """
 
     path: str = podplan.DEFAULT_PATH
     cores: int | None = None
     trust_users: bool = False
+    host_paths: bool = False
     simulated: tuple[Json, ...] = ()
     virtual_node: Literal["pools", "local", "simulate"] = "pools"
 
@@ -81,7 +83,7 @@ class ControlPlane:
         self._connect = connect
         self._settings = settings
         separate = not settings.trust_users and lets_others_pass(data, self._folder)
-        self._options = podplan.Options(path=settings.path, user_per_namespace=separate)
+        self._options = podplan.Options(path=settings.path, host_paths=settings.host_paths, user_per_namespace=separate)
         facts = node.read_facts(str(self._folder))
         self._facts = facts if settings.cores is None else replace(facts, cores=settings.cores)
         self._name = self._facts.hostname or "localhost"

@@ -33,9 +33,9 @@ def pod(container: Json | None = None, **spec: Any) -> Json:
     return {"metadata": meta, "spec": {"restartPolicy": "Never", "containers": [main], **spec}}
 
 
-def plan(pod: Json, place: Place = PLACE) -> podplan.Outcome:
+def plan(pod: Json, place: Place = PLACE, options: Options | None = None) -> podplan.Outcome:
     facts = Facts(pod, "node-1", {"cpu": "4", "memory": "8Gi"})
-    return podplan.plan_pod(facts, Objects(), Options(), place)
+    return podplan.plan_pod(facts, Objects(), options or Options(), place)
 
 
 def container_of(outcome: podplan.Outcome) -> Json:
@@ -156,7 +156,7 @@ REFUSED: list[tuple[Json, str]] = [
         pod(volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]),
         "persistentVolumeClaim volumes are not",
     ),
-    (pod(volumes=[{"name": "v", "hostPath": {"path": "/"}}]), "hostPath volumes are not"),
+    (pod(volumes=[{"name": "v", "hostPath": {"path": "/"}}]), "`kyu up --host-paths` permits"),
     (pod(volumes=[{"name": "v", "projected": {"sources": [{"serviceAccountToken": {}}]}}]), "serviceAccountToken"),
     (pod({"volumeMounts": [{"name": "absent", "mountPath": "/a"}]}), "there is no such volume"),
     (
@@ -172,6 +172,21 @@ def test_what_cannot_be_is_refused_with_the_reason(refused: Json, words: str) ->
     outcome = plan(refused)
     assert isinstance(outcome, Refused)
     assert words in outcome.message
+
+
+def test_host_paths_are_mounted_where_they_are_permitted() -> None:
+    def planned(**host_path: str) -> podplan.Outcome:
+        volumes = [{"name": "v", "hostPath": host_path}]
+        mounts = [{"name": "v", "mountPath": "/h"}, {"name": "v", "mountPath": "/i", "subPath": "s", "readOnly": True}]
+        return plan(pod({"volumeMounts": mounts}, volumes=volumes), options=Options(host_paths=True))
+
+    assert container_of(planned(path="/x"))["mounts"] == [("/x", "/h", False), ("/x/s", "/i", True)]
+    for refused, words in (
+        (planned(path="/x", type="DirectoryOrCreate"), "only Directory, File"),
+        (planned(path="x"), "does not begin with a slash"),
+    ):
+        assert isinstance(refused, Refused)
+        assert words in refused.message
 
 
 def test_without_mounts_the_pod_is_refused_or_finds_its_volumes_by_name() -> None:

@@ -208,6 +208,27 @@ async def test_processes_that_left_the_session_end_with_the_pod(tmp_path: Path) 
         assert records.find_start_ticks(int(await watched.text("a"))) is None
 
 
+async def test_places_of_the_machine_are_mounted_where_that_is_permitted(tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    (place / "given").write_text("given\n")
+    mounts = [{"name": "place", "mountPath": "/kyu-test-place"}]
+    volumes = [{"name": "place", "hostPath": {"path": str(place), "type": "Directory"}}]
+    script = "cat /kyu-test-place/given; echo made > /kyu-test-place/made"
+    async with opened(tmp_path / "runtime", podplan.Options(host_paths=True)) as watched:
+        watched.start(pod("a", shell(script, volumeMounts=mounts), volumes=volumes))
+        status = await watched.over("a")
+        assert status["phase"] == "Succeeded", status
+        assert await watched.text("a") == "given\n"
+        assert (place / "made").read_text() == "made\n"
+        absent = [{"name": "place", "hostPath": {"path": str(tmp_path / "absent")}}]
+        watched.start(pod("b", shell("true", volumeMounts=mounts), volumes=absent))
+        status = await watched.over("b")
+        assert status["phase"] == "Failed"
+        assert str(tmp_path / "absent") in str(status), status
+    assert (place / "given").exists()
+
+
 async def test_init_containers_then_a_sidecar_beside_two_mains(tmp_path: Path) -> None:
     async with opened(tmp_path) as watched:
         share = {"volumeMounts": [{"name": "share", "mountPath": "/share/deep"}]}

@@ -33,6 +33,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nodes", type=Path, metavar="FILE", help="Node manifests: machines that are only simulated")
     parser.add_argument("--cpu", type=int, metavar="N", help="cores that this machine offers; default: all it has")
     parser.add_argument("--trust-users", action="store_true", help="let in others though all pods run as one user")
+    parser.add_argument("--host-paths", action="store_true", help="let pods have places of this machine as volumes")
     parser.add_argument(
         "--virtual-node",
         choices=("pools", "local", "simulate"),
@@ -73,6 +74,7 @@ def _serve(args: argparse.Namespace, data: Path) -> int:
         nodes=args.nodes,
         cores=args.cpu,
         trust_users=args.trust_users,
+        host_paths=args.host_paths,
         virtual_node=args.virtual_node,
     )
 
@@ -121,7 +123,8 @@ def again(args: argparse.Namespace) -> list[str]:
     """The options, as they are typed."""
     given = {"--listen": args.listen, "--config": args.config, "--nodes": args.nodes, "--cpu": args.cpu}
     given["--virtual-node"] = args.virtual_node
-    flags = {"--trust-users": args.trust_users, "--bare": args.bare, "--server-only": args.server_only}
+    flags = {"--trust-users": args.trust_users, "--host-paths": args.host_paths}
+    flags |= {"--bare": args.bare, "--server-only": args.server_only}
     words = [word for option, value in given.items() if value for word in (option, str(value))]
     return words + [option for option, is_set in flags.items() if is_set]
 

@@ -51,7 +51,7 @@ def enter(mounts: list[Mount], scratch: str) -> None:
     enter_namespaces()
     ordered = sorted(mounts, key=lambda mount: mount.target.count("/"))
     # All sources are opened before anything is covered: a volume's folder may lie below another's mount path.
-    sources = [(mount, os.open(mount.source, os.O_PATH | os.O_CLOEXEC)) for mount in ordered]
+    sources = [(mount, _open(mount)) for mount in ordered]
     covers = Covers(scratch)
     for mount, source in sources:
         try:
@@ -67,6 +67,13 @@ def enter(mounts: list[Mount], scratch: str) -> None:
             raise MountFailed(f"mountPath {mount.target}: {error.strerror or error}") from error
         finally:
             os.close(source)
+
+
+def _open(mount: Mount) -> int:
+    try:
+        return os.open(mount.source, os.O_PATH | os.O_CLOEXEC)
+    except OSError as error:
+        raise MountFailed(f"mountPath {mount.target}: {mount.source}: {error.strerror}") from error
 
 
 def enter_namespaces() -> None:

@@ -35,6 +35,8 @@ class Options:
 
     # Where commands are looked for; the containers' PATH.
     path: str = DEFAULT_PATH
+    # Whether pods may have folders and files of the machine as volumes.
+    host_paths: bool = False
     # A user of its own for each namespace; needs root.
     user_per_namespace: bool = False
     first_user: int = 2_000_000
@@ -88,7 +90,7 @@ def plan_pod(facts: Facts, objects: Objects, options: Options, place: Place) -> 
     spec, meta = facts.pod["spec"], facts.pod["metadata"]
     at_fault = ""
     try:
-        planned = volumes.plan_volumes(facts, objects)
+        planned = volumes.plan_volumes(facts, objects, host_paths=options.host_paths)
         containers = []
         for container, role in ordered(spec):
             at_fault = container["name"]
@@ -201,7 +203,7 @@ def volume_variables(planned: Sequence[volumes.Volume], place: Place) -> dict[st
 
 
 def volume_folder(volume: volumes.Volume, place: Place) -> str:
-    return os.path.join(place.folder, records.VOLUMES, volume.name)
+    return volume.host_path or os.path.join(place.folder, records.VOLUMES, volume.name)
 
 
 def plan_mounts(

@@ -2,7 +2,7 @@
 Volumes as folders: which files a volume holds, and where a container sees them.
 
 emptyDir, configMap, secret, downwardAPI and projected volumes are folders of the pod, filled once, when it starts.
-All others are refused by name.
+hostPath is a place of the machine, where that is permitted. All others are refused by name.
 
 Called by: podplan.py (plans), podfolder.py (writes the files). Kubernetes: pkg/volume, atomic writer aside.
 """
@@ -18,6 +18,7 @@ from kyu.runtime import environment
 from kyu.runtime.environment import Facts, Missing, Objects, Refused
 
 DEFAULT_MODE = 0o644
+HOST_PATH_TYPES = ("", "Directory", "File")
 # What a volume may be; the name of its source is its kind.
 FOLDERS = ("emptyDir", "configMap", "secret", "downwardAPI", "projected")
 
@@ -31,20 +32,26 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """A folder to make, relative to the pod's volumes, with its files."""
+    """A folder to make, relative to the pod's volumes, with its files; or a place of the machine."""
 
     name: str
     files: tuple[File, ...] = ()
     writable: bool = False
+    host_path: str = ""
 
 
-def plan_volumes(facts: Facts, objects: Objects) -> list[Volume]:
-    return [plan_volume(volume, facts, objects) for volume in facts.pod["spec"].get("volumes") or ()]
+def plan_volumes(facts: Facts, objects: Objects, *, host_paths: bool) -> list[Volume]:
+    found = facts.pod["spec"].get("volumes") or ()
+    return [plan_volume(volume, facts, objects, host_paths=host_paths) for volume in found]
 
 
-def plan_volume(volume: Json, facts: Facts, objects: Objects) -> Volume:
+def plan_volume(volume: Json, facts: Facts, objects: Objects, *, host_paths: bool) -> Volume:
     name = volume["name"]
     kind = next((key for key in volume if key != "name" and volume[key] is not None), "emptyDir")
+    if kind == "hostPath":
+        if not host_paths:
+            raise Refused("VolumeRefused", f'volume "{name}": `kyu up --host-paths` permits hostPath volumes')
+        return Volume(name, writable=True, host_path=host_path(name, volume[kind]))
     if kind not in FOLDERS:
         raise Refused("VolumeRefused", f'volume "{name}": {kind} volumes are not supported by this node')
     if kind == "emptyDir":
@@ -54,6 +61,17 @@ def plan_volume(volume: Json, facts: Facts, objects: Objects) -> Volume:
     mode = body.get("defaultMode")
     files = [file for source in sources for file in source_files(name, source, mode, facts, objects)]
     return Volume(name, tuple(files))
+
+
+def host_path(name: str, body: Json) -> str:
+    """What is there already can be mounted; nothing is made on the machine."""
+    path, type_ = body.get("path") or "", body.get("type") or ""
+    if type_ not in HOST_PATH_TYPES:
+        known = ", ".join(filter(None, HOST_PATH_TYPES))
+        raise Refused("VolumeRefused", f'volume "{name}": a hostPath of type {type_} is not supported, only {known}')
+    if not os.path.isabs(path):
+        raise Refused("VolumeRefused", f'volume "{name}": hostPath {path!r} does not begin with a slash')
+    return str(path)
 
 
 def source_files(name: str, source: Json, mode: int | None, facts: Facts, objects: Objects) -> list[File]:
@@ -108,6 +126,8 @@ def inner_path(path: str) -> str:
 def write(volumes: Sequence[Volume], folder: str) -> None:
     """Make the folders and files."""
     for volume in volumes:
+        if volume.host_path:
+            continue
         root = os.path.join(folder, volume.name)
         os.makedirs(root)
         os.chmod(root, 0o755)
