@@ -4,8 +4,8 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 # The compiled build: a virtualenv of its own, so that nothing compiled can shadow what is edited here.
 FAST   ?= .venv-fast
-# Two workers: the tests start real processes, more only makes them wait for each other.
-JOBS   ?= 2
+# Many tests wait for processes that they have started: three workers keep two cores busy.
+JOBS   ?= 3
 
 .PHONY: help demo test fast test-fast check lint types update verify control-plane test-cluster clean
 
