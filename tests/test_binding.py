@@ -20,7 +20,7 @@ SOME_KEY = Key("", "pods")
 
 
 class View:
-    """Nodes and pods, in the order in which they were given."""
+    """Nodes and pods, in the order in which they were given. Binding must ask for nothing else, so all else fails."""
 
     configuration = Configuration()
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kyu.api.kueue import ClusterQueue, Cohort
 from kyu.api.quantity import UNLIMITED
 from kyu.engine import quota
 from kyu.engine.quota import BOUNDLESS, Cell, FlavorResource
@@ -20,10 +21,11 @@ amounts = st.tuples(st.integers(0, 8), limit, limit)
 def tree(*objects: object) -> Hierarchy:
     hierarchy = Hierarchy()
     for obj in objects:
-        if type(obj).__name__ == "ClusterQueue":
-            hierarchy.put_queue(obj)  # type: ignore[arg-type]
+        if isinstance(obj, ClusterQueue):
+            hierarchy.put_queue(obj)
         else:
-            hierarchy.put_cohort(obj)  # type: ignore[arg-type]
+            assert isinstance(obj, Cohort)
+            hierarchy.put_cohort(obj)
     hierarchy.refresh()
     return hierarchy
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
 import pytest
 
@@ -200,8 +200,9 @@ async def test_a_stream_that_is_left_takes_its_connection_along() -> None:
 
     async with serving(endless) as (server, transport):
         lines = transport.lines(Call("GET", "/watch"))
+        assert isinstance(lines, AsyncGenerator)
         assert await anext(lines) == b"one"
-        await lines.aclose()  # type: ignore[attr-defined]
+        await lines.aclose()
         await transport.send(Call("GET", "/a"))
         assert server.connections == 2
 

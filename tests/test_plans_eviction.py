@@ -258,7 +258,7 @@ def test_a_place_that_is_put_off_delays_admission() -> None:
 @pytest.mark.parametrize("mark", ["Evicted", "Finished"])
 def test_who_is_on_the_way_out_is_not_preempted_once_more(mark: str) -> None:
     view = MemoryView([workload(condition("QuotaReserved"), condition(mark))])
-    decision = Preempt(Key("team", "wl"), Key("team", "x"), "InClusterQueue", "u", "main", "main", "/main", "/main")
+    decision = Preempt(Key("team", "wl"), Key("team", "x"), "InClusterQueue", "u", "main", "/main", "/main")
     assert admission.plan_preempt(view, decision, NOW) == []
 
 

@@ -320,4 +320,4 @@ class Commit:
 
 def _preemption(entry: Nomination | Claim, target: Target) -> Preempt:
     ask, queue, other = entry.ask, entry.queue, target.queue
-    return Preempt(target.holding.key, ask.key, target.reason, ask.uid, queue.name, other.name, queue.path, other.path)
+    return Preempt(target.holding.key, ask.key, target.reason, ask.uid, queue.name, queue.path, other.path)

@@ -43,7 +43,6 @@ class Preempt(NamedTuple):
     preemptor_uid: str
     cluster_queue: str
     """Of the preemptor."""
-    victim_cluster_queue: str
     path: str
     """Of the preemptor's queue in the tree, from the root."""
     victim_path: str

@@ -11,7 +11,7 @@ Called by: server/status_writes.py. Kubernetes has nothing like it.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -26,8 +26,23 @@ from kyu.server.repeats import Memory
 
 # All objects are stored like this; what follows the metadata is the rest of the object.
 START: Final = b'{"metadata":'
-# The type of the patch, its status, who wrote it and whether by force; the object before, its annotations and owners.
-Question: TypeAlias = tuple[str, bytes, str, bool, bytes, bytes]
+
+
+class Question(NamedTuple):
+    """All that the outcome of a write depends on."""
+
+    type: str
+    status: bytes
+    manager: str
+    force: bool
+    rest: bytes
+    """The object before, without its metadata."""
+    known: bytes
+    """Its annotations and owners."""
+
+    @property
+    def size(self) -> int:
+        return len(self.status) + len(self.rest) + len(self.known)
 
 
 class _Head(msgspec.Struct):
@@ -53,10 +68,6 @@ class Before(NamedTuple):
     owners: list[Entry]
     question: Question
 
-    @property
-    def size(self) -> int:
-        return len(self.question[1]) + len(self.question[4]) + len(self.question[5])
-
 
 def before(record: Record, type_: str, status: bytes, options: WriteOptions) -> Before | None:
     """None if nobody owns the fields of the object."""
@@ -68,8 +79,7 @@ def before(record: Record, type_: str, status: bytes, options: WriteOptions) -> 
     held = [(each.manager, each.operation, each.api_version, each.subresource, each.fields) for each in owners]
     known = encode((metadata.get("annotations"), held))
     rest = record.value[len(START) + len(raw) :]
-    question = type_, status, options.manager, bool(options.force), rest, known
-    return Before(record, metadata, owners, question)
+    return Before(record, metadata, owners, Question(type_, status, options.manager, bool(options.force), rest, known))
 
 
 def repeated(before: Before, answer: NextStatus, now: str) -> Json:
@@ -90,7 +100,7 @@ def remember(memory: Memory[Question, NextStatus], before: Before, after: Json, 
     """Keep what a write has led to."""
     answer = _learned(before, after, now)
     if answer is not None:
-        memory.keep(before.question, answer, before.size)
+        memory.keep(before.question, answer, before.question.size)
 
 
 def _learned(before: Before, after: Json, now: str) -> NextStatus | None:
@@ -117,5 +127,5 @@ def _learned(before: Before, after: Json, now: str) -> NextStatus | None:
 
 def _is_by(question: Question, entry: Entry) -> bool:
     """Whether it is the entry of who writes; all others keep their time."""
-    operation = "Apply" if question[0] == bodies.APPLY_PATCH else "Update"
-    return (entry.manager, entry.operation, entry.subresource) == (question[2], operation, "status")
+    operation = "Apply" if question.type == bodies.APPLY_PATCH else "Update"
+    return (entry.manager, entry.operation, entry.subresource) == (question.manager, operation, "status")
