@@ -23,7 +23,7 @@ from kyu.engine.shapes import Shape
 from kyu.engine.workload import AssignedPodSet
 from kyu.kinds import metadata
 from kyu.plans import checks
-from kyu.plans.eviction import NOT_READY, evict, release
+from kyu.plans.eviction import evict, release
 from kyu.plans.status import StatusEdit, parse_time
 
 # What a reservation makes untrue, with what it was before as the message.
@@ -68,9 +68,7 @@ def plan_admit(view: View, decision: Admit, now: datetime) -> list[Action] | Non
     checks.list_checks(edit, wanted, now)
     ready = all(check["state"] == "Ready" for check in edit.status.get("admissionChecks") or ())
     if ready and not any(pod_set.delayed for pod_set in decision.pod_sets) and not edit.is_true("Admitted"):
-        edit.set_condition("Admitted", "True", "Admitted", "The workload is admitted")
-        if workload.metadata.owner_references and view.configuration.wait_for_pods_ready is not None:
-            edit.set_condition("PodsReady", "False", "WaitForStart", NOT_READY)
+        checks.admit(edit, workload, view.configuration)
         told = f"Admitted by ClusterQueue {decision.cluster_queue}, wait time since reservation was 0s"
         events.append(event(workload, "Admitted", told))
     patch = edit.patch(Workload.KIND)

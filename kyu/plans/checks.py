@@ -1,5 +1,5 @@
 """
-Admission checks on a Workload: which apply, whether all are ready, how long a retry waits.
+Admission checks on a Workload: which apply, whether all are ready and what follows then, how long a retry waits.
 
 Called by: plans/workload.py, plans/admission.py. Kueue: pkg/workload/admissionchecks.go
 """
@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
+from kyu.api.config import Configuration
 from kyu.api.kueue import AdmissionCheckState, ClusterQueue, Workload
+from kyu.plans.eviction import NOT_READY
 from kyu.plans.status import StatusEdit, parse_time, timestamp
 
 
@@ -66,3 +68,10 @@ def delay_requeue(edit: StatusEdit, retrying: Iterable[AdmissionCheckState], now
     current = parse_time(state.get("requeueAt"))
     if current is None or max(times) > current:
         state["requeueAt"] = timestamp(max(times))
+
+
+def admit(edit: StatusEdit, workload: Workload, configuration: Configuration) -> None:
+    """All are ready: the workload may run. Where its pods are waited for, the wait begins with the same write."""
+    edit.set_condition("Admitted", "True", "Admitted", "The workload is admitted")
+    if workload.metadata.owner_references and configuration.wait_for_pods_ready is not None:
+        edit.set_condition("PodsReady", "False", "WaitForStart", NOT_READY)

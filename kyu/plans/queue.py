@@ -59,6 +59,11 @@ def why_stopped(local_queue: LocalQueue | None, cluster_queue: ClusterQueue | No
     return None
 
 
+def is_told_by_stop(reason: str, message: str) -> bool:
+    """Are these the words of a Stop? Others that are misconfigured are told by the scheduler, about the workload."""
+    return reason == "Suspended" or (reason == "Misconfigured" and message.startswith(("LocalQueue ", "ClusterQueue ")))
+
+
 @dataclass(frozen=True, slots=True)
 class Inactive:
     """Why a ClusterQueue admits nothing: the reason word of its condition, and a sentence."""

@@ -18,6 +18,8 @@ from kyu.api.actions import Action, Delete, Event, Patch, View, WakeAt
 from kyu.api.config import Configuration
 from kyu.api.kueue import RESOURCE_IN_USE_FINALIZER, ClusterQueue, LocalQueue, Workload
 from kyu.api.meta import Condition, Key, Ref, find_condition
+from kyu.engine import reasons
+from kyu.engine.reasons import Untried
 from kyu.kinds import metadata
 from kyu.plans import checks, queue
 from kyu.plans.eviction import clear_reservation, evict, release
@@ -249,7 +251,7 @@ def complete_admission(life: Life) -> list[Action]:
     reserved = life.condition("QuotaReserved")
     since = parse_time(reserved.last_transition_time if reserved else None)
     waited = max(0, int((life.now - since).total_seconds())) if since else 0
-    life.edit.set_condition("Admitted", "True", "Admitted", "The workload is admitted")
+    checks.admit(life.edit, life.workload, life.configuration)
     message = f"Admitted by ClusterQueue {admission.cluster_queue}, wait time since reservation was {waited}s"
     return life.written(life.event("Admitted", message))
 
@@ -333,7 +335,11 @@ def say_why_not_queued(life: Life) -> list[Action]:
         return life.written(life.event("AdmissionGated", "Held by its admission gates"))
     stop = queue.why_stopped(life.local_queue, life.cluster_queue, life.workload)
     if stop is None:
-        return []
+        told = life.condition("QuotaReserved")
+        if told is not None and queue.is_told_by_stop(told.reason, told.message):
+            # The scheduler may find no need to look at it soon: equals of it that came first do not fit.
+            life.edit.set_condition("QuotaReserved", "False", *reasons.render(Untried()))
+        return life.written()
     life.edit.set_condition("QuotaReserved", "False", stop.reason, stop.message)
     return life.written(life.event(stop.reason, stop.message, warning=True))
 
