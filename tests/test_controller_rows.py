@@ -77,7 +77,7 @@ def test_queues_wake_what_waits_in_them_by_their_spec_and_not_by_their_numbers()
     assert woken(DOOR, going, around) == {"workload: team/w"}
     assert woken(MAIN, {**MAIN, "status": {"pendingWorkloads": 3}}, around) == set()
     assert woken(MAIN, {**MAIN, "status": holding("Active", "False")}, around) == {"workload: team/w"}
-    both = {"workload: team/w", "resource-flavor: spot"}
+    both = {"workload: team/w", "clusterqueues-in-use: main", "resourceflavors-in-use: spot"}
     assert woken(MAIN, {**MAIN, "spec": {**FLAVORS, "stopPolicy": "Hold"}}, around) == both
     assert woken(MAIN, None, around) == both
 

@@ -33,7 +33,6 @@ def after(type_: type[Object], key: Key, *objects: Json, numbers: Numbers = NUMB
         ClusterQueue: partial(queue_status.plan_cluster_queue, lambda _: numbers),
         LocalQueue: partial(queue_status.plan_local_queue, lambda _: numbers),
         Cohort: partial(queue_status.plan_cohort, lambda _: numbers),
-        ResourceFlavor: queue_status.plan_flavor,
     }
     view = MemoryView(objects)
     for _ in range(3):
@@ -94,15 +93,6 @@ def test_a_cluster_queue_goes_when_nothing_holds_its_quota_any_more() -> None:
     for numbers, finalizers in ((NUMBERS, GOING["finalizers"]), (Numbers(), ["x.io/mine"])):
         shown = after(ClusterQueue, Key("", "main"), going, SPOT, numbers=numbers)
         assert shown["metadata"]["finalizers"] == finalizers
-
-
-def test_a_flavor_goes_when_no_queue_lists_it_any_more() -> None:
-    going = obj(ResourceFlavor, "spot", metadata=GOING)
-    listed = after(ResourceFlavor, Key("", "spot"), going, MAIN)
-    free = after(ResourceFlavor, Key("", "spot"), going, obj(ClusterQueue, "main", spec={}))
-    assert (listed["metadata"]["finalizers"], free["metadata"]["finalizers"]) == (GOING["finalizers"], ["x.io/mine"])
-    kept = obj(ResourceFlavor, "spot", metadata={"finalizers": GOING["finalizers"]})
-    assert after(ResourceFlavor, Key("", "spot"), kept)["metadata"]["finalizers"] == GOING["finalizers"]
 
 
 def test_a_cohort_shows_its_share() -> None:

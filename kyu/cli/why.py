@@ -32,7 +32,7 @@ INACTIVE: dict[Inactive, str] = {
     "Stopped": "the queue is stopped: `kyu ctl resume clusterqueue {queue}` starts it again",
     "FlavorNotFound": "the queue lists a ResourceFlavor that does not exist: `kubectl describe clusterqueue {queue}`",
     "AdmissionCheckNotFound": "the queue lists an AdmissionCheck that does not exist",
-    "AdmissionCheckInactive": "an AdmissionCheck of the queue is not active: `kubectl get admissionchecks` says which",
+    "AdmissionCheckInactive": "a check of the queue is not active: `kubectl describe admissionchecks` says why",
     "MultipleMultiKueueAdmissionChecks": "the queue has more than one MultiKueue check",
     "MultiKueueAdmissionCheckAppliedPerFlavor": "the MultiKueue check of the queue must be for all its flavors",
     "MultiKueueWithProvisioningRequest": "the queue has a MultiKueue and a provisioning check; only one is possible",

@@ -9,7 +9,7 @@ Used by: plane.py, which gives the rows to the loop. Those of pools are in pool_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from kyu.api.actions import View
@@ -21,6 +21,7 @@ from kyu.api.kueue import (
     LocalQueue,
     ProvisioningRequestConfig,
     ResourceFlavor,
+    Topology,
     Workload,
     WorkloadPriorityClass,
 )
@@ -30,7 +31,7 @@ from kyu.kinds import conditions, fields, metadata, pod_group, table, templates
 from kyu.kinds.job import JOB
 from kyu.kinds.kind import JobKind
 from kyu.kinds.pod import POD
-from kyu.plans import after, job, node_failures, provisioning, queue_status, topology, workload
+from kyu.plans import after, in_use, job, node_failures, provisioning, topology, workload
 
 
 def controllers() -> tuple[Controller, ...]:
@@ -77,11 +78,7 @@ def controllers() -> tuple[Controller, ...]:
                 Watch(POD, workload_of_pod_in_trouble),
             ),
         ),
-        Controller(
-            "resource-flavor",
-            queue_status.plan_flavor,
-            (Watch(ResourceFlavor.KIND), Watch(ClusterQueue.KIND, flavors_of_queue, spec_changed)),
-        ),
+        *in_use_rows(),
         Controller(
             "pod-group",
             job.plan_group,
@@ -89,6 +86,19 @@ def controllers() -> tuple[Controller, ...]:
         ),
         *(job_row(kind) for kind in table.KINDS if kind.framework),
     )
+
+
+def in_use_rows() -> Iterator[Controller]:
+    """What is deleted while it is used. ClusterQueues are let go by a row of plane.py, which knows what they hold."""
+    kept = partial(in_use.keep, ClusterQueue.KIND)
+    yield Controller("clusterqueues-in-use", kept, (Watch(ClusterQueue.KIND, matters=spec_changed),))
+    for kind, is_used, user in (
+        (ResourceFlavor.KIND, in_use.is_listed_flavor, Watch(ClusterQueue.KIND, flavors_of_queue, spec_changed)),
+        (AdmissionCheck.KIND, in_use.is_listed_check, Watch(ClusterQueue.KIND, checks_of_queue, spec_changed)),
+        (Topology.KIND, in_use.is_topology_of_flavor, Watch(ResourceFlavor.KIND, topology_of_flavor, spec_changed)),
+    ):
+        plan = partial(in_use.plan, kind, is_used)
+        yield Controller(f"{kind.plural}-in-use", plan, (Watch(kind, matters=spec_changed), user))
 
 
 def job_row(kind: JobKind) -> Controller:
@@ -145,6 +155,16 @@ def flavors_of_queue(view: View, obj: Json) -> Iterable[Key]:
     for group in (obj.get("spec") or {}).get("resourceGroups") or ():
         for flavor in group.get("flavors") or ():
             yield Key("", flavor["name"])
+
+
+def checks_of_queue(view: View, obj: Json) -> Iterable[Key]:
+    for rule in fields.json_at(obj, ("spec", "admissionChecksStrategy")).get("admissionChecks") or ():
+        yield Key("", rule["name"])
+
+
+def topology_of_flavor(view: View, obj: Json) -> Iterable[Key]:
+    if name := (obj.get("spec") or {}).get("topologyName"):
+        yield Key("", name)
 
 
 def checked_workloads(view: View, obj: Json) -> Iterable[Key]:

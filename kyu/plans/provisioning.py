@@ -19,6 +19,7 @@ from datetime import datetime
 
 from kyu.api.actions import Action, Create, Delete, Event, View
 from kyu.api.kueue import (
+    MULTIKUEUE_CONTROLLER,
     PROVISIONING_CONTROLLER,
     AdmissionCheck,
     AdmissionCheckState,
@@ -290,12 +291,15 @@ def config_of(view: View, check_name: str) -> ProvisioningRequestConfigSpec | No
 
 
 def plan_check(view: View, key: Key, now: datetime) -> list[Action]:
-    """For an AdmissionCheck of ours: is it active?"""
+    """For an AdmissionCheck of a controller that Kueue has: is it active?"""
     check, raw = view.get(AdmissionCheck, key), view.find_json(AdmissionCheck.KIND, key)
-    if check is None or raw is None or check.spec.controller_name != PROVISIONING_CONTROLLER:
+    ours = (PROVISIONING_CONTROLLER, MULTIKUEUE_CONTROLLER)
+    if check is None or raw is None or check.spec.controller_name not in ours:
         return []
     edit = StatusEdit(raw, now)
-    if config_of(view, key.name) is not None:
+    if check.spec.controller_name == MULTIKUEUE_CONTROLLER:
+        edit.set_condition("Active", "False", "NotSupported", "Kyu does not send jobs to other clusters")
+    elif config_of(view, key.name) is not None:
         edit.set_condition("Active", "True", "Active", "The admission check is active")
     else:
         edit.set_condition("Active", "False", "BadParametersRef", "Its ProvisioningRequestConfig is not there")

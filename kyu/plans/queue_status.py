@@ -4,8 +4,8 @@ Queues as their users see them: active or why not; how much waits, holds quota a
 The numbers are the engine's own counts, kept as things happen; nothing is counted by listing workloads. A status is
 written only when it differs from the stored one.
 
-Called by: rows `cluster-queue`, `local-queue`, `cohort`, `resource-flavor` of controllers/table.py.
-Kueue: pkg/controller/core/{clusterqueue,localqueue,cohort,resourceflavor}_controller.go
+Called by: rows `cluster-queue`, `local-queue`, `cohort` of controllers/plane.py.
+Kueue: pkg/controller/core/{clusterqueue,localqueue,cohort}_controller.go
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from kyu.api import quantity
-from kyu.api.actions import Action, Patch, View
-from kyu.api.kueue import RESOURCE_IN_USE_FINALIZER, ClusterQueue, Cohort, LocalQueue, ResourceFlavor
-from kyu.api.meta import Json, Key, Kind, Ref, is_true, key_of
+from kyu.api.actions import Action, View
+from kyu.api.kueue import ClusterQueue, Cohort, LocalQueue
+from kyu.api.meta import Json, Key, Kind, is_true
+from kyu.plans.in_use import release
 from kyu.plans.queue import why_inactive
 from kyu.plans.status import StatusEdit
 
@@ -97,17 +98,6 @@ def plan_cohort(numbers_of: Callable[[Key], Numbers], view: View, key: Key, now:
     return written(edit, Cohort.KIND)
 
 
-def plan_flavor(view: View, key: Key, now: datetime) -> list[Action]:
-    """A flavor that is being deleted goes when no ClusterQueue lists it any more."""
-    raw = view.find_json(ResourceFlavor.KIND, key)
-    if raw is None or "deletionTimestamp" not in raw["metadata"]:
-        return []
-    for queue in view.list(ClusterQueue):
-        if any(flavor.name == key.name for group in queue.spec.resource_groups for flavor in group.flavors):
-            return []
-    return release(ResourceFlavor.KIND, raw)
-
-
 def set_counts(status: Json, numbers: Numbers) -> None:
     status["pendingWorkloads"] = numbers.pending
     status["reservingWorkloads"] = numbers.reserving
@@ -133,12 +123,6 @@ def usage(
             entry["borrowed"] = quantity.render(resource, max(0, total - nominal) if borrows else 0)
         by_flavor.setdefault(flavor, []).append(entry)
     return [{"name": flavor, "resources": resources} for flavor, resources in by_flavor.items()]
-
-
-def release(kind: Kind, raw: Json) -> list[Action]:
-    present = raw["metadata"].get("finalizers") or ()
-    kept = [name for name in present if name != RESOURCE_IN_USE_FINALIZER]
-    return [Patch(Ref(kind, key_of(raw)), {"metadata": {"finalizers": kept}})] if len(kept) < len(present) else []
 
 
 def written(edit: StatusEdit, kind: Kind) -> list[Action]:
