@@ -155,11 +155,10 @@ class ControlPlane:
         await heartbeat.keep_alive(client, self._name, self._clock)
 
     async def _register_simulated(self, client: Client) -> None:
-        """Those of the file are there, those of an earlier file go; pods that are bound to them end in their time."""
+        """Those of the file are there, those of an earlier file go, and their pods soon after them."""
         known, _ = await client.list(Node.KIND, labels=f"{SIMULATED_LABEL}=true")
         for name in {body["metadata"]["name"] for body in known} - self._simulated:
             await client.delete(Node.KIND, Key("", name))
-            self._simulated.add(name)
         await heartbeat.register(client, self._settings.simulated)
 
     async def read_logs(self, pod: Json, wanted: LogOptions) -> bytes | Stream:

@@ -219,3 +219,12 @@ def test_quota_that_returns_wakes_the_master_of_its_queue() -> None:
     assert woken(over, None, [queue], rows) == set()
     foreign = obj(KUEUE, "ClusterQueue", "main", "", metadata={"ownerReferences": [{**owner, "apiVersion": "x.io/v1"}]})
     assert woken(held, workload(), [foreign], rows) == set()
+
+
+def test_the_end_of_a_node_wakes_its_pods_and_a_start_all_that_have_one() -> None:
+    bound, other = pod(spec={"nodeName": "n"}), pod("other", spec={"nodeName": "m"})
+    lost = {"lost-pods: team/p"}
+    assert {one for one in woken(node(), None, [bound, other]) if one.startswith("lost")} == lost
+    assert {one for one in woken(node(), node(ready="False"), [bound]) if one.startswith("lost")} == set()
+    assert {one for one in woken(None, bound) if one.startswith("lost")} == lost
+    assert {one for one in woken(pod(), bound) if one.startswith("lost")} == set()

@@ -1,8 +1,8 @@
 """
-Rows of embedded mode only: what the controllers of a cluster would do. Jobs get pods, pods get nodes, and who asks for
-capacity gets an answer.
+Rows of embedded mode only: what the controllers of a cluster would do. Jobs get pods, pods get nodes and go with them,
+and who asks for capacity gets an answer.
 
-Used by: embedded.py. Calls: plans/pods.py (every kind), plans/binding.py, plans/capacity.py.
+Used by: embedded.py. Calls: plans/pods.py (every kind), plans/binding.py, plans/pods_lost.py, plans/capacity.py.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Iterable
 
 from kyu.api.actions import View
 from kyu.api.core import Node, Pod
-from kyu.api.meta import Json, Key, Kind
+from kyu.api.meta import Json, Key, Kind, key_of
 from kyu.api.pools import MasterQueue
 from kyu.controllers.loop import Controller, Owned, Watch
-from kyu.plans import binding, capacity, pods, pods_job, pool_nodes, provisioning
+from kyu.plans import binding, capacity, pods, pods_job, pods_lost, pool_nodes, provisioning
 
 # Pods are bound in one pass for all, so the row has one key.
 ALL_PODS = Key("", "pods")
@@ -31,6 +31,11 @@ def controllers() -> tuple[Controller, ...]:
             (Watch(MasterQueue.KIND, virtual_nodes_of), Watch(Node.KIND, matters=node_changed)),
         ),
         Controller("orphaned-pods", pods_job.plan_orphan, (Watch(Pod.KIND, matters=may_be_orphan),)),
+        Controller(
+            "lost-pods",
+            pods_lost.plan,
+            (Watch(Pod.KIND, matters=appears_bound), Watch(Node.KIND, pods_of_node, is_gone)),
+        ),
         Controller(
             "binding",
             binding.plan,
@@ -66,6 +71,22 @@ def virtual_nodes_of(view: View, obj: Json) -> Iterable[Key]:
     for group in (obj.get("spec") or {}).get("flavors") or ():
         if name := (group.get("natsFlavor") or {}).get("virtualNode"):
             yield Key("", name)
+
+
+def pods_of_node(view: View, obj: Json) -> Iterable[Key]:
+    name = obj["metadata"]["name"]
+    for pod in view.list_json(Pod.KIND):
+        if pods_lost.node_of(pod) == name:
+            yield key_of(pod)
+
+
+def is_gone(old: Json | None, new: Json | None) -> bool:
+    return new is None
+
+
+def appears_bound(old: Json | None, new: Json | None) -> bool:
+    """One that is seen for the first time, and has a node already: as all are when Kyu starts."""
+    return old is None and new is not None and bool(pods_lost.node_of(new))
 
 
 def may_be_orphan(old: Json | None, new: Json | None) -> bool:
