@@ -121,10 +121,12 @@ def test_a_submission_that_makes_no_sense_is_refused_before_it_is_sent(words: li
     assert told in done.stderr
 
 
-def test_what_cannot_be_shared_is_submitted_with_a_limit() -> None:
-    done = kyu("submit", "--dry-run", "--gpu", "2", "--request", "example.com/license=1", "-o", "json", "--", "true")
+def test_memory_and_what_cannot_be_shared_are_submitted_with_a_limit() -> None:
+    wanted = ("--cpu", "2", "--memory", "1Gi", "--gpu", "2", "--request", "example.com/license=1")
+    done = kyu("submit", "--dry-run", *wanted, "-o", "json", "--", "true")
     (container,) = json.loads(done.stdout)["spec"]["template"]["spec"]["containers"]
-    assert container["resources"]["limits"] == {"nvidia.com/gpu": "2", "example.com/license": "1"}
+    limits = {"memory": "1Gi", "nvidia.com/gpu": "2", "example.com/license": "1"}
+    assert container["resources"] == {"requests": {"cpu": "2", **limits}, "limits": limits}
 
 
 def test_a_submission_is_a_job_that_kueue_would_queue_too() -> None:

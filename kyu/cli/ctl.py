@@ -226,7 +226,7 @@ def wanted(args: argparse.Namespace, item: Json) -> bool:
 
 def tables(kind: Kind, items: list[Json], *, wide: bool, namespaces: bool) -> str:
     if kind == Workload.KIND:
-        table = jobs.jobs_table(items, namespaces=namespaces)
+        table = jobs.jobs_table(map(jobs.line_of, items), namespaces=namespaces)
         return table if wide else output.fitted(table)
     header, rows = ["NAME"], []
     for item in items:

@@ -1,5 +1,6 @@
 """
-Jobs in the queue: what runs, what waits and why. Every kind of job that is queued is listed.
+Jobs in the queue: what runs, what waits and why. Every kind of job that is queued is listed, and Jobs that no queue
+knows, since they lack its label.
 
     kyu jobs                 those of the namespace that are not over
     kyu jobs --all           the finished ones too
@@ -10,15 +11,15 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from kyu.api.kueue import Workload
 from kyu.api.meta import Json, Key, Kind
 from kyu.cli import connection, output
 from kyu.cli.connection import Server
 from kyu.kinds import metadata
+from kyu.kube.errors import Forbidden
 
 # Not imported from the kinds: a command that starts in no time loads no kinds.
 JOB = Kind("batch", "v1", "Job", "jobs")
@@ -36,22 +37,23 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     server = connection.connect(args)
-    workloads = server.client.list(Workload.KIND, None if args.all_namespaces else server.namespace)
+    namespace = None if args.all_namespaces else server.namespace
+    workloads = server.client.list(Workload.KIND, namespace)
+    lines = [line_of(item) for item in workloads] + [line_of_job(job) for job in unqueued(server, namespace, workloads)]
     shown = [
-        item
-        for item in sorted(workloads, key=lambda item: str(item["metadata"].get("creationTimestamp")))
-        if (not args.queue or item["spec"].get("queueName") == args.queue)
-        and (args.all or state_of(item).word not in ("Succeeded", "Failed"))
+        line
+        for line in sorted(lines, key=lambda line: line.created)
+        if (not args.queue or line.queue == args.queue) and (args.all or line.state.word not in ("Succeeded", "Failed"))
     ]
     if args.output in ("json", "yaml", "name"):
-        typed = [{"apiVersion": Workload.KIND.api_version, "kind": "Workload", **item} for item in shown]
-        print(output.objects(typed, args.output))
+        print(output.objects([line.typed() for line in shown], args.output))
         return 0
     if not shown:
         place = "any namespace" if args.all_namespaces else f"namespace {server.namespace}"
         output.note(f"no jobs in {place}" + ("" if args.all else "; --all shows finished ones"))
         return 0
-    table = jobs_table(shown, namespaces=args.all_namespaces, tell=partial(full_state, server))
+    told = [replace(line, state=full_state(server, line.obj)) if line.is_queued else line for line in shown]
+    table = jobs_table(told, namespaces=args.all_namespaces)
     print(table if args.output == "wide" else output.fitted(table))
     return 0
 
@@ -66,16 +68,76 @@ class State:
     """Of one that waits: the reason as programs know it."""
 
 
-def jobs_table(workloads: list[Json], *, namespaces: bool, tell: Callable[[Json], State] | None = None) -> str:
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A job in a list; ``obj`` is its Workload, or a Job that has none."""
+
+    obj: Json
+    name: str
+    kind: str
+    queue: str
+    state: State
+    pods: int
+    is_queued: bool = True
+
+    @property
+    def created(self) -> str:
+        return str(self.obj["metadata"].get("creationTimestamp"))
+
+    def typed(self) -> Json:
+        kind = Workload.KIND if self.is_queued else JOB
+        return {"apiVersion": kind.api_version, "kind": kind.kind, **self.obj}
+
+    def cells(self) -> list[object]:
+        why = " ".join(self.state.why.split())
+        return [self.name, self.kind, self.queue, self.state.word, self.pods, output.age(self.created), why]
+
+
+def jobs_table(lines: Iterable[Line], *, namespaces: bool) -> str:
     header = ["JOB", "KIND", "QUEUE", "STATE", "PODS", "AGE", "WHY"]
-    rows = []
-    for item in workloads:
-        state = (tell or state_of)(item)
-        kind, name = owner_of(item)
-        age = output.age(item["metadata"].get("creationTimestamp"))
-        row = [name, kind, item["spec"].get("queueName"), state.word, pods(item), age, " ".join(state.why.split())]
-        rows.append([item["metadata"]["namespace"], *row] if namespaces else row)
+    rows = [[line.obj["metadata"]["namespace"], *line.cells()] if namespaces else line.cells() for line in lines]
     return output.table(["NAMESPACE", *header] if namespaces else header, rows)
+
+
+def line_of(workload: Json) -> Line:
+    kind, name = owner_of(workload)
+    return Line(workload, name, kind, workload["spec"].get("queueName", ""), state_of(workload), pods(workload))
+
+
+# Jobs that no queue knows.
+
+
+def unqueued(server: Server, namespace: str | None, workloads: Iterable[Json]) -> list[Json]:
+    """The Jobs without a Workload; none where the user may not see Jobs. Those of a controller belong to that."""
+    queued = {owner["uid"] for item in workloads for owner in item["metadata"].get("ownerReferences") or ()}
+    try:
+        found = server.client.list(JOB, namespace)
+    except Forbidden:
+        return []
+    return [job for job in found if metadata.uid_of(job) not in queued and not is_controlled(job)]
+
+
+def is_controlled(job: Json) -> bool:
+    return any(owner.get("controller") for owner in job["metadata"].get("ownerReferences") or ())
+
+
+def line_of_job(job: Json) -> Line:
+    count = (job.get("spec") or {}).get("parallelism", 1)
+    return Line(job, metadata.name_of(job), "Job", metadata.queue_name(job), state_of_job(job), count, is_queued=False)
+
+
+def state_of_job(job: Json) -> State:
+    ended = {type_ for type_, c in conditions_of(job).items() if c.get("status") == "True"}
+    missing = f"not queued: it has no label {metadata.QUEUE_NAME}"
+    why = "it has no Workload yet; do the controllers run?" if metadata.queue_name(job) else missing
+    if "Complete" in ended or "Failed" in ended:
+        return State("Succeeded" if "Complete" in ended else "Failed", why)
+    if (job.get("spec") or {}).get("suspend"):
+        return State("Suspended", why)
+    return State("Running" if (job.get("status") or {}).get("ready") else "Starting", why)
+
+
+# Of all.
 
 
 def conditions_of(obj: Json) -> dict[str, Json]:

@@ -13,6 +13,7 @@ import queue
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping
 
 from kyu.api.kueue import Workload
@@ -25,6 +26,10 @@ from kyu.kube.blocking import Unreachable
 from kyu.kube.errors import ApiError
 
 POLL_SECONDS = 0.5
+# How many pods are read at the same time. Those of a large array wait their turn, and lose nothing by it: a log is read
+# from its start.
+MOST_STREAMS = 32
+MOST_LINES = 10_000
 OVER = ("Succeeded", "Failed", "Stopped")
 
 
@@ -93,15 +98,18 @@ def write(start: str, line: bytes) -> None:
 
 
 class Following:
-    """The lines of all pods of a job as they come; a thread for each, since each is a stream of its own."""
+    """The lines of all pods of a job as they come. Each stream has a thread, and only so many are open at a time."""
 
     def __init__(self, server: Server, job: str, query: Mapping[str, str]) -> None:
         self._server = server
         self._job = job
         self._query = query
-        self._lines: queue.Queue[tuple[str, bytes] | None] = queue.Queue()
+        # Bounded, so that who reads faster than a terminal prints waits for it.
+        self._lines: queue.Queue[tuple[str, bytes] | None] = queue.Queue(MOST_LINES)
         self._seen: set[str] = set()
+        self._waiting: deque[Json] = deque()
         self._open = 0
+        self._is_told = False
 
     def run(self) -> None:
         workload: Json | None = lookup.find_workload(self._server, self._job)
@@ -124,8 +132,16 @@ class Following:
         for pod in lookup.pods_of(self._server, workload):
             if is_started(pod) and pod["metadata"]["uid"] not in self._seen:
                 self._seen.add(pod["metadata"]["uid"])
-                self._open += 1
-                threading.Thread(target=self._read, args=(pod,), daemon=True).start()
+                self._waiting.append(pod)
+        self._read_waiting()
+        if self._waiting and not self._is_told:
+            output.note(f"{self._open} pods are read at a time, {len(self._waiting)} wait until others have ended")
+            self._is_told = True
+
+    def _read_waiting(self) -> None:
+        while self._waiting and self._open < MOST_STREAMS:
+            self._open += 1
+            threading.Thread(target=self._read, args=(self._waiting.popleft(),), daemon=True).start()
 
     def _read(self, pod: Json) -> None:
         name = pod["metadata"]["name"]
@@ -148,6 +164,7 @@ class Following:
                 return
             if item is None:
                 self._open -= 1
+                self._read_waiting()
                 if not self._open:
                     return
                 continue

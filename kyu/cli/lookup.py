@@ -13,7 +13,7 @@ from collections import Counter
 from kyu.api.kueue import Workload
 from kyu.api.meta import Json, Key
 from kyu.cli.connection import Server
-from kyu.cli.jobs import owner_of
+from kyu.cli.jobs import owner_of, state_of_job
 from kyu.cli.main import Failed
 from kyu.kinds import metadata
 from kyu.kinds.job import JOB
@@ -37,6 +37,8 @@ def find_workload(server: Server, name: str) -> Json:
         if time.monotonic() > gives_up_at or not is_submitted(server, kind, plain):
             break
         time.sleep(POLL_SECONDS)
+    if kind in ("", "job") and (job := server.client.find(JOB, Key(server.namespace, plain))) is not None:
+        raise Failed(f"Job {plain}: {state_of_job(job).why}")
     known = sorted({owner_of(item)[1] for item in everything})
     hint = f"; there are: {', '.join(known[:8])}{' …' if len(known) > 8 else ''}" if known else ""
     raise Failed(f"no job {name!r} in namespace {server.namespace}{hint}")
@@ -86,4 +88,5 @@ def trouble_of(pod: Json) -> str:
     for condition in status.get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             return f"{condition.get('reason', 'not scheduled')}: {condition.get('message', '')}"
-    return ""
+    # Of the pod as a whole, by who should run it.
+    return f"{status['reason']}: {status.get('message', '')}" if status.get("reason") else ""

@@ -33,8 +33,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     connection.arguments(parser)
     parser.add_argument("-q", "--queue", default="", help="LocalQueue (default: the only one of the namespace)")
     parser.add_argument("--name", default="", help="name of the job (default: made from the command)")
-    parser.add_argument("--cpu", default="1", help="cores per pod (default: 1)")
-    parser.add_argument("--memory", default="", metavar="SIZE", help="memory per pod, for example 512Mi")
+    parser.add_argument("--cpu", default="1", help="cores per pod, more if they are idle (default: 1)")
+    parser.add_argument("--memory", default="", metavar="SIZE", help="memory per pod, and no more, for example 512Mi")
     parser.add_argument("--gpu", default="", metavar="N", help="GPUs per pod (nvidia.com/gpu)")
     parser.add_argument("--request", action="append", default=[], metavar="RESOURCE=N", help="any other resource")
     parser.add_argument("--count", type=int, default=1, help="pods that must run at the same time (default: 1)")
@@ -142,8 +142,11 @@ def requests(args: argparse.Namespace, faults: list[str]) -> dict[str, str]:
 
 
 def resources(requests: dict[str, str]) -> Json:
-    """Of what cannot be shared, GPUs and the like, Kubernetes wants to be told a limit, too."""
-    limits = {name: amount for name, amount in requests.items() if "/" in name}
+    """
+    Memory is a limit, too: a job that takes more than it said would take it from others. So is what cannot be shared,
+    GPUs and the like, of which Kubernetes wants to be told so. Cores that nobody uses may be used.
+    """
+    limits = {name: amount for name, amount in requests.items() if "/" in name or name == "memory"}
     return {"requests": requests, "limits": limits} if limits else {"requests": requests}
 
 

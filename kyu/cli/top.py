@@ -145,6 +145,6 @@ def workload_lines(workloads: list[Json]) -> Iterator[str]:
     if not shown:
         yield output.colour("nothing runs, nothing waits", "dim")
         return
-    yield from output.fitted(jobs.jobs_table(shown[:LONGEST_LIST], namespaces=True)).splitlines()
+    yield from output.fitted(jobs.jobs_table(map(jobs.line_of, shown[:LONGEST_LIST]), namespaces=True)).splitlines()
     if len(shown) > LONGEST_LIST:
         yield output.colour(f"… and {len(shown) - LONGEST_LIST} more", "dim")

@@ -1,0 +1,102 @@
+"""What `kyu jobs`, `why` and `logs` tell of jobs that no queue knows, and of many pods at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from kyu.api.kueue import ClusterQueue, ResourceFlavor
+from kyu.api.meta import Json, Key
+from kyu.cli import jobs, logs, lookup
+from kyu.cli.connection import Server
+from kyu.kinds.job import JOB
+from tests.local_kyu import LocalKyu, local_kyu
+
+IN_USE = "kueue.x-k8s.io/resource-in-use"
+
+
+@pytest.fixture(scope="module")
+def kyu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKyu]:
+    with local_kyu(tmp_path_factory.mktemp("kyu") / "data") as running:
+        yield running
+
+
+def job(*, queue: str = "", suspend: bool = False, ended: str = "", ready: int = 0) -> Json:
+    labels = {"kueue.x-k8s.io/queue-name": queue} if queue else {}
+    status: Json = {"ready": ready, "conditions": [{"type": ended, "status": "True"}] if ended else []}
+    return {"metadata": {"name": "j", "labels": labels}, "spec": {"suspend": suspend}, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("given", "word"),
+    [
+        (job(), "Starting"),
+        (job(ready=1), "Running"),
+        (job(suspend=True), "Suspended"),
+        (job(ended="Complete"), "Succeeded"),
+        (job(ended="Failed", ready=1), "Failed"),
+    ],
+)
+def test_a_job_without_a_workload_says_how_it_is_and_what_it_lacks(given: Json, word: str) -> None:
+    state = jobs.state_of_job(given)
+    assert (state.word, state.why) == (word, "not queued: it has no label kueue.x-k8s.io/queue-name")
+
+
+def test_a_job_with_a_queue_and_no_workload_asks_for_the_controllers() -> None:
+    assert "do the controllers run?" in jobs.state_of_job(job(queue="q", suspend=True)).why
+
+
+def test_a_job_without_the_label_is_listed_and_told_what_it_lacks(kyu: LocalKyu) -> None:
+    pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "x", "command": ["sleep", "600"]}]}
+    kyu.client.create(JOB, {"metadata": {"name": "free", "namespace": "default"}, "spec": {"template": {"spec": pod}}})
+    kyu.submit("queued", "local", "sleep 600")
+    kyu.wait_for("queued", "Running")
+    lines = {line.split()[0]: line for line in kyu.kyu("jobs", "-o", "wide").stdout.splitlines()}
+    assert set(lines) == {"JOB", "free", "queued"}
+    assert "not queued" in lines["free"]
+    assert "not queued" not in lines["queued"]
+    kinds = {item["kind"] for item in json.loads(kyu.kyu("jobs", "-o", "json").stdout)["items"]}
+    assert kinds == {"Job", "Workload"}
+    assert "free" not in kyu.kyu("jobs", "-q", "local").stdout
+    refused = kyu.kyu("why", "free", check=False)
+    assert refused.returncode == 1
+    assert "has no label kueue.x-k8s.io/queue-name" in refused.stderr
+
+
+def test_who_should_run_a_pod_may_say_what_is_wrong() -> None:
+    pod = {"status": {"phase": "Pending", "reason": "NoRunner", "message": "pool a does not answer"}}
+    assert lookup.troubles([pod]) == ["1 pod: NoRunner: pool a does not answer"]
+
+
+def test_the_queue_that_a_fresh_folder_has_is_held_while_it_is_used(kyu: LocalKyu) -> None:
+    def is_held() -> bool:
+        found = [kyu.client.find(kind, Key("", "local")) for kind in (ClusterQueue.KIND, ResourceFlavor.KIND)]
+        return all(obj and IN_USE in (obj["metadata"].get("finalizers") or ()) for obj in found)
+
+    kyu.wait("queue and flavor are held", is_held)
+
+
+class Counting(logs.Following):
+    most = 0
+
+    def _read(self, pod: Json) -> None:
+        self.most = max(self.most, self._open)
+        super()._read(pod)
+
+
+def test_of_a_large_array_only_some_pods_are_read_at_a_time(
+    kyu: LocalKyu, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    kyu.submit(
+        "tasks", "local", "echo task $JOB_COMPLETION_INDEX", completions=5, parallelism=5, completionMode="Indexed"
+    )
+    kyu.wait_for("tasks", "Succeeded")
+    monkeypatch.setattr(logs, "MOST_STREAMS", 2)
+    following = Counting(Server(kyu.client, "default", ""), "tasks", {"follow": "true"})
+    following.run()
+    told = capfd.readouterr()
+    assert sorted(line.split("  ")[1] for line in told.out.splitlines()) == [f"task {i}" for i in range(5)]
+    assert following.most == 2
+    assert "2 pods are read at a time, 3 wait until others have ended" in told.err
