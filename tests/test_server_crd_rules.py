@@ -39,7 +39,7 @@ def definition(*versions: Json, names: Json | None = None, **spec: object) -> Js
 def refusals(made: Json) -> list[FieldError]:
     crd.default_definition(made)
     crd.prepare_definition(made)
-    return crd_rules.validate_definition(made)
+    return list(crd_rules.validate_definition(made))
 
 
 def told(made: Json) -> list[str]:

@@ -70,7 +70,7 @@ def test_the_old_way_to_name_the_class_of_an_ingress() -> None:
     given["metadata"]["annotations"] = {network.CLASS_ANNOTATION: "old"}
     [fault] = network.validate_ingress(given)
     assert fault.message.endswith("must match `ingressClassName` when both are specified")
-    assert network.validate_ingress_update(given, given) == []
+    assert not list(network.validate_ingress_update(given, given))
     assert len(list(network.ingress_warnings(given, None))) == 1
     assert list(network.ingress_warnings(given, given)) == []
 

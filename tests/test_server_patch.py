@@ -14,9 +14,7 @@ from kyu.server.strategic import strategic_patch
 
 
 def deployment_schema() -> Any:
-    row = builtin.find("apps", "v1", "Deployment")
-    assert row is not None
-    return row.schema
+    return next(each.schema for each in builtin.KINDS if each.kind.kind == "Deployment")
 
 
 def pod(*containers: Json, **spec: Any) -> Json:

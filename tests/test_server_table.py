@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from kyu.api.meta import Json
-from kyu.server import catalog, jsonpath, routes, table, table_words
+from kyu.server import builtin, jsonpath, routes, table, table_words
 from kyu.server.registry import Registry
 from tests.servers import CONFIG_MAP, ask, config_map, serving
 
@@ -174,7 +174,7 @@ async def test_a_long_list_is_whole_in_every_form(tmp_path: Path, monkeypatch: p
 def row(kind: str, api_version: str, **content: Any) -> dict[str, Any]:
     """The cells of an object of a minute ago, by the names of their columns."""
     resource = next(
-        each for each in catalog.built_in() if (each.kind.kind, each.kind.api_version) == (kind, api_version)
+        each for each in builtin.resources() if (each.kind.kind, each.kind.api_version) == (kind, api_version)
     )
     obj = {"metadata": {"name": "a", "creationTimestamp": "2026-01-09T23:59:00Z"}, **content}
     return dict(zip((column.name for column in table.columns(resource)), table.cells(resource, obj, NOW), strict=True))

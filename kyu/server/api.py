@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kyu.api.meta import Json
-from kyu.server import auth, catalog, pods, rbac, reviews, routes, scale, writes
+from kyu.server import auth, builtin, pods, rbac, reviews, routes, scale, writes
 from kyu.server.admission import Admission
 from kyu.server.database import Database
 from kyu.server.definitions import Definitions
@@ -41,7 +41,7 @@ class Api:
         """Reads the database; must be called in a running event loop."""
         self.store = Store(Database(path))
         self.registry = Registry()
-        self.registry.add(catalog.built_in())
+        self.registry.add(builtin.resources())
         self.hub = Hub(self.store)
         self.objects = Objects(self.store)
         self.tokens = auth.Tokens(self.store)

@@ -14,10 +14,9 @@ from collections.abc import Iterator
 from kyu.api import errors as fields
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
-from kyu.server.builtin_limits import validate_share
-from kyu.server.builtin_metadata import IMMUTABLE
+from kyu.server.builtin_checks import AT_LEAST_ZERO, at_least_zero, immutable, objections, one_of
+from kyu.server.builtin_limits import share_faults
 from kyu.server.builtin_names import label
-from kyu.server.builtin_pod_probes import AT_LEAST_ZERO
 from kyu.server.builtin_pod_rules import validate_template
 from kyu.server.builtin_pod_volumes import claim_faults
 from kyu.server.builtin_pod_warnings import template_warnings
@@ -39,12 +38,7 @@ TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
 def default_deployment(deployment: Json) -> None:
     spec = _spec(deployment)
     spec.setdefault("replicas", 1)
-    strategy = spec.setdefault("strategy", {})
-    strategy.setdefault("type", "RollingUpdate")
-    if strategy["type"] == "RollingUpdate":
-        rolling = strategy.setdefault("rollingUpdate", {})
-        rolling.setdefault("maxUnavailable", "25%")
-        rolling.setdefault("maxSurge", "25%")
+    _default_strategy(spec, "strategy", maxUnavailable="25%", maxSurge="25%")
     spec.setdefault("revisionHistoryLimit", HISTORY_LIMIT)
     spec.setdefault("progressDeadlineSeconds", 600)
 
@@ -52,13 +46,10 @@ def default_deployment(deployment: Json) -> None:
 def default_stateful_set(stateful_set: Json) -> None:
     spec = _spec(stateful_set)
     spec.setdefault("podManagementPolicy", "OrderedReady")
-    strategy = spec.setdefault("updateStrategy", {})
-    strategy.setdefault("type", "RollingUpdate")
+    strategy = _default_strategy(spec, "updateStrategy", partition=0)
     if strategy["type"] == "RollingUpdate":
-        rolling = strategy.setdefault("rollingUpdate", {})
-        rolling.setdefault("partition", 0)
         # Off in Kubernetes if nobody turns it on.
-        rolling.pop("maxUnavailable", None)
+        strategy["rollingUpdate"].pop("maxUnavailable", None)
     retention = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
     retention.setdefault("whenDeleted", "Retain")
     retention.setdefault("whenScaled", "Retain")
@@ -74,12 +65,7 @@ def default_daemon_set(daemon_set: Json) -> None:
     spec = _spec(daemon_set)
     if not daemon_set["metadata"].get("uid"):
         _count_template(daemon_set, 1)
-    strategy = spec.setdefault("updateStrategy", {})
-    strategy.setdefault("type", "RollingUpdate")
-    if strategy["type"] == "RollingUpdate":
-        rolling = strategy.setdefault("rollingUpdate", {})
-        rolling.setdefault("maxUnavailable", 1)
-        rolling.setdefault("maxSurge", 0)
+    _default_strategy(spec, "updateStrategy", maxUnavailable=1, maxSurge=0)
     spec.setdefault("revisionHistoryLimit", HISTORY_LIMIT)
 
 
@@ -104,66 +90,68 @@ def _spec(obj: Json) -> Json:
     return spec
 
 
-def validate_workload(obj: Json) -> list[FieldError]:
+def _default_strategy(spec: Json, name: str, **bounds: int | str) -> Json:
+    """How pods are replaced; in a rolling update, within these bounds."""
+    strategy: Json = spec.setdefault(name, {})
+    if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
+        rolling = strategy.setdefault("rollingUpdate", {})
+        for field, bound in bounds.items():
+            rolling.setdefault(field, bound)
+    return strategy
+
+
+def validate_workload(obj: Json) -> Iterator[FieldError]:
     """What all four kinds ask: a selector that selects the template, and pods that are restarted."""
     spec = obj.get("spec") or {}
-    found: list[FieldError] = []
-    if spec.get("replicas") is not None and spec["replicas"] < 0:
-        found.append(fields.invalid("spec.replicas", spec["replicas"], AT_LEAST_ZERO))
+    yield from at_least_zero("spec.", spec, "replicas")
     template = spec.get("template") or {}
     labels = (template.get("metadata") or {}).get("labels") or {}
     selector = spec.get("selector")
     detail = "`selector` does not match template `labels`"
     mismatch = fields.invalid("spec.template.metadata.labels", labels or None, detail)
     if selector is None:
-        found += [fields.required("spec.selector"), mismatch]
+        yield fields.required("spec.selector")
+        yield mismatch
     elif not selector.get("matchLabels") and not selector.get("matchExpressions"):
         detail = f"empty selector is invalid for {(obj.get('kind') or 'deployment').lower()}"
-        found.append(fields.invalid("spec.selector", selector, detail))
+        yield fields.invalid("spec.selector", selector, detail)
     elif any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
-        found.append(mismatch)
-    found += validate_template(template, "spec.template")
+        yield mismatch
+    yield from validate_template(template, "spec.template")
     policy = (template.get("spec") or {}).get("restartPolicy")
     if policy != "Always":
-        found.append(fields.not_supported("spec.template.spec.restartPolicy", policy, ALWAYS))
-    return found
+        yield fields.not_supported("spec.template.spec.restartPolicy", policy, ALWAYS)
 
 
-def validate_deployment(deployment: Json) -> list[FieldError]:
+def validate_deployment(deployment: Json) -> Iterator[FieldError]:
     spec = deployment.get("spec") or {}
-    found = validate_workload(deployment)
+    yield from validate_workload(deployment)
     strategy = spec.get("strategy") or {}
     if strategy.get("type") == "Recreate" and strategy.get("rollingUpdate") is not None:
         detail = "may not be specified when strategy `type` is 'Recreate'"
-        found.append(fields.forbidden("spec.strategy.rollingUpdate", detail))
+        yield fields.forbidden("spec.strategy.rollingUpdate", detail)
     elif strategy.get("type") not in STRATEGIES:
-        found.append(fields.not_supported("spec.strategy", strategy, STRATEGIES))
-    found += _rolling_update_faults(strategy.get("rollingUpdate") or {}, "spec.strategy.rollingUpdate")
+        yield fields.not_supported("spec.strategy", strategy, STRATEGIES)
+    yield from _rolling_update_faults(strategy.get("rollingUpdate") or {}, "spec.strategy.rollingUpdate")
+    yield from at_least_zero("spec.", spec, "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds")
     ready, deadline = spec.get("minReadySeconds", 0), spec.get("progressDeadlineSeconds")
-    for name in ("minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"):
-        if (spec.get(name) or 0) < 0:
-            found.append(fields.invalid(f"spec.{name}", spec[name], AT_LEAST_ZERO))
     if deadline is not None and deadline <= ready:
-        found.append(fields.invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds"))
-    return found
+        yield fields.invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds")
 
 
-def validate_stateful_set(stateful_set: Json) -> list[FieldError]:
+def validate_stateful_set(stateful_set: Json) -> Iterator[FieldError]:
     spec = stateful_set.get("spec") or {}
-    found = [*validate_workload(stateful_set), *_stateful_policy_faults(spec)]
-    numbers = {
-        "spec.minReadySeconds": spec.get("minReadySeconds"),
-        "spec.ordinals.start": (spec.get("ordinals") or {}).get("start"),
-    }
-    found += [fields.invalid(path, number, AT_LEAST_ZERO) for path, number in numbers.items() if (number or 0) < 0]
+    yield from validate_workload(stateful_set)
+    yield from _stateful_policy_faults(spec)
+    yield from at_least_zero("spec.", spec, "minReadySeconds")
+    yield from at_least_zero("spec.ordinals.", spec.get("ordinals") or {}, "start")
     if service := spec.get("serviceName"):
-        found += [fields.invalid("spec.serviceName", service, objection) for objection in label(service)]
+        yield from objections("spec.serviceName", service, label)
     if ((spec.get("template") or {}).get("spec") or {}).get("activeDeadlineSeconds") is not None:
         detail = "activeDeadlineSeconds in StatefulSet is not Supported"
-        found.append(fields.forbidden("spec.template.spec.activeDeadlineSeconds", detail))
+        yield fields.forbidden("spec.template.spec.activeDeadlineSeconds", detail)
     for index, claim in enumerate(spec.get("volumeClaimTemplates") or ()):
-        found += claim_faults(claim.get("spec") or {}, f"spec.volumeClaimTemplates[{index}].spec")
-    return found
+        yield from claim_faults(claim.get("spec") or {}, f"spec.volumeClaimTemplates[{index}].spec")
 
 
 def _stateful_policy_faults(spec: Json) -> Iterator[FieldError]:
@@ -182,8 +170,7 @@ def _stateful_policy_faults(spec: Json) -> Iterator[FieldError]:
         case _:
             yield fields.invalid(path, strategy, "must be 'RollingUpdate' or 'OnDelete'")
     for name, word in (spec.get("persistentVolumeClaimRetentionPolicy") or {}).items():
-        if word not in RETENTIONS:
-            yield fields.not_supported(f"spec.persistentVolumeClaimRetentionPolicy.{name}", word, RETENTIONS)
+        yield from one_of(f"spec.persistentVolumeClaimRetentionPolicy.{name}", word, RETENTIONS)
 
 
 def stateful_set_warnings(new: Json, old: Json | None) -> Iterator[str]:
@@ -196,46 +183,37 @@ def stateful_set_warnings(new: Json, old: Json | None) -> Iterator[str]:
 def _rolling_update_faults(update: Json, path: str) -> Iterator[FieldError]:
     for name in ("maxUnavailable", "maxSurge"):
         if update.get(name) is not None:
-            yield from validate_share(update[name], f"{path}.{name}", may_exceed_all=name == "maxSurge")
+            yield from share_faults(update[name], f"{path}.{name}", may_exceed_all=name == "maxSurge")
     nothing = (0, "0%")
     if update.get("maxSurge") in nothing and update.get("maxUnavailable") in nothing:
         detail = "may not be 0 when `maxSurge` is 0"
         yield fields.invalid(f"{path}.maxUnavailable", update["maxUnavailable"], detail)
 
 
-def validate_controller_revision(revision: Json) -> list[FieldError]:
-    found: list[FieldError] = []
+def validate_controller_revision(revision: Json) -> Iterator[FieldError]:
     if revision.get("data") is None:
-        found.append(fields.required("data", "data is mandatory"))
-    if revision.get("revision", 0) < 0:
-        found.append(fields.invalid("revision", revision["revision"], AT_LEAST_ZERO))
-    return found
+        yield fields.required("data", "data is mandatory")
+    yield from at_least_zero("", revision, "revision")
 
 
-def validate_deployment_update(new: Json, old: Json) -> list[FieldError]:
-    return validate_deployment(new) + _validate_same_selector(new, old)
+def validate_deployment_update(new: Json, old: Json) -> Iterator[FieldError]:
+    yield from validate_deployment(new)
+    yield from immutable("spec.", new.get("spec") or {}, old.get("spec") or {}, "selector")
 
 
-def validate_workload_update(new: Json, old: Json) -> list[FieldError]:
-    return validate_workload(new) + _validate_same_selector(new, old)
+def validate_workload_update(new: Json, old: Json) -> Iterator[FieldError]:
+    yield from validate_workload(new)
+    yield from immutable("spec.", new.get("spec") or {}, old.get("spec") or {}, "selector")
 
 
-def _validate_same_selector(new: Json, old: Json) -> list[FieldError]:
-    after, before = (new.get("spec") or {}).get("selector"), (old.get("spec") or {}).get("selector")
-    return [fields.invalid("spec.selector", after, IMMUTABLE)] if after != before else []
-
-
-def validate_stateful_set_update(new: Json, old: Json) -> list[FieldError]:
-    found = validate_stateful_set(new)
+def validate_stateful_set_update(new: Json, old: Json) -> Iterator[FieldError]:
+    yield from validate_stateful_set(new)
     after, before = new.get("spec") or {}, old.get("spec") or {}
     if any(after.get(name) != before.get(name) for name in {*after, *before} - set(STATEFUL_SET_CHANGES)):
         *names, last = (f"'{name}'" for name in STATEFUL_SET_CHANGES)
         detail = f"updates to statefulset spec for fields other than {', '.join(names)} and {last} are forbidden"
-        found.append(fields.forbidden("spec", detail))
-    return found
+        yield fields.forbidden("spec", detail)
 
 
-def validate_controller_revision_update(new: Json, old: Json) -> list[FieldError]:
-    if new.get("data") != old.get("data"):
-        return [fields.invalid("data", new.get("data"), IMMUTABLE)]
-    return []
+def validate_controller_revision_update(new: Json, old: Json) -> Iterator[FieldError]:
+    yield from immutable("", new, old, "data")

@@ -8,6 +8,8 @@ Kubernetes: pkg/apis/*/v1/defaults.go, pkg/apis/*/validation, pkg/registry/*/str
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterator
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -15,18 +17,16 @@ import msgspec
 from kyu.api import errors as fields
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
-from kyu.server.builtin_limits import BOUNDS
-from kyu.server.builtin_metadata import IMMUTABLE, validate_label_selector
-from kyu.server.builtin_names import config_key, label_key, subdomain
-from kyu.server.builtin_pods import SYSTEM_PRIORITIES, default_template, round_up
+from kyu.server.builtin_checks import at_least_zero, immutable, objections, one_of
+from kyu.server.builtin_names import config_key, label_key
+from kyu.server.builtin_pods import SYSTEM_PRIORITIES
+from kyu.server.patch import carry_over
 
 NAME_LABEL: Final = "kubernetes.io/metadata.name"
 MAX_DATA_BYTES: Final = 1024 * 1024
 MAX_USER_PRIORITY: Final = 1_000_000_000
+PREEMPTION_POLICIES: Final = ("PreemptLowerPriority", "Never")
 CLAIM_FINALIZER: Final = "kubernetes.io/pvc-protection"
-RBAC_GROUP: Final = "rbac.authorization.k8s.io"
-# Who can be given a role, and in which group such a subject is.
-SUBJECT_GROUPS: Final = {"ServiceAccount": "", "User": RBAC_GROUP, "Group": RBAC_GROUP}
 # The keys that a Secret of these types must have.
 SECRET_KEYS: Final = {
     "kubernetes.io/dockercfg": (".dockercfg",),
@@ -43,35 +43,36 @@ HIDDEN: Final = "<secret contents redacted>"
 # ConfigMap and Secret
 
 
-def validate_config_map(config_map: Json) -> list[FieldError]:
+def validate_config_map(config_map: Json) -> Iterator[FieldError]:
     data, binary = config_map.get("data") or {}, config_map.get("binaryData") or {}
-    found: list[FieldError] = []
     for key in data:
-        found += [fields.invalid(f"data[{key}]", key, text) for text in config_key(key)]
+        yield from objections(f"data[{key}]", key, config_key)
         if key in binary:
-            found.append(fields.invalid(f"data[{key}]", key, "duplicate of key present in binaryData"))
+            yield fields.invalid(f"data[{key}]", key, "duplicate of key present in binaryData")
     for key in binary:
-        found += [fields.invalid(f"binaryData[{key}]", key, text) for text in config_key(key)]
+        yield from objections(f"binaryData[{key}]", key, config_key)
     size = sum(len(value.encode()) for value in data.values())
     size += sum(len(base64.b64decode(value)) for value in binary.values())
     if size > MAX_DATA_BYTES:
         # Kubernetes blames the object as a whole, and writes its path so.
-        found.append(fields.too_long("[]", "", MAX_DATA_BYTES))
-    return found
+        yield fields.too_long("[]", "", MAX_DATA_BYTES)
 
 
-def validate_config_map_update(new: Json, old: Json) -> list[FieldError]:
-    return _validate_frozen(new, old, ("data", "binaryData")) + validate_config_map(new)
+def validate_config_map_update(new: Json, old: Json) -> Iterator[FieldError]:
+    yield from _frozen_faults(new, old, "data", "binaryData")
+    yield from validate_config_map(new)
 
 
-def _validate_frozen(new: Json, old: Json, names: tuple[str, ...]) -> list[FieldError]:
+def _frozen_faults(new: Json, old: Json, *names: str) -> Iterator[FieldError]:
     """An object that was once immutable stays so."""
     if not old.get("immutable"):
-        return []
+        return
     detail = "field is immutable when `immutable` is set"
-    changed = [name for name in names if new.get(name) != old.get(name)]
-    found = [fields.forbidden(name, detail) for name in changed]
-    return found if new.get("immutable") else [fields.forbidden("immutable", detail), *found]
+    if not new.get("immutable"):
+        yield fields.forbidden("immutable", detail)
+    for name in names:
+        if new.get(name) != old.get(name):
+            yield fields.forbidden(name, detail)
 
 
 def default_secret(secret: Json) -> None:
@@ -81,32 +82,28 @@ def default_secret(secret: Json) -> None:
         secret.setdefault("data", {})[key] = base64.b64encode(value.encode()).decode()
 
 
-def validate_secret(secret: Json) -> list[FieldError]:
+def validate_secret(secret: Json) -> Iterator[FieldError]:
     data = secret.get("data") or {}
-    found: list[FieldError] = []
     for key in data:
-        found += [fields.invalid(f"data[{key}]", key, text) for text in config_key(key)]
+        yield from objections(f"data[{key}]", key, config_key)
     if sum(len(base64.b64decode(value)) for value in data.values()) > MAX_DATA_BYTES:
-        found.append(fields.too_long("data", "", MAX_DATA_BYTES))
-    return found + _validate_secret_type(secret, data)
+        yield fields.too_long("data", "", MAX_DATA_BYTES)
+    yield from _secret_type_faults(secret, data)
 
 
-def _validate_secret_type(secret: Json, data: Json) -> list[FieldError]:
+def _secret_type_faults(secret: Json, data: Json) -> Iterator[FieldError]:
     """What the type of a Secret promises."""
     kind = secret.get("type", "")
-    if kind == "kubernetes.io/service-account-token":
-        named = (secret["metadata"].get("annotations") or {}).get(ACCOUNT_NAME)
-        return [] if named else [fields.required(f"metadata.annotations[{ACCOUNT_NAME}]")]
-    if kind == "kubernetes.io/basic-auth":
-        has_one = any(key in data for key in BASIC_AUTH_KEYS)
-        return [] if has_one else [fields.required(f"data[{key}]") for key in BASIC_AUTH_KEYS]
-    found: list[FieldError] = []
+    account = (secret["metadata"].get("annotations") or {}).get(ACCOUNT_NAME)
+    if kind == "kubernetes.io/service-account-token" and not account:
+        yield fields.required(f"metadata.annotations[{ACCOUNT_NAME}]")
+    if kind == "kubernetes.io/basic-auth" and not any(key in data for key in BASIC_AUTH_KEYS):
+        yield from (fields.required(f"data[{key}]") for key in BASIC_AUTH_KEYS)
     for key in SECRET_KEYS.get(kind, ()):
         if key not in data:
-            found.append(fields.required(f"data[{key}]"))
+            yield fields.required(f"data[{key}]")
         elif key.startswith(".docker") and not _is_json(base64.b64decode(data[key])):
-            found.append(fields.invalid(f"data[{key}]", HIDDEN, "it is no JSON"))
-    return found
+            yield fields.invalid(f"data[{key}]", HIDDEN, "it is no JSON")
 
 
 def _is_json(content: bytes) -> bool:
@@ -117,11 +114,10 @@ def _is_json(content: bytes) -> bool:
     return True
 
 
-def validate_secret_update(new: Json, old: Json) -> list[FieldError]:
-    found: list[FieldError] = []
-    if new.get("type") != old.get("type"):
-        found.append(fields.invalid("type", new.get("type"), IMMUTABLE))
-    return found + _validate_frozen(new, old, ("data",)) + validate_secret(new)
+def validate_secret_update(new: Json, old: Json) -> Iterator[FieldError]:
+    yield from immutable("", new, old, "type")
+    yield from _frozen_faults(new, old, "data")
+    yield from validate_secret(new)
 
 
 # Namespace
@@ -144,28 +140,37 @@ def prepare_namespace(namespace: Json) -> None:
     namespace["status"] = {"phase": "Active"}
 
 
-def validate_namespace(namespace: Json) -> list[FieldError]:
-    found: list[FieldError] = []
+def validate_namespace(namespace: Json) -> Iterator[FieldError]:
     for name in (namespace.get("spec") or {}).get("finalizers") or ():
-        found += [fields.invalid("spec.finalizers", name, text) for text in label_key(name)]
+        yield from objections("spec.finalizers", name, label_key)
         if "/" not in name and name != "kubernetes":
             detail = "name is neither a standard finalizer name nor is it fully qualified"
-            found.append(fields.invalid("spec.finalizers", name, detail))
-    return found
+            yield fields.invalid("spec.finalizers", name, detail)
 
 
-def validate_namespace_status(new: Json, old: Json) -> list[FieldError]:
+def validate_namespace_status(new: Json, old: Json) -> Iterator[FieldError]:
     """Whether it stays or goes is decided by the mark of its deletion."""
     is_going = new["metadata"].get("deletionTimestamp") is not None
     wanted, phase = "Terminating" if is_going else "Active", (new.get("status") or {}).get("phase", "")
-    if phase == wanted:
-        return []
-    state = "is not empty" if is_going else "is empty"
-    return [fields.invalid("status.Phase", phase, f"may only be '{wanted}' if `deletionTimestamp` {state}")]
+    if phase != wanted:
+        state = "is not empty" if is_going else "is empty"
+        yield fields.invalid("status.Phase", phase, f"may only be '{wanted}' if `deletionTimestamp` {state}")
 
 
 def prepare_namespace_update(new: Json, old: Json) -> None:
     new["spec"], new["status"] = old.get("spec") or {}, old.get("status") or {}
+
+
+def prepare_namespace_finalize(new: Json, old: Json) -> None:
+    """Only the finalizers are written by way of this subresource."""
+    finalizers = (new.get("spec") or {}).get("finalizers")
+    new["spec"], new["status"] = dict(old.get("spec") or {}), old.get("status") or {}
+    carry_over("finalizers", {"finalizers": finalizers} if finalizers else {}, new["spec"])
+
+
+def prepare_namespace_deletion(namespace: Json, now: datetime) -> None:
+    namespace["metadata"].pop("deletionGracePeriodSeconds", None)
+    namespace["status"] = {**(namespace.get("status") or {}), "phase": "Terminating"}
 
 
 # Lease
@@ -177,14 +182,12 @@ def default_lease(lease: Json) -> None:
         lease.get("spec", {}).pop(name, None)
 
 
-def validate_lease(lease: Json) -> list[FieldError]:
-    spec, found = lease.get("spec") or {}, list[FieldError]()
-    duration, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
+def validate_lease(lease: Json) -> Iterator[FieldError]:
+    spec = lease.get("spec") or {}
+    duration = spec.get("leaseDurationSeconds")
     if duration is not None and duration <= 0:
-        found.append(fields.invalid("spec.leaseDurationSeconds", duration, "must be greater than 0"))
-    if transitions is not None and transitions < 0:
-        found.append(fields.invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0"))
-    return found
+        yield fields.invalid("spec.leaseDurationSeconds", duration, "must be greater than 0")
+    yield from at_least_zero("spec.", spec, "leaseTransitions")
 
 
 # PriorityClass
@@ -194,30 +197,20 @@ def default_priority_class(priority_class: Json) -> None:
     priority_class.setdefault("preemptionPolicy", "PreemptLowerPriority")
 
 
-def validate_priority_class(priority_class: Json) -> list[FieldError]:
+def validate_priority_class(priority_class: Json) -> Iterator[FieldError]:
     name, value = priority_class["metadata"].get("name", ""), priority_class.get("value", 0)
-    found: list[FieldError] = []
     if name.startswith("system-") and SYSTEM_PRIORITIES.get(name) != value:
         detail = "priority class names with 'system-' prefix are reserved for system use only. error:"
-        detail += f" {name} is not a known system priority class"
-        found.append(fields.forbidden("metadata.name", detail))
+        yield fields.forbidden("metadata.name", f"{detail} {name} is not a known system priority class")
     elif value > MAX_USER_PRIORITY and name not in SYSTEM_PRIORITIES:
-        detail = f"maximum allowed value of a user defined priority is {MAX_USER_PRIORITY}"
-        found.append(fields.forbidden("value", detail))
-    policy = priority_class.get("preemptionPolicy")
-    if policy not in (None, "Never", "PreemptLowerPriority"):
-        supported = ("PreemptLowerPriority", "Never")
-        found.append(fields.not_supported("preemptionPolicy", policy, supported))
-    return found
+        yield fields.forbidden("value", f"maximum allowed value of a user defined priority is {MAX_USER_PRIORITY}")
+    yield from one_of("preemptionPolicy", priority_class.get("preemptionPolicy"), PREEMPTION_POLICIES)
 
 
-def validate_priority_class_update(new: Json, old: Json) -> list[FieldError]:
-    found: list[FieldError] = []
+def validate_priority_class_update(new: Json, old: Json) -> Iterator[FieldError]:
     if new.get("value") != old.get("value"):
-        found.append(fields.forbidden("value", "may not be changed in an update."))
-    if new.get("preemptionPolicy") != old.get("preemptionPolicy"):
-        found.append(fields.invalid("preemptionPolicy", new.get("preemptionPolicy"), IMMUTABLE))
-    return found
+        yield fields.forbidden("value", "may not be changed in an update.")
+    yield from immutable("", new, old, "preemptionPolicy")
 
 
 # Storage
@@ -242,115 +235,6 @@ def default_storage_class(storage_class: Json) -> None:
     storage_class.setdefault("volumeBindingMode", "Immediate")
 
 
-# Limits of a namespace
-
-
-def default_limit_range(limit_range: Json) -> None:
-    """Of a container: the default limit is the maximum, the default request is the default limit, else the minimum."""
-    for item in (limit_range.get("spec") or {}).get("limits") or ():
-        for bound in BOUNDS:
-            round_up(item.get(bound) or {})
-        if item.get("type") != "Container":
-            continue
-        limits = {**(item.get("max") or {}), **(item.get("default") or {})}
-        requests = {**(item.get("min") or {}), **limits, **(item.get("defaultRequest") or {})}
-        if limits:
-            item["default"] = limits
-        if requests:
-            item["defaultRequest"] = requests
-
-
-# RBAC
-
-
-def default_binding(binding: Json) -> None:
-    reference = binding.setdefault("roleRef", {})
-    if not reference.get("apiGroup"):
-        reference["apiGroup"] = RBAC_GROUP
-    for subject in binding.get("subjects") or ():
-        if subject.get("kind") in ("User", "Group") and not subject.get("apiGroup"):
-            subject["apiGroup"] = RBAC_GROUP
-
-
-def validate_binding(binding: Json) -> list[FieldError]:
-    reference, found = binding.get("roleRef") or {}, list[FieldError]()
-    if reference.get("apiGroup") != RBAC_GROUP:
-        found.append(fields.not_supported("roleRef.apiGroup", reference.get("apiGroup"), (RBAC_GROUP,)))
-    if reference.get("kind") not in ("Role", "ClusterRole"):
-        found.append(fields.not_supported("roleRef.kind", reference.get("kind", ""), ("Role", "ClusterRole")))
-    if not reference.get("name"):
-        found.append(fields.required("roleRef.name"))
-    for index, subject in enumerate(binding.get("subjects") or ()):
-        path = f"subjects[{index}]"
-        kind, name, group = (subject.get(part, "") for part in ("kind", "name", "apiGroup"))
-        if not name:
-            found.append(fields.required(f"{path}.name"))
-        elif kind == "ServiceAccount":
-            found += [fields.invalid(f"{path}.name", name, text) for text in subdomain(name)]
-        if kind not in SUBJECT_GROUPS:
-            found.append(fields.not_supported(f"{path}.kind", kind, SUBJECT_GROUPS))
-        elif group != SUBJECT_GROUPS[kind]:
-            found.append(fields.not_supported(f"{path}.apiGroup", group, (SUBJECT_GROUPS[kind],)))
-    return found
-
-
-def validate_cluster_binding(binding: Json) -> list[FieldError]:
-    """Across namespaces an account has to say where it lives, and only roles of the cluster can be given."""
-    found = validate_binding(binding)
-    if (binding.get("roleRef") or {}).get("kind") == "Role":
-        found.append(fields.not_supported("roleRef.kind", "Role", ("ClusterRole",)))
-    return found + [
-        fields.required(f"subjects[{index}].namespace")
-        for index, subject in enumerate(binding.get("subjects") or ())
-        if subject.get("kind") == "ServiceAccount" and not subject.get("namespace")
-    ]
-
-
-def validate_binding_update(new: Json, old: Json) -> list[FieldError]:
-    found = validate_binding(new)
-    if new.get("roleRef") != old.get("roleRef"):
-        found.append(fields.invalid("roleRef", new.get("roleRef"), "cannot change roleRef"))
-    return found
-
-
-def validate_role(role: Json) -> list[FieldError]:
-    return _validate_rules(role, is_namespaced=True)
-
-
-def validate_cluster_role(role: Json) -> list[FieldError]:
-    found = _validate_rules(role, is_namespaced=False)
-    if role.get("aggregationRule") is None:
-        return found
-    path, chosen = "aggregationRule.clusterRoleSelectors", role["aggregationRule"].get("clusterRoleSelectors") or ()
-    if not chosen:
-        detail = "at least one clusterRoleSelector required if aggregationRule is non-nil"
-        found.append(fields.required(path, detail))
-    for index, selector in enumerate(chosen):
-        found += validate_label_selector(selector, f"{path}[{index}]")
-    return found
-
-
-def _validate_rules(role: Json, *, is_namespaced: bool) -> list[FieldError]:
-    found: list[FieldError] = []
-    for index, rule in enumerate(role.get("rules") or ()):
-        path = f"rules[{index}]"
-        if not rule.get("verbs"):
-            found.append(fields.required(f"{path}.verbs", "verbs must contain at least one value"))
-        if urls := rule.get("nonResourceURLs"):
-            if is_namespaced:
-                detail = "namespaced rules cannot apply to non-resource URLs"
-                found.append(fields.invalid(f"{path}.nonResourceURLs", urls, detail))
-            if any(rule.get(name) for name in ("apiGroups", "resources", "resourceNames")):
-                detail = "rules cannot apply to both regular resources and non-resource URLs"
-                found.append(fields.invalid(f"{path}.nonResourceURLs", urls, detail))
-            continue
-        for name in ("apiGroups", "resources"):
-            if not rule.get(name):
-                what = "supply at least one " + ("api group" if name == "apiGroups" else "resource")
-                found.append(fields.required(f"{path}.{name}", f"resource rules must {what}"))
-    return found
-
-
 # Admission configurations are stored; see builtin.py for what is said about them.
 
 
@@ -365,7 +249,3 @@ def default_webhooks(configuration: Json) -> None:
             hook.setdefault("reinvocationPolicy", "Never")
         for rule in hook.get("rules") or ():
             rule.setdefault("scope", "*")
-
-
-def default_pod_template(template: Json) -> None:
-    default_template(template.setdefault("template", {}))

@@ -10,6 +10,7 @@ Called by: builtin.py. Kubernetes: pkg/apis/batch/validation, with the parser of
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
 from typing import Final
 from zoneinfo import available_timezones
@@ -17,8 +18,8 @@ from zoneinfo import available_timezones
 from kyu.api import errors as fields
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
-from kyu.server.builtin_jobs import validate_job_spec
-from kyu.server.builtin_pod_probes import AT_LEAST_ZERO
+from kyu.server.builtin_checks import at_least_zero
+from kyu.server.builtin_jobs import job_spec_faults
 
 # The controller appends a dash and ten digits to make the name of a Job.
 LONGEST_NAME: Final = 52
@@ -39,69 +40,56 @@ class BadSchedule(Exception):
     """Why a text is no schedule."""
 
 
-def validate_cron_job(cron_job: Json) -> list[FieldError]:
-    return _validate_spec(cron_job["spec"]) + _validate_name(cron_job)
-
-
-def validate_cron_job_update(new: Json, old: Json) -> list[FieldError]:
-    """A schedule and a zone that were accepted once stay so."""
-    found = _validate_spec(new["spec"])
-    kept = {f"spec.{name}" for name in ("schedule", "timeZone") if new["spec"].get(name) == old["spec"].get(name)}
-    return [error for error in found if error.field not in kept]
-
-
-def _validate_name(cron_job: Json) -> list[FieldError]:
+def validate_cron_job(cron_job: Json) -> Iterator[FieldError]:
+    yield from _spec_faults(cron_job["spec"])
     name = cron_job["metadata"].get("name", "")
-    if len(name) <= LONGEST_NAME:
-        return []
-    return [fields.invalid("metadata.name", name, f"must be no more than {LONGEST_NAME} characters")]
+    if len(name) > LONGEST_NAME:
+        yield fields.invalid("metadata.name", name, f"must be no more than {LONGEST_NAME} characters")
 
 
-def _validate_spec(spec: Json) -> list[FieldError]:
-    found: list[FieldError] = []
+def validate_cron_job_update(new: Json, old: Json) -> Iterator[FieldError]:
+    """A schedule and a zone that were accepted once stay so."""
+    kept = {f"spec.{name}" for name in ("schedule", "timeZone") if new["spec"].get(name) == old["spec"].get(name)}
+    yield from (fault for fault in _spec_faults(new["spec"]) if fault.field not in kept)
+
+
+def _spec_faults(spec: Json) -> Iterator[FieldError]:
     schedule = spec.get("schedule", "")
     if not schedule:
-        found.append(fields.required("spec.schedule"))
+        yield fields.required("spec.schedule")
     else:
-        found += _validate_schedule(schedule, has_zone=spec.get("timeZone") is not None)
-    found += [
-        fields.invalid(f"spec.{name}", spec[name], AT_LEAST_ZERO) for name in NOT_NEGATIVE if (spec.get(name) or 0) < 0
-    ]
+        yield from _schedule_faults(schedule, has_zone=spec.get("timeZone") is not None)
+    yield from at_least_zero("spec.", spec, *NOT_NEGATIVE)
     if spec.get("timeZone") is not None:
-        found += _validate_zone(spec["timeZone"])
+        yield from _zone_faults(spec["timeZone"])
     if spec.get("concurrencyPolicy") not in POLICIES:
-        found.append(fields.not_supported("spec.concurrencyPolicy", spec.get("concurrencyPolicy"), POLICIES))
+        yield fields.not_supported("spec.concurrencyPolicy", spec.get("concurrencyPolicy"), POLICIES)
     template, path = spec["jobTemplate"]["spec"], "spec.jobTemplate.spec"
-    found += validate_job_spec(template, path)
+    yield from job_spec_faults(template, path)
     if template.get("manualSelector"):
-        found.append(fields.not_supported(f"{path}.manualSelector", True, ("nil", "false")))
-    return found
+        yield fields.not_supported(f"{path}.manualSelector", True, ("nil", "false"))
 
 
-def _validate_schedule(schedule: str, *, has_zone: bool) -> list[FieldError]:
-    found: list[FieldError] = []
+def _schedule_faults(schedule: str, *, has_zone: bool) -> Iterator[FieldError]:
     try:
         check_schedule(schedule)
     except BadSchedule as problem:
-        found.append(fields.invalid("spec.schedule", schedule, str(problem)))
+        yield fields.invalid("spec.schedule", schedule, str(problem))
     if "TZ" in schedule:
         detail = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
         if has_zone:
             detail = "cannot use both timeZone field and TZ or CRON_TZ in schedule"
-        found.append(fields.invalid("spec.schedule", schedule, detail))
-    return found
+        yield fields.invalid("spec.schedule", schedule, detail)
 
 
-def _validate_zone(zone: str) -> list[FieldError]:
+def _zone_faults(zone: str) -> Iterator[FieldError]:
     if not zone:
-        detail = "timeZone must be nil or non-empty string"
+        yield fields.invalid("spec.timeZone", zone, "timeZone must be nil or non-empty string")
     elif zone.lower() == "local":
         detail = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
-    elif ZONE.fullmatch(zone) and zone in _zones():
-        return []
-    else:
-        detail = f"unknown time zone {zone}"
-    return [fields.invalid("spec.timeZone", zone, detail)]
+        yield fields.invalid("spec.timeZone", zone, detail)
+    elif not ZONE.fullmatch(zone) or zone not in _zones():
+        yield fields.invalid("spec.timeZone", zone, f"unknown time zone {zone}")
 
 
 @cache

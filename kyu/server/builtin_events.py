@@ -15,7 +15,7 @@ from typing import Final
 from kyu.api import errors as fields
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
-from kyu.server.builtin_metadata import IMMUTABLE
+from kyu.server.builtin_checks import IMMUTABLE, objections
 from kyu.server.builtin_names import label_key
 
 # The version under which the older form is known to the conversion.
@@ -54,36 +54,38 @@ def in_older_words(event: Json) -> Json:
     return {RENAMED.get(name, name): value for name, value in event.items()}
 
 
-def validate_event(event: Json) -> list[FieldError]:
+def validate_event(event: Json) -> Iterator[FieldError]:
     """An Event that says exactly when it was says also who reports it."""
-    return [*_place_faults(event), *(_report_faults(event, "reportingComponent") if event.get("eventTime") else ())]
-
-
-def validate_new_event(event: Json) -> list[FieldError]:
-    """In the newer form, which has no use for what only the older one counts. The blamed names are the older ones."""
-    found = list(_place_faults(event))
+    yield from _place_faults(event)
     if event.get("eventTime"):
-        found += _report_faults(event, "reportingController")
+        yield from _report_faults(event, "reportingComponent")
+
+
+def validate_new_event(event: Json) -> Iterator[FieldError]:
+    """In the newer form, which has no use for what only the older one counts. The blamed names are the older ones."""
+    yield from _place_faults(event)
+    if event.get("eventTime"):
+        yield from _report_faults(event, "reportingController")
     else:
-        found.append(fields.required("eventTime"))
+        yield fields.required("eventTime")
     if event.get("type") not in TYPES:
-        found.append(fields.invalid("type", "", f"has invalid value: {event.get('type', '')}"))
+        yield fields.invalid("type", "", f"has invalid value: {event.get('type', '')}")
     for name in ("deprecatedFirstTimestamp", "deprecatedLastTimestamp", "deprecatedCount", "deprecatedSource"):
         if event.get(name):
-            found.append(fields.invalid(RENAMED[name], "", "needs to be unset"))
-    return [*found, *_series_faults(event)]
+            yield fields.invalid(RENAMED[name], "", "needs to be unset")
+    yield from _series_faults(event)
 
 
-def validate_new_event_update(new: Json, old: Json) -> list[FieldError]:
+def validate_new_event_update(new: Json, old: Json) -> Iterator[FieldError]:
     """Only how often it happened goes on."""
-    found = list(_place_faults(new))
+    yield from _place_faults(new)
     if new.get("eventTime"):
-        found += [*_report_faults(new, "reportingController"), *_series_faults(new)]
+        yield from _report_faults(new, "reportingController")
+        yield from _series_faults(new)
     for name in FIXED:
         given = RENAMED_BACK.get(name, name)
         if new.get(given) != old.get(given):
-            found.append(fields.invalid(name, new.get(given), IMMUTABLE))
-    return found
+            yield fields.invalid(name, new.get(given), IMMUTABLE)
 
 
 def _series_faults(event: Json) -> Iterator[FieldError]:
@@ -105,7 +107,7 @@ def _report_faults(event: Json, controller: str) -> Iterator[FieldError]:
     name = event.get(controller) or ""
     if not name:
         yield fields.required(controller)
-    yield from (fields.invalid(controller, name, text) for text in label_key(name))
+    yield from objections(controller, name, label_key)
     for part in ("reportingInstance", "action", "reason"):
         if not event.get(part):
             yield fields.required(part)

@@ -12,9 +12,8 @@ from typing import Final
 from kyu.api import errors as fields
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
+from kyu.server.builtin_checks import AT_LEAST_ZERO, objections
 from kyu.server.builtin_names import label_key
-from kyu.server.builtin_pod_probes import AT_LEAST_ZERO
-from kyu.server.errors import Unshown
 
 ACTIONS: Final = ("Count", "FailIndex", "FailJob", "Ignore")
 OPERATORS: Final = ("In", "NotIn")
@@ -62,7 +61,7 @@ def failure_faults(spec: Json, path: str) -> Iterator[FieldError]:
             is_none = rule.get("onExitCodes") is None
             detail = "is required" if is_none else "is not supported"
             how = "specifying one of" if is_none else "specifying both"
-            yield Unshown("Invalid", here, None, f"{how} OnExitCodes and OnPodConditions {detail}")
+            yield fields.broken_rule(here, f"{how} OnExitCodes and OnPodConditions {detail}")
 
 
 def _exit_code_faults(codes: Json, path: str, names: set[str | None]) -> Iterator[FieldError]:
@@ -92,7 +91,7 @@ def _condition_faults(patterns: Sequence[Json], path: str) -> Iterator[FieldErro
         yield fields.too_many(path, len(patterns), MAX_RULES)
     for index, pattern in enumerate(patterns):
         type_, status = pattern.get("type", ""), pattern.get("status", "True")
-        yield from (fields.invalid(f"{path}[{index}].type", type_, text) for text in label_key(type_))
+        yield from objections(f"{path}[{index}].type", type_, label_key)
         if status not in STATUSES:
             yield fields.not_supported(f"{path}[{index}].status", status, STATUSES)
 

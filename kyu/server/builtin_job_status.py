@@ -12,10 +12,8 @@ from typing import Any, Final
 from kyu.api import errors as fields
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
+from kyu.server.builtin_checks import IMMUTABLE, at_least_zero
 from kyu.server.builtin_job_policies import IndexesError, first_shared, parse_indexes
-from kyu.server.builtin_metadata import IMMUTABLE
-from kyu.server.builtin_pod_probes import AT_LEAST_ZERO
-from kyu.server.errors import Unshown
 
 COUNTERS: Final = ("active", "succeeded", "failed", "ready", "terminating")
 # Conditions that cannot be true together, and those that cannot be true alone.
@@ -26,30 +24,25 @@ EXCLUSIVE: Final = (
 NEEDED: Final = {"Failed": "FailureTarget", "Complete": "SuccessCriteriaMet"}
 
 
-def validate_job_status(new: Json, old: Json) -> list[FieldError]:
+def validate_job_status(new: Json, old: Json) -> Iterator[FieldError]:
     after, before = new.get("status") or {}, old.get("status") or {}
     if after == before:
-        return []
+        return
     spec = new.get("spec") or {}
-    found = [
-        fields.invalid(f"status.{name}", after[name], AT_LEAST_ZERO)
-        for name in COUNTERS
-        if after.get(name) is not None and after[name] < 0
-    ]
-    found += _uncounted(after.get("uncountedTerminatedPods") or {})
-    found += _times(after)
-    found += _conditions(after)
-    if _is_finished(after):
-        found += _finished(after)
+    yield from at_least_zero("status.", after, *COUNTERS)
+    yield from _uncounted(after.get("uncountedTerminatedPods") or {})
+    yield from _times(after)
+    yield from _conditions(after)
+    if _is_true(after, "Complete") or _is_true(after, "Failed"):
+        yield from _finished(after)
     if after.get("ready", 0) > max(after.get("active", 0), 0):
-        found.append(fields.invalid("status.ready", after.get("ready", 0), "cannot set more ready pods than active"))
-    found += _indexes(after, spec)
-    found += _changes(after, before)
+        yield fields.invalid("status.ready", after.get("ready", 0), "cannot set more ready pods than active")
+    yield from _indexes(after, spec)
+    yield from _changes(after, before)
     started = before.get("startTime")
     if started and after.get("startTime") != started and not spec.get("suspend"):
         detail = "field is immutable for unsuspended job once set"
-        found.append(fields.invalid("status.startTime", after.get("startTime"), detail))
-    return found
+        yield fields.invalid("status.startTime", after.get("startTime"), detail)
 
 
 def _uncounted(pods: Json) -> Iterator[FieldError]:
@@ -67,10 +60,12 @@ def _uncounted(pods: Json) -> Iterator[FieldError]:
 def _conditions(status: Json) -> Iterator[FieldError]:
     for one, other in EXCLUSIVE:
         if _is_true(status, one) and _is_true(status, other):
-            yield _refused(f"cannot set {one}=True and {other}=true conditions")
+            yield fields.broken_rule("status.conditions", f"cannot set {one}=True and {other}=true conditions")
     for one, other in NEEDED.items():
         if _is_true(status, one) and not _is_true(status, other):
-            yield _refused(f"cannot set {one}=True condition without the {other}=true condition")
+            yield fields.broken_rule(
+                "status.conditions", f"cannot set {one}=True condition without the {other}=true condition"
+            )
 
 
 def _times(status: Json) -> Iterator[FieldError]:
@@ -123,18 +118,10 @@ def _changes(after: Json, before: Json) -> Iterator[FieldError]:
     for type_ in ("Failed", "Complete", "FailureTarget", "SuccessCriteriaMet"):
         if _is_true(before, type_) and not _is_true(after, type_):
             terminal = "" if type_ == "SuccessCriteriaMet" else "terminal "
-            yield _refused(f"cannot disable the {terminal}{type_}=True condition")
+            yield fields.broken_rule("status.conditions", f"cannot disable the {terminal}{type_}=True condition")
     completed = before.get("completionTime")
     if completed and _is_true(after, "Complete") and after.get("completionTime") != completed:
         yield fields.invalid("status.completionTime", after.get("completionTime"), IMMUTABLE)
-
-
-def _refused(detail: str) -> FieldError:
-    return Unshown("Invalid", "status.conditions", None, detail)
-
-
-def _is_finished(status: Json) -> bool:
-    return _is_true(status, "Complete") or _is_true(status, "Failed")
 
 
 def _is_true(status: Json, type_: str) -> bool:

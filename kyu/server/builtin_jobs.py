@@ -10,17 +10,18 @@ Called by: builtin.py. Kubernetes: pkg/apis/batch, pkg/registry/batch/job/strate
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from kyu.api import errors as fields
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
 from kyu.server import builtin_job_policies
+from kyu.server.builtin_checks import IMMUTABLE, at_least_zero, immutable, objections, one_of
 from kyu.server.builtin_names import label, subdomain
-from kyu.server.builtin_pod_probes import AT_LEAST_ZERO
 from kyu.server.builtin_pod_rules import validate_template
 from kyu.server.builtin_pods import default_template
-from kyu.server.patch import clone
+from kyu.server.patch import carry_over, clone
 
 UID_LABEL: Final = "batch.kubernetes.io/controller-uid"
 NAME_LABEL: Final = "batch.kubernetes.io/job-name"
@@ -29,7 +30,8 @@ OLD_UID_LABEL: Final = "controller-uid"
 OLD_NAME_LABEL: Final = "job-name"
 NO_BACKOFF_LIMIT: Final = 2**31 - 1
 MAX_MANAGER_BYTES: Final = 63
-IMMUTABLE: Final = "field is immutable"
+COMPLETION_MODES: Final = ("NonIndexed", "Indexed")
+REPLACEMENT_POLICIES: Final = ("Failed", "TerminatingOrFailed")
 COUNTS: Final = (
     "parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished",
     "backoffLimitPerIndex", "maxFailedIndexes",
@@ -78,36 +80,35 @@ def prepare_job(job: Json) -> None:
         metadata["labels"] = dict(template)
 
 
-def validate_job(job: Json) -> list[FieldError]:
+def validate_job(job: Json) -> Iterator[FieldError]:
     spec, name = job["spec"], job["metadata"].get("name", "")
-    found = _validate_generated_selector(job) + validate_job_spec(spec, "spec") + _validate_selector(spec)
+    yield from _generated_selector_faults(job)
+    yield from job_spec_faults(spec, "spec")
+    yield from _selector_faults(spec)
     completions = spec.get("completions")
     if spec.get("completionMode") == "Indexed" and completions:
         hostname = f"{name}-{completions - 1}"
         if label(hostname):
             detail = f"will not able to create pod with invalid DNS label: {hostname}"
-            found.append(fields.invalid("metadata.name", name, detail))
-    return found
+            yield fields.invalid("metadata.name", name, detail)
 
 
-def _validate_generated_selector(job: Json) -> list[FieldError]:
+def _generated_selector_faults(job: Json) -> Iterator[FieldError]:
     spec = job["spec"]
     if spec.get("manualSelector") or not spec.get("selector"):
-        return []
+        return
     labels = (spec["template"].get("metadata") or {}).get("labels") or {}
     generated = _generated_labels(job)
-    found: list[FieldError] = []
     for key, value in generated.items():
         path, detail = f"spec.template.metadata.labels[{key}]", f"must be '{value}'"
         if key not in labels:
-            found.append(fields.required(path, detail))
+            yield fields.required(path, detail)
         elif labels[key] != value:
-            found.append(fields.invalid(path, dict(sorted(labels.items())), detail))
+            yield fields.invalid(path, dict(sorted(labels.items())), detail)
     wanted = spec["selector"].get("matchLabels") or {}
     if spec["selector"].get("matchExpressions") or not wanted.items() <= generated.items():
         selector = {**spec["selector"], "matchLabels": dict(sorted(wanted.items()))}
-        found.append(fields.invalid("spec.selector", selector, "`selector` not auto-generated"))
-    return found
+        yield fields.invalid("spec.selector", selector, "`selector` not auto-generated")
 
 
 def _generated_labels(job: Json) -> dict[str, str]:
@@ -115,84 +116,71 @@ def _generated_labels(job: Json) -> dict[str, str]:
     return {UID_LABEL: uid, NAME_LABEL: name, OLD_UID_LABEL: uid, OLD_NAME_LABEL: name}
 
 
-def _validate_selector(spec: Json) -> list[FieldError]:
+def _selector_faults(spec: Json) -> Iterator[FieldError]:
     labels = (spec["template"].get("metadata") or {}).get("labels") or {}
     detail = "`selector` does not match template `labels`"
     mismatch = fields.invalid("spec.template.metadata.labels", dict(sorted(labels.items())) or None, detail)
     if not spec.get("selector"):
-        return [fields.required("spec.selector"), mismatch]
+        yield fields.required("spec.selector")
+        yield mismatch
+        return
     wanted = spec["selector"].get("matchLabels") or {}
-    return [mismatch] if any(labels.get(key) != value for key, value in wanted.items()) else []
+    if any(labels.get(key) != value for key, value in wanted.items()):
+        yield mismatch
 
 
-def validate_job_spec(spec: Json, path: str) -> list[FieldError]:
-    found = [
-        fields.invalid(f"{path}.{name}", spec[name], AT_LEAST_ZERO)
-        for name in COUNTS
-        if spec.get(name) is not None and spec[name] < 0
-    ]
+def job_spec_faults(spec: Json, path: str) -> Iterator[FieldError]:
+    yield from at_least_zero(f"{path}.", spec, *COUNTS)
     is_indexed = spec.get("completionMode") == "Indexed"
-    if spec.get("completionMode") not in (None, "Indexed", "NonIndexed"):
-        supported = ("NonIndexed", "Indexed")
-        found.append(fields.not_supported(f"{path}.completionMode", spec["completionMode"], supported))
-    if spec.get("podReplacementPolicy") not in (None, "Failed", "TerminatingOrFailed"):
-        supported = ("Failed", "TerminatingOrFailed")
-        found.append(fields.not_supported(f"{path}.podReplacementPolicy", spec["podReplacementPolicy"], supported))
+    yield from one_of(f"{path}.completionMode", spec.get("completionMode"), COMPLETION_MODES)
+    yield from one_of(f"{path}.podReplacementPolicy", spec.get("podReplacementPolicy"), REPLACEMENT_POLICIES)
     if spec.get("managedBy") is not None:
-        found += _validate_manager(spec["managedBy"], f"{path}.managedBy")
+        yield from _manager_faults(spec["managedBy"], f"{path}.managedBy")
     if is_indexed and spec.get("completions") is None:
-        found.append(fields.required(f"{path}.completions", "when completion mode is Indexed"))
-    found += [
-        fields.invalid(f"{path}.{name}", spec[name], "requires indexed completion mode")
-        for name in ("backoffLimitPerIndex", "maxFailedIndexes")
-        if spec.get(name) is not None and not is_indexed
-    ]
+        yield fields.required(f"{path}.completions", "when completion mode is Indexed")
+    for name in ("backoffLimitPerIndex", "maxFailedIndexes"):
+        if spec.get(name) is not None and not is_indexed:
+            yield fields.invalid(f"{path}.{name}", spec[name], "requires indexed completion mode")
     if spec.get("maxFailedIndexes") is not None and spec.get("backoffLimitPerIndex") is None:
-        found.append(fields.required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified"))
+        yield fields.required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified")
     if is_indexed:
-        found += builtin_job_policies.index_faults(spec, path)
-    found += builtin_job_policies.failure_faults(spec, path)
-    found += builtin_job_policies.success_faults(spec, path)
-    found += validate_template(spec["template"], f"{path}.template")
-    return found + _validate_restart_policy(spec, f"{path}.template.spec.restartPolicy")
+        yield from builtin_job_policies.index_faults(spec, path)
+    yield from builtin_job_policies.failure_faults(spec, path)
+    yield from builtin_job_policies.success_faults(spec, path)
+    yield from validate_template(spec["template"], f"{path}.template")
+    yield from _restart_policy_faults(spec, f"{path}.template.spec.restartPolicy")
 
 
-def _validate_manager(name: str, path: str) -> list[FieldError]:
+def _manager_faults(name: str, path: str) -> Iterator[FieldError]:
     domain, slash, rest = name.partition("/")
     if not (domain and slash and rest):
-        return [fields.invalid(path, name, 'must be a domain-prefixed path (such as "acme.io/foo")')]
-    found = [fields.invalid(path, domain, text) for text in subdomain(domain)]
-    return found + ([fields.too_long(path, "", MAX_MANAGER_BYTES)] if len(name) > MAX_MANAGER_BYTES else [])
+        yield fields.invalid(path, name, 'must be a domain-prefixed path (such as "acme.io/foo")')
+        return
+    yield from objections(path, domain, subdomain)
+    if len(name) > MAX_MANAGER_BYTES:
+        yield fields.too_long(path, "", MAX_MANAGER_BYTES)
 
 
-def _validate_restart_policy(spec: Json, path: str) -> list[FieldError]:
+def _restart_policy_faults(spec: Json, path: str) -> Iterator[FieldError]:
     policy = (spec["template"].get("spec") or {}).get("restartPolicy", "")
     if policy in ("", "Always"):
-        return [fields.required(path, 'valid values: "OnFailure", "Never"')]
-    if policy not in ("OnFailure", "Never"):
-        return [fields.not_supported(path, policy, ("OnFailure", "Never"))]
-    if spec.get("podFailurePolicy") and policy != "Never":
-        return [fields.invalid(path, policy, 'only "Never" is supported when podFailurePolicy is specified')]
-    return []
+        yield fields.required(path, 'valid values: "OnFailure", "Never"')
+    elif policy not in ("OnFailure", "Never"):
+        yield fields.not_supported(path, policy, ("OnFailure", "Never"))
+    elif spec.get("podFailurePolicy") and policy != "Never":
+        yield fields.invalid(path, policy, 'only "Never" is supported when podFailurePolicy is specified')
 
 
-def validate_job_update(new: Json, old: Json) -> list[FieldError]:
+def validate_job_update(new: Json, old: Json) -> Iterator[FieldError]:
     """Kubernetes checks the spec twice here, once as that of any Job and once as that of this one."""
     after, before = new["spec"], old["spec"]
-    found = _validate_generated_selector(new) + (validate_job_spec(after, "spec") + _validate_selector(after)) * 2
+    yield from _generated_selector_faults(new)
+    yield from [*job_spec_faults(after, "spec"), *_selector_faults(after)] * 2
     if not _may_resize(after, before):
-        found += _immutable("completions", after, before)
-    found += _immutable("selector", after, before)
-    found += _validate_template_update(new, old)
-    for name in IMMUTABLE_FIELDS:
-        found += _immutable(name, after, before)
-    return found
-
-
-def _immutable(name: str, after: Json, before: Json) -> list[FieldError]:
-    if after.get(name) == before.get(name):
-        return []
-    return [fields.invalid(f"spec.{name}", after.get(name), IMMUTABLE)]
+        yield from immutable("spec.", after, before, "completions")
+    yield from immutable("spec.", after, before, "selector")
+    yield from _template_update_faults(new, old)
+    yield from immutable("spec.", after, before, *IMMUTABLE_FIELDS)
 
 
 def _may_resize(after: Json, before: Json) -> bool:
@@ -206,32 +194,31 @@ def _may_resize(after: Json, before: Json) -> bool:
     )
 
 
-def _validate_template_update(new: Json, old: Json) -> list[FieldError]:
+def _template_update_faults(new: Json, old: Json) -> Iterator[FieldError]:
     after, before = new["spec"]["template"], clone(old["spec"]["template"])
     is_suspended = bool(old["spec"].get("suspend"))
     if is_suspended and not (old.get("status") or {}).get("startTime"):
         _adopt_scheduling(before, after)
     if is_suspended:
         _adopt_resources(before, after)
-    if after == before:
-        return []
-    path = "spec.template.spec" if is_suspended else "spec.template"
-    return [fields.invalid(path, after.get("spec") if is_suspended else after, IMMUTABLE)]
+    if after != before:
+        path = "spec.template.spec" if is_suspended else "spec.template"
+        yield fields.invalid(path, after.get("spec") if is_suspended else after, IMMUTABLE)
 
 
 def _adopt_scheduling(before: Json, after: Json) -> None:
     mine, theirs = before.setdefault("spec", {}), after.get("spec") or {}
     for name in SCHEDULING_FIELDS:
-        _copy(name, theirs, mine)
+        carry_over(name, theirs, mine)
     affinity = {**(mine.get("affinity") or {})}
-    _copy("nodeAffinity", theirs.get("affinity") or {}, affinity)
+    carry_over("nodeAffinity", theirs.get("affinity") or {}, affinity)
     if affinity or "affinity" in theirs:
         mine["affinity"] = affinity
     else:
         mine.pop("affinity", None)
     metadata = before.setdefault("metadata", {})
     for name in ("labels", "annotations"):
-        _copy(name, after.get("metadata") or {}, metadata)
+        carry_over(name, after.get("metadata") or {}, metadata)
 
 
 def _adopt_resources(before: Json, after: Json) -> None:
@@ -239,14 +226,7 @@ def _adopt_resources(before: Json, after: Json) -> None:
         mine, theirs = (before.get("spec") or {}).get(group) or (), (after.get("spec") or {}).get(group) or ()
         if len(mine) == len(theirs):
             for container, other in zip(mine, theirs, strict=True):
-                _copy("resources", other, container)
-
-
-def _copy(name: str, source: Json, target: Json) -> None:
-    if name in source:
-        target[name] = source[name]
-    else:
-        target.pop(name, None)
+                carry_over("resources", other, container)
 
 
 def default_cron_job(cron_job: Json) -> None:

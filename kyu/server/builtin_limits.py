@@ -1,7 +1,7 @@
 """
-LimitRanges and PodDisruptionBudgets: bounds that must not contradict each other.
+ResourceQuotas, LimitRanges and PodDisruptionBudgets: bounds that must not contradict each other.
 
-Called by: builtin.py. Kubernetes: pkg/apis/core/validation (ValidateLimitRange), pkg/apis/policy/validation
+Called by: builtin.py. Kubernetes: pkg/apis/core/{v1/defaults.go,validation}, pkg/apis/policy/validation
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from kyu.api import errors as fields
 from kyu.api import quantity
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
+from kyu.server.builtin_checks import AT_LEAST_ZERO, objections, one_of
 from kyu.server.builtin_metadata import validate_labels
 from kyu.server.builtin_names import label_key, regex_error
 from kyu.server.builtin_pod_containers import NOT_OF_CONTAINERS, resource_name_objections
-from kyu.server.builtin_pod_probes import AT_LEAST_ZERO
-from kyu.server.errors import Unshown
+from kyu.server.builtin_pods import round_up
 
 BOUNDS: Final = ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio")
 # Lower, upper, what they are called, and which of the two is blamed and shown.
@@ -52,82 +52,98 @@ EVICTION_POLICIES: Final = ("AlwaysAllow", "IfHealthyBudget")
 ONE_QUANTITY: Final = quantity.parse("1")
 
 
-def validate_quota(quota: Json) -> list[FieldError]:
+def validate_quota(quota: Json) -> Iterator[FieldError]:
     spec = quota.get("spec") or {}
-    found: list[FieldError] = []
     for name, text in (spec.get("hard") or {}).items():
         path = f"spec.hard[{name}]"
-        found += [fields.invalid(path, name, objection) for objection in _quota_name_objections(name)]
+        yield from objections(path, name, _quota_name_objections)
         amount = quantity.parse(text)
         if amount.nanos < 0:
-            found.append(fields.invalid(path, text, AT_LEAST_ZERO))
+            yield fields.invalid(path, text, AT_LEAST_ZERO)
         if name in COUNTED and amount.nanos % quantity.NANO:
-            found.append(fields.invalid(path, text, "must be an integer"))
+            yield fields.invalid(path, text, "must be an integer")
     scopes = spec.get("scopes") or []
     if any(scope not in SCOPES for scope in scopes):
-        found.append(fields.invalid("spec.scopes", scopes, "unsupported scope"))
+        yield fields.invalid("spec.scopes", scopes, "unsupported scope")
     elif "BestEffort" in scopes and any(name != "pods" for name in spec.get("hard") or ()):
-        found.append(fields.invalid("spec.scopes", scopes, "unsupported scope applied to resource"))
-    return found
+        yield fields.invalid("spec.scopes", scopes, "unsupported scope applied to resource")
 
 
 def _quota_name_objections(name: str) -> tuple[str, ...]:
-    if "/" in name or (objections := label_key(name)):
+    if "/" in name or label_key(name):
         return label_key(name)
     if name in COUNTED or name in MEASURED or name.removeprefix("requests.").startswith("hugepages-"):
-        return objections
+        return ()
     return ("must be a standard resource type or fully qualified", "must be a standard resource for quota")
 
 
-def validate_limit_range(limit_range: Json) -> list[FieldError]:
-    found: list[FieldError] = []
+def default_limit_range(limit_range: Json) -> None:
+    """Of a container: the default limit is the maximum, the default request is the default limit, else the minimum."""
+    for item in (limit_range.get("spec") or {}).get("limits") or ():
+        for bound in BOUNDS:
+            round_up(item.get(bound) or {})
+        if item.get("type") != "Container":
+            continue
+        limits = {**(item.get("max") or {}), **(item.get("default") or {})}
+        requests = {**(item.get("min") or {}), **limits, **(item.get("defaultRequest") or {})}
+        if limits:
+            item["default"] = limits
+        if requests:
+            item["defaultRequest"] = requests
+
+
+def validate_limit_range(limit_range: Json) -> Iterator[FieldError]:
     types: set[str] = set()
     for index, item in enumerate((limit_range.get("spec") or {}).get("limits") or ()):
         path = f"spec.limits[{index}]"
         kind = item.get("type", "")
-        found += [fields.invalid(f"{path}.type", kind, text) for text in _limit_type_objections(kind)]
+        yield from objections(f"{path}.type", kind, _limit_type_objections)
         if kind in types:
-            found.append(fields.duplicate(f"{path}.type", kind))
+            yield fields.duplicate(f"{path}.type", kind)
             continue
         types.add(kind)
-        found += _validate_item(item, kind, path)
-    return found
+        yield from _item_faults(item, kind, path)
 
 
 def _limit_type_objections(kind: str) -> tuple[str, ...]:
-    if objections := label_key(kind):
-        return objections
+    if found := label_key(kind):
+        return found
     return () if "/" in kind or kind in LIMIT_TYPES else ("must be a standard limit type or fully qualified",)
 
 
-def _validate_item(item: Json, kind: str, path: str) -> Iterator[FieldError]:
+def _item_faults(item: Json, kind: str, path: str) -> Iterator[FieldError]:
     for bound in ("max", "min"):
-        yield from _validate_names(item, bound, kind, path)
+        yield from _name_faults(item, bound, kind, path)
     if kind == "Pod":
         for bound in ("default", "defaultRequest"):
             if item.get(bound):
                 yield fields.forbidden(f"{path}.{bound}", "may not be specified when `type` is 'Pod'")
     else:
         for bound in ("default", "defaultRequest"):
-            yield from _validate_names(item, bound, kind, path)
+            yield from _name_faults(item, bound, kind, path)
     if kind == "PersistentVolumeClaim" and not any("storage" in (item.get(bound) or {}) for bound in ("min", "max")):
         detail = "either minimum or maximum storage value is required, but neither was provided"
         yield fields.required(path, detail)
     names = dict.fromkeys(name for bound in BOUNDS for name in item.get(bound) or {})
     for name in names:
         values = {bound: quantity.parse(item[bound][name]) for bound in BOUNDS if name in (item.get(bound) or {})}
-        yield from _validate_order(values, name, path)
+        yield from _order_faults(values, name, path)
 
 
-def _validate_names(item: Json, bound: str, kind: str, path: str) -> Iterator[FieldError]:
+def _name_faults(item: Json, bound: str, kind: str, path: str) -> Iterator[FieldError]:
+    rule = resource_name_objections if kind in ("Container", "Pod") else _other_name_objections
     for name in item.get(bound) or {}:
-        objections = resource_name_objections(name)
-        if kind not in ("Container", "Pod"):
-            objections = () if name == "storage" else tuple(text for text in objections if text != NOT_OF_CONTAINERS)
-        yield from (fields.invalid(f"{path}.{bound}[{name}]", name, text) for text in objections)
+        yield from objections(f"{path}.{bound}[{name}]", name, rule)
 
 
-def _validate_order(values: dict[str, quantity.Quantity], name: str, path: str) -> Iterator[FieldError]:
+def _other_name_objections(name: str) -> tuple[str, ...]:
+    """To the name of a resource that is limited for something else than containers."""
+    if name == "storage":
+        return ()
+    return tuple(text for text in resource_name_objections(name) if text != NOT_OF_CONTAINERS)
+
+
+def _order_faults(values: dict[str, quantity.Quantity], name: str, path: str) -> Iterator[FieldError]:
     for lower, upper, lower_name, upper_name, blamed, shown in ORDER:
         if lower in values and upper in values and values[lower].nanos > values[upper].nanos:
             detail = f"{lower_name} {values[lower]} is greater than {upper_name} {values[upper]}"
@@ -137,30 +153,26 @@ def _validate_order(values: dict[str, quantity.Quantity], name: str, path: str) 
         yield fields.invalid(f"{path}.maxLimitRequestRatio[{name}]", str(ratio), f"ratio {ratio} is less than 1")
 
 
-def validate_disruption_budget(budget: Json) -> list[FieldError]:
+def validate_disruption_budget(budget: Json) -> Iterator[FieldError]:
     spec = budget.get("spec") or {}
-    found: list[FieldError] = []
     if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
-        found.append(Unshown("Invalid", "spec", None, "minAvailable and maxUnavailable cannot be both set"))
+        yield fields.broken_rule("spec", "minAvailable and maxUnavailable cannot be both set")
     for name in ("minAvailable", "maxUnavailable"):
         if spec.get(name) is not None:
-            found += validate_share(spec[name], f"spec.{name}")
+            yield from share_faults(spec[name], f"spec.{name}")
     labels = (spec.get("selector") or {}).get("matchLabels") or {}
-    found += validate_labels(labels, "spec.selector.matchLabels")
+    yield from validate_labels(labels, "spec.selector.matchLabels")
     policy = spec.get("unhealthyPodEvictionPolicy")
-    if policy is not None and policy not in EVICTION_POLICIES:
-        found.append(fields.not_supported("spec.unhealthyPodEvictionPolicy", policy, EVICTION_POLICIES))
-    return found
+    yield from one_of("spec.unhealthyPodEvictionPolicy", policy, EVICTION_POLICIES)
 
 
-def validate_share(value: Any, path: str, *, may_exceed_all: bool = False) -> list[FieldError]:
-    """A number of pods, or a percentage of them."""
+def share_faults(value: Any, path: str, *, may_exceed_all: bool = False) -> Iterator[FieldError]:
+    """Of a number of pods, or a percentage of them."""
     if isinstance(value, int):
-        return [fields.invalid(path, value, AT_LEAST_ZERO)] if value < 0 else []
-    if not re.fullmatch(PERCENT, value):
-        detail = regex_error("a valid percent string must be a numeric string followed by an ending '%'",
-                             PERCENT, "1%", "93%")  # fmt: skip
-        return [fields.invalid(path, value, detail)]
-    if may_exceed_all or int(value[:-1]) <= 100:
-        return []
-    return [fields.invalid(path, value, "must not be greater than 100%")]
+        if value < 0:
+            yield fields.invalid(path, value, AT_LEAST_ZERO)
+    elif not re.fullmatch(PERCENT, value):
+        words = "a valid percent string must be a numeric string followed by an ending '%'"
+        yield fields.invalid(path, value, regex_error(words, PERCENT, "1%", "93%"))
+    elif not may_exceed_all and int(value[:-1]) > 100:
+        yield fields.invalid(path, value, "must not be greater than 100%")

@@ -1,7 +1,7 @@
 """
 The rules of metadata that hold for every kind: names, labels, annotations, owners, finalizers, and what never changes.
 
-Called by: server/catalog.py, server/custom.py. Kubernetes: apimachinery/pkg/api/validation/objectmeta.go
+Called by: server/builtin_kind.py, server/custom.py. Kubernetes: apimachinery/pkg/api/validation/objectmeta.go
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any, Final
 from kyu.api import errors as fields
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
+from kyu.server.builtin_checks import IMMUTABLE
 from kyu.server.builtin_names import NameRule, label_key, label_value, name_is_label, name_is_subdomain
 
 MAX_ANNOTATION_BYTES: Final = 256 * 1024
-IMMUTABLE: Final = "field is immutable"
 IMMUTABLE_FIELDS: Final = (
     "name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds",
 )  # fmt: skip

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
 from kyu.api import errors as fields
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
+from kyu.server.builtin_checks import IP_ADDRESS, ip_address, is_ip_address, objections, one_of, port_number
 from kyu.server.builtin_metadata import validate_label_selector
 from kyu.server.builtin_names import label, label_key, path_segment, port_name, subdomain, wildcard
-from kyu.server.builtin_pod_details import IP_ADDRESS, is_ip_address
-from kyu.server.builtin_pod_probes import PORT_RANGE
 
 CLASS_ANNOTATION: Final = "kubernetes.io/ingress.class"
 PATH_TYPES: Final = ("Exact", "ImplementationSpecific", "Prefix")
@@ -34,45 +33,34 @@ FOUR_NUMBERS: Final = re.compile(r"(\d+\.){3}\d+")
 LINK_LOCAL_GROUPS: Final = {4: ipaddress.ip_network("224.0.0.0/24"), 6: ipaddress.ip_network("ff02::/16")}
 
 
-def _objections(path: str, text: str, rule: Callable[[str], Sequence[str]]) -> list[FieldError]:
-    return [fields.invalid(path, text, objection) for objection in rule(text)]
-
-
-def _port_number(path: str, number: int) -> list[FieldError]:
-    return [] if 0 < number < 65536 else [fields.invalid(path, number, PORT_RANGE)]
-
-
 # Ingress
 
 
-def validate_ingress(ingress: Json) -> list[FieldError]:
+def validate_ingress(ingress: Json) -> Iterator[FieldError]:
     spec = ingress.get("spec") or {}
     given = (ingress["metadata"].get("annotations") or {}).get(CLASS_ANNOTATION)
-    found: list[FieldError] = []
     if given and spec.get("ingressClassName") not in (None, given):
         detail = "must match `ingressClassName` when both are specified"
-        found.append(fields.invalid(f"annotations.{CLASS_ANNOTATION}", given, detail))
-    return found + validate_ingress_update(ingress, ingress)
+        yield fields.invalid(f"annotations.{CLASS_ANNOTATION}", given, detail)
+    yield from validate_ingress_update(ingress, ingress)
 
 
-def validate_ingress_update(new: Json, old: Json) -> list[FieldError]:
+def validate_ingress_update(new: Json, old: Json) -> Iterator[FieldError]:
     spec = new.get("spec") or {}
-    found: list[FieldError] = []
     for index, tls in enumerate(spec.get("tls") or ()):
         for at, host in enumerate(tls.get("hosts") or ()):
-            found += _objections(f"spec.tls[{index}].hosts[{at}]", host, wildcard if "*" in host else subdomain)
+            yield from objections(f"spec.tls[{index}].hosts[{at}]", host, wildcard if "*" in host else subdomain)
         if tls.get("secretName"):
-            found += _objections(f"spec.tls[{index}].secretName", tls["secretName"], subdomain)
+            yield from objections(f"spec.tls[{index}].secretName", tls["secretName"], subdomain)
     if spec.get("defaultBackend") is not None:
-        found += _backend(spec["defaultBackend"], "spec.defaultBackend")
+        yield from _backend(spec["defaultBackend"], "spec.defaultBackend")
     elif not spec.get("rules"):
         detail = "either `defaultBackend` or `rules` must be specified"
-        found.append(fields.invalid("spec", spec.get("rules"), detail))
+        yield fields.invalid("spec", spec.get("rules"), detail)
     for index, rule in enumerate(spec.get("rules") or ()):
-        found += _ingress_rule(rule, f"spec.rules[{index}]")
+        yield from _ingress_rule(rule, f"spec.rules[{index}]")
     if spec.get("ingressClassName") is not None:
-        found += _objections("spec.ingressClassName", spec["ingressClassName"], subdomain)
-    return found
+        yield from objections("spec.ingressClassName", spec["ingressClassName"], subdomain)
 
 
 def _ingress_rule(rule: Json, path: str) -> Iterator[FieldError]:
@@ -80,7 +68,7 @@ def _ingress_rule(rule: Json, path: str) -> Iterator[FieldError]:
         if is_ip_address(host):
             yield fields.invalid(f"{path}.host", host, NO_ADDRESS)
         else:
-            yield from _objections(f"{path}.host", host, wildcard if "*" in host else subdomain)
+            yield from objections(f"{path}.host", host, wildcard if "*" in host else subdomain)
     if rule.get("http") is None:
         return
     paths = rule["http"].get("paths") or ()
@@ -125,42 +113,40 @@ def _backend(backend: Json, path: str) -> Iterator[FieldError]:
 
 def _resource(resource: Json, path: str) -> Iterator[FieldError]:
     if resource.get("apiGroup") is not None:
-        yield from _objections(f"{path}.apiGroup", resource["apiGroup"], subdomain)
+        yield from objections(f"{path}.apiGroup", resource["apiGroup"], subdomain)
     for name in ("kind", "name"):
         if not resource.get(name):
             yield fields.required(f"{path}.{name}")
         else:
-            yield from _objections(f"{path}.{name}", resource[name], path_segment)
+            yield from objections(f"{path}.{name}", resource[name], path_segment)
 
 
 def _service(service: Json, path: str) -> Iterator[FieldError]:
     if not service.get("name"):
         yield fields.required(f"{path}.service.name")
     else:
-        yield from _objections(f"{path}.service.name", service["name"], label)
+        yield from objections(f"{path}.service.name", service["name"], label)
     port = service.get("port") or {}
     name, number = port.get("name", ""), port.get("number", 0)
     if name and number:
         yield fields.invalid(path, "", "cannot set both port name & port number")
     elif name:
-        yield from _objections(f"{path}.service.port.name", name, port_name)
+        yield from objections(f"{path}.service.port.name", name, port_name)
     elif number:
-        yield from _port_number(f"{path}.service.port.number", number)
+        yield from port_number(f"{path}.service.port.number", number)
     else:
         yield fields.required(path, "port name or number is required")
 
 
-def validate_ingress_status(new: Json, old: Json) -> list[FieldError]:
-    found: list[FieldError] = []
+def validate_ingress_status(new: Json, old: Json) -> Iterator[FieldError]:
     for index, item in enumerate(((new.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()):
         path = f"status.loadBalancer.ingress[{index}]"
-        if item.get("ip") and not is_ip_address(item["ip"]):
-            found.append(fields.invalid(f"{path}.ip", item["ip"], IP_ADDRESS))
+        if item.get("ip"):
+            yield from ip_address(f"{path}.ip", item["ip"])
         if host := item.get("hostname"):
-            found += _objections(f"{path}.hostname", host, subdomain)
+            yield from objections(f"{path}.hostname", host, subdomain)
             if is_ip_address(host):
-                found.append(fields.invalid(f"{path}.hostname", host, NO_ADDRESS))
-    return found
+                yield fields.invalid(f"{path}.hostname", host, NO_ADDRESS)
 
 
 def ingress_warnings(new: Json, old: Json | None) -> Iterator[str]:
@@ -180,21 +166,18 @@ def default_network_policy(policy: Json) -> None:
             port.setdefault("protocol", "TCP")
 
 
-def validate_network_policy(policy: Json) -> list[FieldError]:
+def validate_network_policy(policy: Json) -> Iterator[FieldError]:
     spec = policy.get("spec") or {}
-    found = validate_label_selector(spec.get("podSelector"), "spec.podSelector")
+    yield from validate_label_selector(spec.get("podSelector"), "spec.podSelector")
     for direction, peers in (("ingress", "from"), ("egress", "to")):
         for index, rule in enumerate(spec.get(direction) or ()):
-            found += _policy_rule(rule, peers, f"spec.{direction}[{index}]")
+            yield from _policy_rule(rule, peers, f"spec.{direction}[{index}]")
     types = spec.get("policyTypes") or []
     if len(types) > len(POLICY_TYPES):
-        found.append(fields.invalid("spec.policyTypes", types, "may not specify more than two policyTypes"))
-        return found
-    return found + [
-        fields.not_supported(f"spec.policyTypes[{index}]", type_, POLICY_TYPES)
-        for index, type_ in enumerate(types)
-        if type_ not in POLICY_TYPES
-    ]
+        yield fields.invalid("spec.policyTypes", types, "may not specify more than two policyTypes")
+        return
+    for index, type_ in enumerate(types):
+        yield from one_of(f"spec.policyTypes[{index}]", type_, POLICY_TYPES)
 
 
 def _policy_rule(rule: Json, peers: str, path: str) -> Iterator[FieldError]:
@@ -206,12 +189,11 @@ def _policy_rule(rule: Json, peers: str, path: str) -> Iterator[FieldError]:
 
 def _policy_port(port: Json, path: str) -> Iterator[FieldError]:
     protocol, number, end = port.get("protocol", "TCP"), port.get("port"), port.get("endPort")
-    if protocol not in POLICY_PROTOCOLS:
-        yield fields.not_supported(f"{path}.protocol", protocol, POLICY_PROTOCOLS)
+    yield from one_of(f"{path}.protocol", protocol, POLICY_PROTOCOLS)
     if isinstance(number, str):
-        yield from _objections(f"{path}.port", number, port_name)
+        yield from objections(f"{path}.port", number, port_name)
     elif number is not None:
-        yield from _port_number(f"{path}.port", number)
+        yield from port_number(f"{path}.port", number)
     if end is None:
         return
     if number is None or isinstance(number, str):
@@ -220,7 +202,7 @@ def _policy_port(port: Json, path: str) -> Iterator[FieldError]:
         return
     if end < number:
         yield fields.invalid(f"{path}.endPort", number, "must be greater than or equal to `port`")
-    yield from _port_number(f"{path}.endPort", end)
+    yield from port_number(f"{path}.endPort", end)
 
 
 def _peer(peer: Json, path: str) -> Iterator[FieldError]:
@@ -268,28 +250,25 @@ def default_endpoints(endpoints: Json) -> None:
             port.setdefault("protocol", "TCP")
 
 
-def validate_endpoints(endpoints: Json) -> list[FieldError]:
-    found: list[FieldError] = []
+def validate_endpoints(endpoints: Json) -> Iterator[FieldError]:
     for index, subset in enumerate(endpoints.get("subsets") or ()):
         path = f"subsets[{index}]"
         if not subset.get("addresses") and not subset.get("notReadyAddresses"):
-            found.append(fields.required(path, "must specify `addresses` or `notReadyAddresses`"))
+            yield fields.required(path, "must specify `addresses` or `notReadyAddresses`")
         for name in ("addresses", "notReadyAddresses"):
             for at, address in enumerate(subset.get(name) or ()):
-                found += _endpoint(address, f"{path}.{name}[{at}]")
+                yield from _endpoint(address, f"{path}.{name}[{at}]")
         ports = subset.get("ports") or ()
         for at, port in enumerate(ports):
-            found += _endpoint_port(port, f"{path}.ports[{at}]", needs_name=len(ports) > 1)
-    return found
+            yield from _endpoint_port(port, f"{path}.ports[{at}]", needs_name=len(ports) > 1)
 
 
 def _endpoint(address: Json, path: str) -> Iterator[FieldError]:
-    text = address.get("ip", "")
-    yield from (fields.invalid(f"{path}.ip", text, objection) for objection in _address_objections(text))
+    yield from objections(f"{path}.ip", address.get("ip", ""), _address_objections)
     if address.get("hostname"):
-        yield from _objections(f"{path}.hostname", address["hostname"], label)
+        yield from objections(f"{path}.hostname", address["hostname"], label)
     if address.get("nodeName") is not None:
-        yield from _objections(f"{path}.nodeName", address["nodeName"], subdomain)
+        yield from objections(f"{path}.nodeName", address["nodeName"], subdomain)
 
 
 def _address_objections(text: str) -> list[str]:
@@ -314,11 +293,10 @@ def _address_objections(text: str) -> list[str]:
 def _endpoint_port(port: Json, path: str, *, needs_name: bool) -> Iterator[FieldError]:
     name, protocol = port.get("name", ""), port.get("protocol", "")
     if name:
-        yield from _objections(f"{path}.name", name, label)
+        yield from objections(f"{path}.name", name, label)
     elif needs_name:
         yield fields.required(f"{path}.name")
-    yield from _port_number(f"{path}.port", port.get("port", 0))
-    if protocol not in ENDPOINT_PROTOCOLS:
-        yield fields.not_supported(f"{path}.protocol", protocol, ENDPOINT_PROTOCOLS)
+    yield from port_number(f"{path}.port", port.get("port", 0))
+    yield from one_of(f"{path}.protocol", protocol, ENDPOINT_PROTOCOLS)
     if port.get("appProtocol") is not None:
-        yield from _objections(f"{path}.appProtocol", port["appProtocol"], label_key)
+        yield from objections(f"{path}.appProtocol", port["appProtocol"], label_key)

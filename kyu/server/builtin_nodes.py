@@ -12,6 +12,7 @@ from typing import Final
 from kyu.api import errors as fields
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
+from kyu.server.builtin_checks import objections, one_of
 from kyu.server.builtin_names import label_key, label_value
 from kyu.server.builtin_network import NETWORK, network_of
 from kyu.server.builtin_pod_placement import EFFECTS
@@ -40,19 +41,20 @@ def prepare_node(node: Json) -> None:
         taints.append(dict(NOT_READY))
 
 
-def validate_node(node: Json) -> list[FieldError]:
-    return [*_taint_faults(node), *_network_faults(node)]
+def validate_node(node: Json) -> Iterator[FieldError]:
+    yield from _taint_faults(node)
+    yield from _network_faults(node)
 
 
-def validate_node_update(new: Json, old: Json) -> list[FieldError]:
+def validate_node_update(new: Json, old: Json) -> Iterator[FieldError]:
     """Taints are looked at twice; Kubernetes tells their faults twice."""
-    found = [*validate_node(new), *_taint_faults(new)]
+    yield from validate_node(new)
+    yield from _taint_faults(new)
     after, before = new.get("spec") or {}, old.get("spec") or {}
     for name, called in GIVEN_ONCE.items():
         if before.get(name) and after.get(name) != before[name]:
             detail = f'node updates may not change {called} except from "" to valid'
-            found.append(fields.forbidden(f"spec.{name}", detail))
-    return found
+            yield fields.forbidden(f"spec.{name}", detail)
 
 
 def _taint_faults(node: Json) -> Iterator[FieldError]:
@@ -60,12 +62,12 @@ def _taint_faults(node: Json) -> Iterator[FieldError]:
     for index, taint in enumerate((node.get("spec") or {}).get("taints") or ()):
         path = f"metadata.taints[{index}]"
         key, value, effect = (taint.get(name, "") for name in ("key", "value", "effect"))
-        yield from (fields.invalid(f"{path}.key", key, text) for text in label_key(key))
-        yield from (fields.invalid(f"{path}.value", value, text) for text in label_value(value))
+        yield from objections(f"{path}.key", key, label_key)
+        yield from objections(f"{path}.value", value, label_value)
         if not effect:
             yield fields.required(f"{path}.effect")
-        elif effect not in EFFECTS:
-            yield fields.not_supported(f"{path}.effect", effect, EFFECTS)
+        else:
+            yield from one_of(f"{path}.effect", effect, EFFECTS)
         if (key, effect) in seen:
             yield FieldError("Duplicate", path, taint, "taints must be unique by key and effect pair")
         seen.add((key, effect))

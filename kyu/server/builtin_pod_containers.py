@@ -7,7 +7,7 @@ Called by: server/builtin_pod_rules.py. Kubernetes: pkg/apis/core/validation.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -16,8 +16,8 @@ from kyu.api import quantity
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
 from kyu.server import builtin_pod_env, builtin_pod_probes, builtin_pod_security
+from kyu.server.builtin_checks import AT_LEAST_ZERO, objections, one_of, port_number
 from kyu.server.builtin_names import label, label_key, port_name
-from kyu.server.builtin_pod_probes import AT_LEAST_ZERO, PORT_RANGE
 from kyu.server.builtin_pod_volumes import relative_path_faults
 
 PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")
@@ -51,9 +51,9 @@ def container_faults(container: Json, path: str, pod: Pod, *, is_init: bool) -> 
         yield fields.required(f"{path}.image")
     elif image != image.strip():
         yield fields.invalid(f"{path}.image", image, "must not have leading or trailing whitespace")
-    yield from one_of(container.get("imagePullPolicy"), PULL_POLICIES, f"{path}.imagePullPolicy")
-    yield from one_of(container.get("terminationMessagePolicy"), MESSAGE_POLICIES, f"{path}.terminationMessagePolicy")
-    yield from one_of(container.get("restartPolicy"), RESTART_POLICIES, f"{path}.restartPolicy")
+    yield from one_of(f"{path}.imagePullPolicy", container.get("imagePullPolicy"), PULL_POLICIES)
+    yield from one_of(f"{path}.terminationMessagePolicy", container.get("terminationMessagePolicy"), MESSAGE_POLICIES)
+    yield from one_of(f"{path}.restartPolicy", container.get("restartPolicy"), RESTART_POLICIES)
     if container.get("restartPolicyRules") and not container.get("restartPolicy"):
         yield fields.required(f"{path}.restartPolicy", "must specify restartPolicy when restart rules are used")
     yield from _ports(container.get("ports") or (), f"{path}.ports", pod)
@@ -71,16 +71,11 @@ def container_faults(container: Json, path: str, pod: Pod, *, is_init: bool) -> 
         yield from builtin_pod_security.container_faults(context, f"{path}.securityContext", pod.spec)
 
 
-def one_of(value: Any, supported: Sequence[str], path: str) -> Iterator[FieldError]:
-    if value is not None and value not in supported:
-        yield fields.not_supported(path, value, supported)
-
-
 def unique_label_faults(name: str, names: set[str], path: str) -> Iterator[FieldError]:
     if not name:
         yield fields.required(path)
         return
-    yield from (fields.invalid(path, name, text) for text in label(name))
+    yield from objections(path, name, label)
     if name in names:
         yield fields.duplicate(path, name)
     names.add(name)
@@ -91,23 +86,24 @@ def _ports(ports: Sequence[Json], path: str, pod: Pod) -> Iterator[FieldError]:
     for index, port in enumerate(ports):
         here, name = f"{path}[{index}]", port.get("name")
         if name:
-            yield from (fields.invalid(f"{here}.name", name, text) for text in port_name(name))
+            yield from objections(f"{here}.name", name, port_name)
             if name in seen:
                 yield fields.duplicate(f"{here}.name", name)
             seen.add(name)
         number, host = port.get("containerPort", 0), port.get("hostPort", 0)
         if number == 0:
             yield fields.required(f"{here}.containerPort")
-        elif not 0 < number < 65536:
-            yield fields.invalid(f"{here}.containerPort", number, PORT_RANGE)
-        if host and not 0 < host < 65536:
-            yield fields.invalid(f"{here}.hostPort", host, PORT_RANGE)
-        elif host:
+        else:
+            yield from port_number(f"{here}.containerPort", number)
+        if host:
             yield from _host_port(port, host, f"{here}.hostPort", pod)
-        yield from one_of(port.get("protocol"), PROTOCOLS, f"{here}.protocol")
+        yield from one_of(f"{here}.protocol", port.get("protocol"), PROTOCOLS)
 
 
 def _host_port(port: Json, number: int, path: str, pod: Pod) -> Iterator[FieldError]:
+    if not 0 < number < 65536:
+        yield from port_number(path, number)
+        return
     if pod.spec.get("hostNetwork") and number != port.get("containerPort"):
         yield fields.invalid(path, number, "must match `containerPort` when `hostNetwork` is true")
     place = f"{port.get('protocol', 'TCP')}/{port.get('hostIP', '')}/{number}"
@@ -135,7 +131,7 @@ def _mounts(container: Json, path: str, pod: Pod) -> Iterator[FieldError]:
         if mount.get("subPath") and mount.get("subPathExpr"):
             detail = "subPathExpr and subPath are mutually exclusive"
             yield fields.invalid(f"{here}.subPathExpr", mount["subPathExpr"], detail)
-        yield from one_of(mount.get("mountPropagation"), PROPAGATIONS, f"{path}.mountPropagation")
+        yield from one_of(f"{path}.mountPropagation", mount.get("mountPropagation"), PROPAGATIONS)
         is_privileged = (container.get("securityContext") or {}).get("privileged")
         if mount.get("mountPropagation") == "Bidirectional" and not is_privileged:
             detail = "Bidirectional mount propagation is available only to privileged containers"
@@ -165,7 +161,7 @@ def resource_faults(resources: Json, path: str, claims: tuple[str, ...]) -> Iter
     for group, amounts in (("limits", limits), ("requests", requests)):
         for name, text in amounts.items():
             here = f"{path}.{group}[{name}]"
-            yield from (fields.invalid(here, name, objection) for objection in resource_name_objections(name))
+            yield from objections(here, name, resource_name_objections)
             yield from _amount(name, text, here)
     for name, text in requests.items():
         yield from _ratio(name, text, limits.get(name), path)
@@ -220,13 +216,13 @@ def _ratio(name: str, text: str, limit: str | None, path: str) -> Iterator[Field
 
 def resource_name_objections(name: str) -> tuple[str, ...]:
     """Why this is not the name of something that a container can have."""
+    found = label_key(name)
     if "/" in name:
-        objections = label_key(name)
-        if not objections and name.startswith("requests."):
+        if not found and name.startswith("requests."):
             return ("doesn't follow extended resource name standard",)
-        return objections
-    if objections := label_key(name):
-        return (*objections, NOT_OF_CONTAINERS)
+        return found
+    if found:
+        return (*found, NOT_OF_CONTAINERS)
     if name in CONTAINER_RESOURCES or name.startswith(HUGE_PAGES):
         return ()
     return ("must be a standard resource type or fully qualified", NOT_OF_CONTAINERS)
@@ -244,5 +240,5 @@ def _resize_policies(policies: Sequence[Json], path: str) -> Iterator[FieldError
         if name in seen:
             yield fields.duplicate(f"{path}[{index}]", name)
         seen.add(name)
-        yield from one_of(name, RESIZED, path)
-        yield from one_of(policy.get("restartPolicy", ""), RESIZE_POLICIES, path)
+        yield from one_of(path, name, RESIZED)
+        yield from one_of(path, policy.get("restartPolicy", ""), RESIZE_POLICIES)

@@ -6,7 +6,6 @@ Called by: server/builtin_pod_rules.py. Kubernetes: pkg/apis/core/validation.
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -14,10 +13,10 @@ from typing import Final
 from kyu.api import errors as fields
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
+from kyu.server.builtin_checks import ip_address, objections, one_of
 from kyu.server.builtin_names import label, label_key, regex_error, subdomain
 
 SYSTEMS: Final = ("linux", "windows")
-IP_ADDRESS: Final = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
 MAX_NAME_SERVERS: Final = 3
 MAX_SEARCHES: Final = 32
 _SEARCH_PART: Final = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
@@ -27,31 +26,25 @@ _SEARCH: Final = rf"{_SEARCH_PART}(\.{_SEARCH_PART})*"
 def spec_faults(spec: Json, path: str) -> Iterator[FieldError]:
     for name in ("hostname", "subdomain"):
         if given := spec.get(name):
-            dots = ["must not contain dots"] if "." in given else label(given)
-            yield from (fields.invalid(f"{path}.{name}", given, text) for text in dots)
+            yield from objections(f"{path}.{name}", given, _host_label)
     for name in ("serviceAccountName", "nodeName"):
         if given := spec.get(name):
-            yield from (fields.invalid(f"{path}.{name}", given, text) for text in subdomain(given))
+            yield from objections(f"{path}.{name}", given, subdomain)
     system = (spec.get("os") or {}).get("name")
-    if system is not None and system not in SYSTEMS:
-        yield fields.not_supported(f"{path}.os", system, SYSTEMS)
+    yield from one_of(f"{path}.os", system, SYSTEMS)
     yield from _name_servers(spec, path)
     for index, alias in enumerate(spec.get("hostAliases") or ()):
         yield from _alias(alias, f"{path}.hostAliases[{index}]")
     for index, gate in enumerate(spec.get("readinessGates") or ()):
         given = gate.get("conditionType", "")
         here = f"{path}.readinessGates[{index}].conditionType"
-        yield from (fields.invalid(here, given, text) for text in label_key(given))
+        yield from objections(here, given, label_key)
     yield from _gates(spec.get("schedulingGates") or (), f"{path}.schedulingGates")
     yield from _claims(spec.get("resourceClaims") or (), f"{path}.resourceClaims")
 
 
-def is_ip_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
+def _host_label(text: str) -> list[str]:
+    return ["must not contain dots"] if "." in text else label(text)
 
 
 def _name_servers(spec: Json, path: str) -> Iterator[FieldError]:
@@ -68,8 +61,7 @@ def _name_servers(spec: Json, path: str) -> Iterator[FieldError]:
         detail = f"must not have more than {MAX_NAME_SERVERS} nameservers"
         yield fields.invalid(f"{path}.nameservers", servers, detail)
     for index, server in enumerate(servers):
-        if not is_ip_address(server):
-            yield fields.invalid(f"{path}.nameservers[{index}]", server, IP_ADDRESS)
+        yield from ip_address(f"{path}.nameservers[{index}]", server)
     if len(searches) > MAX_SEARCHES:
         yield fields.invalid(f"{path}.searches", searches, f"must not have more than {MAX_SEARCHES} search paths")
     for index, search in enumerate(searches):
@@ -85,17 +77,16 @@ def _name_servers(spec: Json, path: str) -> Iterator[FieldError]:
 
 
 def _alias(alias: Json, path: str) -> Iterator[FieldError]:
-    if not is_ip_address(alias.get("ip", "")):
-        yield fields.invalid(f"{path}.ip", alias.get("ip", ""), IP_ADDRESS)
+    yield from ip_address(f"{path}.ip", alias.get("ip", ""))
     for index, name in enumerate(alias.get("hostnames") or ()):
-        yield from (fields.invalid(f"{path}.hostnames[{index}]", name, text) for text in subdomain(name))
+        yield from objections(f"{path}.hostnames[{index}]", name, subdomain)
 
 
 def _gates(gates: Sequence[Json], path: str) -> Iterator[FieldError]:
     names: set[str] = set()
     for index, gate in enumerate(gates):
         name = gate.get("name", "")
-        yield from (fields.invalid(f"{path}[{index}]", name, text) for text in label_key(name))
+        yield from objections(f"{path}[{index}]", name, label_key)
         if name in names:
             yield fields.duplicate(f"{path}[{index}]", name)
         names.add(name)
@@ -105,7 +96,7 @@ def _claims(claims: Sequence[Json], path: str) -> Iterator[FieldError]:
     names: set[str] = set()
     for index, claim in enumerate(claims):
         here, name = f"{path}[{index}]", claim.get("name", "")
-        yield from (fields.invalid(f"{here}.name", name, text) for text in label(name))
+        yield from objections(f"{here}.name", name, label)
         if name in names:
             yield fields.duplicate(f"{here}.name", name)
         names.add(name)
@@ -117,4 +108,4 @@ def _claims(claims: Sequence[Json], path: str) -> Iterator[FieldError]:
             detail = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
             yield fields.invalid(here, claim, detail)
         for source in given:
-            yield from (fields.invalid(f"{here}.{source}", claim[source], text) for text in subdomain(claim[source]))
+            yield from objections(f"{here}.{source}", claim[source], subdomain)

@@ -15,6 +15,7 @@ from kyu.api import errors as fields
 from kyu.api import quantity
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
+from kyu.server.builtin_checks import objections
 from kyu.server.builtin_names import config_key, label_key, subdomain
 
 PRINTABLE_NAME: Final = re.compile(r"[ -<>-~]+")
@@ -83,11 +84,11 @@ def _variable(variable: Json, path: str) -> Iterator[FieldError]:
 
 def _key(reference: Json, path: str) -> Iterator[FieldError]:
     name, key = reference.get("name", ""), reference.get("key", "")
-    yield from (fields.invalid(f"{path}.name", name, text) for text in subdomain(name))
+    yield from objections(f"{path}.name", name, subdomain)
     if not key:
         yield fields.required(f"{path}.key")
     else:
-        yield from (fields.invalid(f"{path}.key", key, text) for text in config_key(key))
+        yield from objections(f"{path}.key", key, config_key)
 
 
 def _whole_source(source: Json, path: str, index: int) -> Iterator[FieldError]:
@@ -100,7 +101,7 @@ def _whole_source(source: Json, path: str, index: int) -> Iterator[FieldError]:
         if not name:
             yield fields.required(f"{path}[{index}].{kind}.name")
         else:
-            yield from (fields.invalid(f"{path}[{index}].{kind}.name", name, text) for text in subdomain(name))
+            yield from objections(f"{path}[{index}].{kind}.name", name, subdomain)
     if not given:
         yield fields.invalid(path, "", "must specify one of: `configMapRef` or `secretRef`")
     elif len(given) > 1:

@@ -12,6 +12,7 @@ from typing import Final
 from kyu.api import errors as fields
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
+from kyu.server.builtin_checks import objections, one_of
 from kyu.server.builtin_metadata import validate_label_selector
 from kyu.server.builtin_names import label, label_key, label_value, subdomain
 
@@ -42,7 +43,7 @@ def placement_faults(spec: Json, path: str) -> Iterator[FieldError]:
 def _toleration(toleration: Json, path: str) -> Iterator[FieldError]:
     operator, value, effect = toleration.get("operator", "Equal"), toleration.get("value"), toleration.get("effect")
     if toleration.get("key"):
-        yield from (fields.invalid(f"{path}.key", toleration["key"], text) for text in label_key(toleration["key"]))
+        yield from objections(f"{path}.key", toleration["key"], label_key)
     elif operator != "Exists":
         detail = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
         yield fields.invalid(f"{path}.operator", operator, detail)
@@ -56,7 +57,7 @@ def _toleration(toleration: Json, path: str) -> Iterator[FieldError]:
     elif operator == "Exists" and value:
         yield fields.invalid(f"{path}.operator", value, "value must be empty when `operator` is 'Exists'")
     elif operator == "Equal" and value:
-        yield from (fields.invalid(f"{path}.operator", value, text) for text in label_value(value))
+        yield from objections(f"{path}.operator", value, label_value)
     if effect and effect not in EFFECTS:
         yield fields.not_supported(f"{path}.effect", effect, EFFECTS)
 
@@ -108,9 +109,9 @@ def _expression(rule: Json, path: str) -> Iterator[FieldError]:
         case operator:
             yield fields.invalid(f"{path}.operator", operator, NOT_AN_OPERATOR)
     key = rule.get("key", "")
-    yield from (fields.invalid(f"{path}.key", key, text) for text in label_key(key))
+    yield from objections(f"{path}.key", key, label_key)
     for index, value in enumerate(values):
-        yield from (fields.invalid(f"{path}.values[{index}]", value, text) for text in label_value(value))
+        yield from objections(f"{path}.values[{index}]", value, label_value)
 
 
 def _field(rule: Json, path: str) -> Iterator[FieldError]:
@@ -126,7 +127,7 @@ def _field(rule: Json, path: str) -> Iterator[FieldError]:
         yield fields.invalid(f"{path}.key", key, "not a valid field selector key")
         return
     for index, value in enumerate(values):
-        yield from (fields.invalid(f"{path}.values[{index}]", value, text) for text in subdomain(value))
+        yield from objections(f"{path}.values[{index}]", value, subdomain)
 
 
 def _pod_affinity(affinity: Json, path: str) -> Iterator[FieldError]:
@@ -139,13 +140,13 @@ def _pod_term(term: Json, path: str) -> Iterator[FieldError]:
     yield from validate_label_selector(term.get("labelSelector"), f"{path}.labelSelector")
     yield from validate_label_selector(term.get("namespaceSelector"), f"{path}.namespaceSelector")
     for name in term.get("namespaces") or ():
-        yield from (fields.invalid(f"{path}.namespace", name, text) for text in label(name))
+        yield from objections(f"{path}.namespace", name, label)
     if (term.get("matchLabelKeys") or term.get("mismatchLabelKeys")) and term.get("labelSelector") is None:
         yield fields.forbidden(f"{path}.matchLabelKeys", NO_SELECTOR)
     key = term.get("topologyKey", "")
     if not key:
         yield fields.required(f"{path}.topologyKey", "can not be empty")
-    yield from (fields.invalid(f"{path}.topologyKey", key, text) for text in label_key(key))
+    yield from objections(f"{path}.topologyKey", key, label_key)
 
 
 def _spread(constraints: Sequence[Json], path: str) -> Iterator[FieldError]:
@@ -173,8 +174,7 @@ def _constraint(constraint: Json, path: str) -> Iterator[FieldError]:
         detail = f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {when}"
         yield fields.invalid(f"{path}.minDomains", domains, detail)
     for name in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
-        if constraint.get(name) is not None and constraint[name] not in NODE_POLICIES:
-            yield fields.not_supported(f"{path}.{name}", constraint[name], NODE_POLICIES)
+        yield from one_of(f"{path}.{name}", constraint.get(name), NODE_POLICIES)
     if constraint.get("matchLabelKeys") and constraint.get("labelSelector") is None:
         yield fields.forbidden(f"{path}.matchLabelKeys", NO_SELECTOR)
     yield from validate_label_selector(constraint.get("labelSelector"), f"{path}.labelSelector")

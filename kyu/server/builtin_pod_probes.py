@@ -1,7 +1,7 @@
 """
 Probes and hooks of a container: exactly one way to ask, a port that can be, and times that make sense.
 
-Called by: server/builtin_pod_containers.py; its numbers by other checks. Kubernetes: pkg/apis/core/validation.
+Called by: server/builtin_pod_containers.py. Kubernetes: pkg/apis/core/validation.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Final
 from kyu.api import errors as fields
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
+from kyu.server.builtin_checks import at_least_zero, objections, port_number
 from kyu.server.builtin_names import port_name, regex_error
 
 PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
@@ -21,8 +22,6 @@ PROBE_HANDLERS: Final = ("exec", "httpGet", "tcpSocket", "grpc")
 HOOK_HANDLERS: Final = ("exec", "httpGet", "tcpSocket", "sleep")
 TIMES: Final = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
 SCHEMES: Final = ("HTTP", "HTTPS")
-PORT_RANGE: Final = "must be between 1 and 65535, inclusive"
-AT_LEAST_ZERO: Final = "must be greater than or equal to 0"
 _HEADER: Final = "[-A-Za-z0-9]+"
 
 
@@ -52,9 +51,7 @@ def idle_faults(container: Json, path: str) -> Iterator[FieldError]:
 
 def _probe(probe: Json, name: str, path: str) -> Iterator[FieldError]:
     yield from _handlers(probe, path, PROBE_HANDLERS)
-    for time in TIMES:
-        if probe.get(time, 0) < 0:
-            yield fields.invalid(f"{path}.{time}", probe[time], AT_LEAST_ZERO)
+    yield from at_least_zero(f"{path}.", probe, *TIMES)
     grace = probe.get("terminationGracePeriodSeconds")
     if name == "readinessProbe":
         if grace is not None:
@@ -96,9 +93,9 @@ def _handler(kind: str, handler: Json, path: str) -> Iterator[FieldError]:
 
 def _port(port: int | str, path: str) -> Iterator[FieldError]:
     if isinstance(port, str):
-        yield from (fields.invalid(path, port, text) for text in port_name(port))
-    elif not 0 < port < 65536:
-        yield fields.invalid(path, port, PORT_RANGE)
+        yield from objections(path, port, port_name)
+    else:
+        yield from port_number(path, port)
 
 
 def _header(name: str, path: str) -> Iterator[FieldError]:

@@ -7,24 +7,20 @@ Kubernetes: pkg/apis/core/validation/validation.go
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from kyu.api import errors as fields
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
 from kyu.server import builtin_pod_details, builtin_pod_security
-from kyu.server.builtin_metadata import IMMUTABLE, validate_labels
+from kyu.server.builtin_checks import immutable, objections, one_of
+from kyu.server.builtin_metadata import validate_labels
 from kyu.server.builtin_names import subdomain
-from kyu.server.builtin_pod_containers import (
-    Pod,
-    container_faults,
-    one_of,
-    pod_resource_faults,
-    unique_label_faults,
-)
+from kyu.server.builtin_pod_containers import Pod, container_faults, pod_resource_faults, unique_label_faults
 from kyu.server.builtin_pod_placement import placement_faults
 from kyu.server.builtin_pod_volumes import source_rank, volume_faults
-from kyu.server.patch import clone
+from kyu.server.patch import carry_over, clone
 
 RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
 DNS_POLICIES: Final = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
@@ -35,156 +31,139 @@ UPDATABLE: Final = (
 )
 
 
-def validate_pod(pod: Json) -> list[FieldError]:
+def validate_pod(pod: Json) -> Iterator[FieldError]:
     spec = pod.get("spec") or {}
-    found = validate_pod_spec(spec, "spec")
+    yield from validate_pod_spec(spec, "spec")
     if spec.get("schedulingGates") and spec.get("nodeName"):
-        found.append(fields.forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared"))
-    return found
+        yield fields.forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared")
 
 
-def validate_new_pod(pod: Json) -> list[FieldError]:
-    found = validate_pod(pod)
+def validate_new_pod(pod: Json) -> Iterator[FieldError]:
+    yield from validate_pod(pod)
     if (pod.get("spec") or {}).get("ephemeralContainers"):
-        found.append(fields.forbidden("spec.ephemeralContainers", "cannot be set on create"))
-    return found
+        yield fields.forbidden("spec.ephemeralContainers", "cannot be set on create")
 
 
-def validate_template(template: Json, path: str) -> list[FieldError]:
-    labels = (template.get("metadata") or {}).get("labels") or {}
-    return validate_labels(labels, f"{path}.labels") + validate_pod_spec(template.get("spec") or {}, f"{path}.spec")
+def validate_template(template: Json, path: str) -> Iterator[FieldError]:
+    yield from validate_labels((template.get("metadata") or {}).get("labels") or {}, f"{path}.labels")
+    yield from validate_pod_spec(template.get("spec") or {}, f"{path}.spec")
 
 
-def validate_pod_spec(spec: Json, path: str) -> list[FieldError]:
-    found: list[FieldError] = []
+def validate_pod_spec(spec: Json, path: str) -> Iterator[FieldError]:
+    yield from _volume_faults(spec, f"{path}.volumes")
+    volumes = {volume.get("name", ""): volume for volume in spec.get("volumes") or ()}
     claims = tuple(claim.get("name", "") for claim in spec.get("resourceClaims") or ())
-    pod = Pod(spec, _validate_volumes(spec, f"{path}.volumes", found), claims, set(), set())
+    pod = Pod(spec, volumes, claims, set(), set())
     if not spec.get("containers"):
-        found.append(fields.required(f"{path}.containers"))
+        yield fields.required(f"{path}.containers")
     for group in ("containers", "initContainers"):
         for index, container in enumerate(spec.get(group) or ()):
-            found += container_faults(container, f"{path}.{group}[{index}]", pod, is_init=group == "initContainers")
+            is_init = group == "initContainers"
+            yield from container_faults(container, f"{path}.{group}[{index}]", pod, is_init=is_init)
     if resources := spec.get("resources"):
-        found += pod_resource_faults(resources, f"{path}.resources", claims)
-    found += one_of(spec.get("restartPolicy"), RESTART_POLICIES, f"{path}.restartPolicy")
-    found += one_of(spec.get("dnsPolicy"), DNS_POLICIES, f"{path}.dnsPolicy")
-    found += validate_labels(spec.get("nodeSelector") or {}, f"{path}.nodeSelector")
+        yield from pod_resource_faults(resources, f"{path}.resources", claims)
+    yield from one_of(f"{path}.restartPolicy", spec.get("restartPolicy"), RESTART_POLICIES)
+    yield from one_of(f"{path}.dnsPolicy", spec.get("dnsPolicy"), DNS_POLICIES)
+    yield from validate_labels(spec.get("nodeSelector") or {}, f"{path}.nodeSelector")
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and not 1 <= deadline < 2**31:
-        found.append(
-            fields.invalid(f"{path}.activeDeadlineSeconds", deadline, "must be between 1 and 2147483647, inclusive")
-        )
-    found += placement_faults(spec, path)
-    found += builtin_pod_security.pod_faults(spec, path)
-    found += builtin_pod_details.spec_faults(spec, path)
-    return found
+        detail = "must be between 1 and 2147483647, inclusive"
+        yield fields.invalid(f"{path}.activeDeadlineSeconds", deadline, detail)
+    yield from placement_faults(spec, path)
+    yield from builtin_pod_security.pod_faults(spec, path)
+    yield from builtin_pod_details.spec_faults(spec, path)
 
 
-def _validate_volumes(spec: Json, path: str, found: list[FieldError]) -> dict[str, Json]:
+def _volume_faults(spec: Json, path: str) -> Iterator[FieldError]:
     names: set[str] = set()
     for index, volume in enumerate(spec.get("volumes") or ()):
         here = f"{path}[{index}]"
-        found += unique_label_faults(volume.get("name", ""), names, f"{here}.name")
-        found += volume_faults(volume, here)
+        yield from unique_label_faults(volume.get("name", ""), names, f"{here}.name")
+        yield from volume_faults(volume, here)
         sources = sorted((key for key in volume if key != "name"), key=source_rank)
-        found += [
-            fields.forbidden(f"{here}.{extra}", "may not specify more than 1 volume type") for extra in sources[1:]
-        ]
+        for extra in sources[1:]:
+            yield fields.forbidden(f"{here}.{extra}", "may not specify more than 1 volume type")
         for number, part in enumerate((volume.get("projected") or {}).get("sources") or ()):
             if part.get("serviceAccountToken") is not None and not spec.get("serviceAccountName"):
                 place = f"{here}.projected.sources[{number}].serviceAccountToken"
-                found.append(fields.forbidden(place, "must not be specified when serviceAccountName is not set"))
-    return {volume.get("name", ""): volume for volume in spec.get("volumes") or ()}
+                yield fields.forbidden(place, "must not be specified when serviceAccountName is not set")
 
 
-def validate_pod_update(new: Json, old: Json) -> list[FieldError]:
+def validate_pod_update(new: Json, old: Json) -> Iterator[FieldError]:
     """Everything of the spec is fixed but what is copied from the new one before the two are compared."""
     after, before = new.get("spec") or {}, old.get("spec") or {}
-    found = validate_pod(new)
+    yield from validate_pod(new)
     for group in ("containers", "initContainers"):
         if len(after.get(group) or ()) != len(before.get(group) or ()):
-            return [*found, fields.forbidden(f"spec.{group}", "pod updates may not add or remove containers")]
-    _validate_deadline(after, before, found)
-    _validate_added_tolerations(after, before, found)
-    is_gated = bool(before.get("schedulingGates"))
-    _validate_removed_gates(after, before, found)
+            yield fields.forbidden(f"spec.{group}", "pod updates may not add or remove containers")
+            return
+    yield from _deadline_faults(after, before)
+    yield from _toleration_faults(after, before)
+    yield from _gate_faults(after, before)
     allowed = clone(before)
     for name in ("activeDeadlineSeconds", "tolerations", "schedulingGates"):
-        _copy(name, after, allowed)
+        carry_over(name, after, allowed)
     if before.get("terminationGracePeriodSeconds", 0) < 0 and after.get("terminationGracePeriodSeconds") == 1:
         allowed["terminationGracePeriodSeconds"] = 1
     for group in ("containers", "initContainers"):
-        found += _missing_images(after, group)
-        for mine, theirs in zip(allowed.get(group) or (), after.get(group) or (), strict=True):
-            _copy("image", theirs, mine)
-    if is_gated:
-        _validate_grown_selector(after, before, found)
+        for index, (mine, theirs) in enumerate(zip(allowed.get(group) or (), after.get(group) or (), strict=True)):
+            if not theirs.get("image"):
+                # What may change is looked at once more: a missing image is told twice.
+                yield fields.required(f"spec.{group}[{index}].image")
+            carry_over("image", theirs, mine)
+    if before.get("schedulingGates"):
+        yield from _selector_faults(after, before)
         for name in ("nodeSelector", "affinity"):
-            _copy(name, after, allowed)
+            carry_over(name, after, allowed)
     if allowed != after:
-        found.append(fields.forbidden("spec", UPDATABLE))
-    return found
+        yield fields.forbidden("spec", UPDATABLE)
 
 
-def _copy(name: str, source: Json, target: Json) -> None:
-    if name in source:
-        target[name] = source[name]
-    else:
-        target.pop(name, None)
-
-
-def _missing_images(spec: Json, group: str) -> list[FieldError]:
-    """What may change is looked at once more; a missing image is told twice."""
-    containers = enumerate(spec.get(group) or ())
-    return [fields.required(f"spec.{group}[{i}].image") for i, container in containers if not container.get("image")]
-
-
-def _validate_deadline(after: Json, before: Json, found: list[FieldError]) -> None:
+def _deadline_faults(after: Json, before: Json) -> Iterator[FieldError]:
     new, old = after.get("activeDeadlineSeconds"), before.get("activeDeadlineSeconds")
     path = "spec.activeDeadlineSeconds"
     if new is not None and not 0 <= new < 2**31:
-        found.append(fields.invalid(path, new, "must be between 0 and 2147483647, inclusive"))
+        yield fields.invalid(path, new, "must be between 0 and 2147483647, inclusive")
     elif old is not None and new is None:
-        found.append(fields.invalid(path, new, "must not update from a positive integer to nil value"))
+        yield fields.invalid(path, new, "must not update from a positive integer to nil value")
     elif old is not None and new > old:
-        found.append(fields.invalid(path, new, "must be less than or equal to previous value"))
+        yield fields.invalid(path, new, "must be less than or equal to previous value")
 
 
-def _validate_added_tolerations(after: Json, before: Json, found: list[FieldError]) -> None:
-    new = after.get("tolerations") or []
-    ignored = ("tolerationSeconds",)
-    stripped = [{k: v for k, v in each.items() if k not in ignored} for each in new]
-    for each in before.get("tolerations") or ():
-        if {k: v for k, v in each.items() if k not in ignored} not in stripped:
-            detail = "existing toleration can not be modified except its tolerationSeconds"
-            found.append(fields.forbidden("spec.tolerations", detail))
-            return
+def _toleration_faults(after: Json, before: Json) -> Iterator[FieldError]:
+    """Tolerations may be added."""
+    new = [_without_seconds(each) for each in after.get("tolerations") or ()]
+    if any(_without_seconds(each) not in new for each in before.get("tolerations") or ()):
+        detail = "existing toleration can not be modified except its tolerationSeconds"
+        yield fields.forbidden("spec.tolerations", detail)
 
 
-def validate_pod_status(new: Json, old: Json) -> list[FieldError]:
+def _without_seconds(toleration: Json) -> Json:
+    return {name: value for name, value in toleration.items() if name != "tolerationSeconds"}
+
+
+def validate_pod_status(new: Json, old: Json) -> Iterator[FieldError]:
     after, before = new.get("status") or {}, old.get("status") or {}
-    found: list[FieldError] = []
-    if after.get("qosClass") != before.get("qosClass"):
-        found.append(fields.invalid("status.qosClass", after.get("qosClass"), IMMUTABLE))
+    yield from immutable("status.", after, before, "qosClass")
     addresses = after.get("podIPs") or []
     if len(addresses) != len({":" in address.get("ip", "") for address in addresses}):
-        detail = "may specify no more than one IP for each IP family"
-        found.append(fields.invalid("status.podIPs", addresses, detail))
+        yield fields.invalid("status.podIPs", addresses, "may specify no more than one IP for each IP family")
     if node := after.get("nominatedNodeName"):
-        found += [fields.invalid("status.nominatedNodeName", node, text) for text in subdomain(node)]
-    return found
+        yield from objections("status.nominatedNodeName", node, subdomain)
 
 
-def _validate_removed_gates(after: Json, before: Json, found: list[FieldError]) -> None:
+def _gate_faults(after: Json, before: Json) -> Iterator[FieldError]:
+    """Gates may be removed."""
     old = [gate.get("name") for gate in before.get("schedulingGates") or ()]
     for index, gate in enumerate(after.get("schedulingGates") or ()):
         if gate.get("name") not in old:
             detail = f"only deletion is allowed, but found new scheduling gate '{gate.get('name', '')}'"
-            found.append(fields.forbidden(f"spec.schedulingGates[{index}].name", detail))
+            yield fields.forbidden(f"spec.schedulingGates[{index}].name", detail)
 
 
-def _validate_grown_selector(after: Json, before: Json, found: list[FieldError]) -> None:
+def _selector_faults(after: Json, before: Json) -> Iterator[FieldError]:
+    """The selector of a pod that waits behind a gate may grow."""
     old, new = before.get("nodeSelector") or {}, after.get("nodeSelector") or {}
     if any(new.get(key) != value for key, value in old.items()):
         detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
-        found.append(fields.invalid("spec.nodeSelector", new, detail))
+        yield fields.invalid("spec.nodeSelector", new, detail)

@@ -13,6 +13,7 @@ from typing import Any, Final
 from kyu.api import errors as fields
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
+from kyu.server.builtin_checks import objections, one_of
 from kyu.server.builtin_names import subdomain
 
 ID_RANGE: Final = "must be between 0 and 2147483647, inclusive"
@@ -46,13 +47,9 @@ def pod_faults(spec: Json, path: str) -> Iterator[FieldError]:
         if not 0 <= group < 2**31:
             yield fields.invalid(f"{here}.supplementalGroups[{index}]", group, ID_RANGE)
     yield from _sysctls(spec, context.get("sysctls") or (), f"{here}.sysctls")
-    for name, supported in (
-        ("fsGroupChangePolicy", CHANGE_POLICIES),
-        ("supplementalGroupsPolicy", GROUP_POLICIES),
-        ("seLinuxChangePolicy", LABEL_POLICIES),
-    ):
-        if context.get(name) is not None and context[name] not in supported:
-            yield fields.not_supported(f"{here}.{name}", context[name], supported)
+    yield from one_of(f"{here}.fsGroupChangePolicy", context.get("fsGroupChangePolicy"), CHANGE_POLICIES)
+    yield from one_of(f"{here}.supplementalGroupsPolicy", context.get("supplementalGroupsPolicy"), GROUP_POLICIES)
+    yield from one_of(f"{here}.seLinuxChangePolicy", context.get("seLinuxChangePolicy"), LABEL_POLICIES)
     yield from _shared(context, here)
     if (context.get("windowsOptions") or {}).get("hostProcess") and not spec.get("hostNetwork"):
         detail = "hostNetwork must be true if pod contains any hostProcess containers"
@@ -62,9 +59,8 @@ def pod_faults(spec: Json, path: str) -> Iterator[FieldError]:
 def container_faults(context: Json, path: str, spec: Json) -> Iterator[FieldError]:
     yield from _ids(context, path, "runAsUser", "runAsGroup")
     mount = context.get("procMount")
-    if mount is not None and mount not in PROC_MOUNTS:
-        yield fields.not_supported(f"{path}.procMount", mount, PROC_MOUNTS)
-    elif mount == "Unmasked" and spec.get("hostUsers") is not False:
+    yield from one_of(f"{path}.procMount", mount, PROC_MOUNTS)
+    if mount == "Unmasked" and spec.get("hostUsers") is not False:
         yield fields.invalid(f"{path}.procMount", mount, "`hostUsers` must be false to use `Unmasked`")
     yield from _shared(context, path)
     if context.get("allowPrivilegeEscalation") is False:
@@ -118,7 +114,7 @@ def _shared(context: Json, path: str) -> Iterator[FieldError]:
         yield from _profile(profile, f"{path}.appArmorProfile", "AppArmor")
     if name := (context.get("windowsOptions") or {}).get("gmsaCredentialSpecName"):
         here = f"{path}.windowsOptions.gmsaCredentialSpecName"
-        yield from (fields.invalid(here, name, text) for text in subdomain(name))
+        yield from objections(here, name, subdomain)
 
 
 def _profile(profile: Json, path: str, what: str) -> Iterator[FieldError]:

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, TypeAlias
 
 from kyu.api import errors as fields
 from kyu.api import quantity
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
+from kyu.server.builtin_checks import one_of
 from kyu.server.builtin_names import subdomain
 from kyu.server.builtin_pod_env import FILE_PATHS, amount_faults, field_faults
+
+# (source, path) -> faults
+Check: TypeAlias = Callable[[Json, str], Iterator[FieldError]]
 
 HOST_PATH_TYPES: Final = (
     "", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket",
@@ -90,7 +94,12 @@ def _mode(source: Json, name: str, path: str) -> Iterator[FieldError]:
         yield fields.invalid(f"{path}.{name}", mode, MODE)
 
 
-def _files_of(name: str) -> Callable[[Json, str], Iterator[FieldError]]:
+def _named_by(name: str) -> Check:
+    """The check of a source of which nothing is asked but this field."""
+    return lambda source, path: _required(source, path, name)
+
+
+def _files_of(name: str) -> Check:
     """The check of a source that has its files from the object of that name."""
 
     def check(source: Json, path: str) -> Iterator[FieldError]:
@@ -139,10 +148,6 @@ def _projected(source: Json, path: str) -> Iterator[FieldError]:
             yield fields.forbidden(here, "may not specify more than 1 volume type per source")
 
 
-def _claim(source: Json, path: str) -> Iterator[FieldError]:
-    yield from _required(source, path, "claimName")
-
-
 def _nfs(source: Json, path: str) -> Iterator[FieldError]:
     yield from _required(source, path, "server", "path")
     if not source.get("path", "").startswith("/"):
@@ -167,13 +172,7 @@ def _driver(source: Json, path: str) -> Iterator[FieldError]:
 
 def _image(source: Json, path: str) -> Iterator[FieldError]:
     yield from _required(source, path, "reference")
-    policy = source.get("pullPolicy")
-    if policy is not None and policy not in PULL_POLICIES:
-        yield fields.not_supported(f"{path}.pullPolicy", policy, PULL_POLICIES)
-
-
-def _git(source: Json, path: str) -> Iterator[FieldError]:
-    yield from _required(source, path, "repository")
+    yield from one_of(f"{path}.pullPolicy", source.get("pullPolicy"), PULL_POLICIES)
 
 
 def _ephemeral(source: Json, path: str) -> Iterator[FieldError]:
@@ -194,38 +193,35 @@ def claim_faults(spec: Json, path: str) -> Iterator[FieldError]:
     if not modes:
         yield fields.required(f"{path}.accessModes", "at least 1 access mode is required")
     for mode in modes:
-        if mode not in ACCESS_MODES:
-            yield fields.not_supported(f"{path}.accessModes", mode, ACCESS_MODES)
+        yield from one_of(f"{path}.accessModes", mode, ACCESS_MODES)
     size = ((spec.get("resources") or {}).get("requests") or {}).get("storage")
     if size is None:
         yield fields.required(f"{path}.resources[storage]")
     elif quantity.parse(size).nanos <= 0:
         yield fields.invalid(f"{path}.resources[storage]", size, "must be greater than zero")
-    volume_mode = spec.get("volumeMode")
-    if volume_mode is not None and volume_mode not in VOLUME_MODES:
-        yield fields.not_supported(f"{path}.volumeMode", volume_mode, VOLUME_MODES)
+    yield from one_of(f"{path}.volumeMode", spec.get("volumeMode"), VOLUME_MODES)
 
 
-def validate_claim(claim: Json) -> list[FieldError]:
-    return list(claim_faults(claim.get("spec") or {}, "spec"))
+def validate_claim(claim: Json) -> Iterator[FieldError]:
+    yield from claim_faults(claim.get("spec") or {}, "spec")
 
 
-_SOURCES: Final[dict[str, Callable[[Json, str], Iterator[FieldError]]]] = {
+_SOURCES: Final[dict[str, Check]] = {
     "emptyDir": _empty_dir,
     "hostPath": _host_path,
     "configMap": _files_of("name"),
     "secret": _files_of("secretName"),
     "downwardAPI": _downward,
     "projected": _projected,
-    "persistentVolumeClaim": _claim,
+    "persistentVolumeClaim": _named_by("claimName"),
     "ephemeral": _ephemeral,
     "nfs": _nfs,
     "iscsi": _iscsi,
     "csi": _driver,
     "image": _image,
-    "gitRepo": _git,
+    "gitRepo": _named_by("repository"),
 }
-_PARTS: Final[dict[str, Callable[[Json, str], Iterator[FieldError]]]] = {
+_PARTS: Final[dict[str, Check]] = {
     "configMap": _files_of("name"),
     "secret": _files_of("name"),
     "downwardAPI": _downward,

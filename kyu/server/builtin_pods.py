@@ -66,6 +66,11 @@ def default_template(template: Json) -> None:
     default_pod_spec(template.setdefault("spec", {}))
 
 
+def default_pod_template(pod_template: Json) -> None:
+    """Of the kind PodTemplate, which holds nothing else."""
+    default_template(pod_template.setdefault("template", {}))
+
+
 def default_pod_spec(spec: Json) -> None:
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("terminationGracePeriodSeconds", 30)
@@ -188,6 +193,17 @@ def prepare_pod_status(new: Json, old: Json) -> None:
         after["podIPs"] = [{"ip": address}]
     elif addresses:
         after["podIP"] = addresses[0].get("ip", "")
+
+
+def grace_seconds(pod: Json, asked: int | None) -> int:
+    """How long a Pod may take to end; one that nobody runs, or that has ended, needs no time."""
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
+        return 0
+    if asked is not None:
+        return asked if asked >= 0 else 1
+    granted: int = spec.get("terminationGracePeriodSeconds", 30)
+    return granted
 
 
 def qos_class(spec: Json) -> str:

@@ -12,10 +12,9 @@ from typing import Any, Final
 from kyu.api import errors as fields
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
+from kyu.server.builtin_checks import ip_address, objections, one_of, port_number
 from kyu.server.builtin_metadata import validate_labels
 from kyu.server.builtin_names import label, port_name
-from kyu.server.builtin_pod_details import IP_ADDRESS, is_ip_address
-from kyu.server.builtin_pod_probes import PORT_RANGE
 
 HEADLESS: Final = "None"
 TYPES: Final = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
@@ -65,34 +64,30 @@ def prepare_service_update(new: Json, old: Json) -> None:
                 after.setdefault(name, before[name])
 
 
-def validate_service(service: Json) -> list[FieldError]:
+def validate_service(service: Json) -> Iterator[FieldError]:
     spec = service.get("spec") or {}
-    found: list[FieldError] = []
     ports = spec.get("ports") or ()
     if not ports and spec.get("clusterIP") != HEADLESS and spec.get("type") != "ExternalName":
-        found.append(fields.required("spec.ports"))
+        yield fields.required("spec.ports")
     for index, port in enumerate(ports):
-        found += _port(port, ports[:index], f"spec.ports[{index}]", needs_name=len(ports) > 1)
-    found += validate_labels(spec.get("selector") or {}, "spec.selector")
-    found += _choices(spec)
+        yield from _port(port, ports[:index], f"spec.ports[{index}]", needs_name=len(ports) > 1)
+    yield from validate_labels(spec.get("selector") or {}, "spec.selector")
+    yield from _choices(spec)
     if spec.get("type") == "ExternalName" and not spec.get("externalName"):
-        found.append(fields.required("spec.externalName"))
+        yield fields.required("spec.externalName")
     if spec.get("externalTrafficPolicy") and spec.get("type") not in OUTSIDE and not spec.get("externalIPs"):
         detail = "may only be set for externally-accessible services"
-        found.append(fields.invalid("spec.externalTrafficPolicy", spec["externalTrafficPolicy"], detail))
-    address = spec.get("clusterIP")
-    if address and address != HEADLESS and not is_ip_address(address):
-        found.append(fields.invalid("spec.clusterIPs[0]", address, IP_ADDRESS))
+        yield fields.invalid("spec.externalTrafficPolicy", spec["externalTrafficPolicy"], detail)
+    if spec.get("clusterIP") and spec["clusterIP"] != HEADLESS:
+        yield from ip_address("spec.clusterIPs[0]", spec["clusterIP"])
     for index, address in enumerate(spec.get("externalIPs") or ()):
-        if not is_ip_address(address):
-            found.append(fields.invalid(f"spec.externalIPs[{index}]", address, IP_ADDRESS))
-    return found
+        yield from ip_address(f"spec.externalIPs[{index}]", address)
 
 
 def _choices(spec: Json) -> Iterator[FieldError]:
-    for name, supported in (("type", TYPES), ("sessionAffinity", AFFINITIES), ("internalTrafficPolicy", POLICIES)):
-        if spec.get(name) is not None and spec[name] not in supported:
-            yield fields.not_supported(f"spec.{name}", spec[name], supported)
+    yield from one_of("spec.type", spec.get("type"), TYPES)
+    yield from one_of("spec.sessionAffinity", spec.get("sessionAffinity"), AFFINITIES)
+    yield from one_of("spec.internalTrafficPolicy", spec.get("internalTrafficPolicy"), POLICIES)
     if spec.get("sessionAffinity") == "ClientIP":
         seconds = ((spec.get("sessionAffinityConfig") or {}).get("clientIP") or {}).get("timeoutSeconds", 0)
         if not 0 < seconds <= MAX_AFFINITY_SECONDS:
@@ -106,18 +101,16 @@ def _port(port: Json, earlier: Sequence[Json], path: str, *, needs_name: bool) -
         if needs_name:
             yield fields.required(f"{path}.name")
     else:
-        yield from (fields.invalid(f"{path}.name", name, text) for text in label(name))
+        yield from objections(f"{path}.name", name, label)
         if any(other.get("name") == name for other in earlier):
             yield fields.duplicate(f"{path}.name", name)
     number, target, protocol = port.get("port", 0), port.get("targetPort"), port.get("protocol", "TCP")
-    if not 0 < number < 65536:
-        yield fields.invalid(f"{path}.port", number, PORT_RANGE)
+    yield from port_number(f"{path}.port", number)
     if isinstance(target, str):
-        yield from (fields.invalid(f"{path}.targetPort", target, text) for text in port_name(target))
-    elif target is not None and not 0 < target < 65536:
-        yield fields.invalid(f"{path}.targetPort", target, PORT_RANGE)
-    if protocol not in PROTOCOLS:
-        yield fields.not_supported(f"{path}.protocol", protocol, PROTOCOLS)
+        yield from objections(f"{path}.targetPort", target, port_name)
+    elif target is not None:
+        yield from port_number(f"{path}.targetPort", target)
+    yield from one_of(f"{path}.protocol", protocol, PROTOCOLS)
     if any((other.get("port"), other.get("protocol", "TCP")) == (number, protocol) for other in earlier):
         yield fields.duplicate(path, _place(number, protocol))
 

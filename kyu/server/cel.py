@@ -26,7 +26,6 @@ from kyu.api import quantity
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
 from kyu.server import cel_quick
-from kyu.server.errors import Unshown
 from kyu.server.schema_checks import items_by_key, key_of
 from kyu.server.schema_node import MISSING, Schema
 
@@ -275,7 +274,7 @@ def _failure(rule: Rule, value: Any, path: str, message: str) -> FieldError:
         case "FieldValueDuplicate":
             return fields.duplicate(where, value)
     if isinstance(value, dict | list):
-        return Unshown("Invalid", where, None, message)
+        return fields.broken_rule(where, message)
     return fields.invalid(where, value, message)
 
 

@@ -5,7 +5,7 @@ Here a definition is filled in like any other object, and read: which versions i
 subresources. What it may say is in crd_rules.py. Whether its names are free, and that its objects go before it does, is
 for the server to see.
 
-Called by: builtin.py (the kind itself), server/catalog.py (the kinds that it defines).
+Called by: builtin.py (the kind itself), server/custom.py (the kinds that it defines).
 Kubernetes: apiextensions-apiserver/pkg/apis/apiextensions
 """
 
@@ -142,12 +142,17 @@ def stored_versions(definition: Json, before: tuple[str, ...] = ()) -> list[str]
     return [*before] if now is None or now in before else [*before, now]
 
 
-def terminating_condition(now: datetime) -> Json:
-    text = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"
-    return {
+def prepare_deletion(definition: Json, now: datetime) -> None:
+    """A definition stays until its objects are gone, and says so."""
+    metadata, status = definition["metadata"], definition.get("status") or {}
+    del metadata["deletionGracePeriodSeconds"]
+    metadata["finalizers"] = [*(metadata.get("finalizers") or ()), CLEANUP_FINALIZER]
+    terminating = {
         "type": "Terminating", "status": "True", "lastTransitionTime": timestamp(now),
-        "reason": "InstanceDeletionPending", "message": text,
+        "reason": "InstanceDeletionPending",
+        "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
     }  # fmt: skip
+    definition["status"] = {**status, "conditions": [*(status.get("conditions") or ()), terminating]}
 
 
 def cleaning_status(definition: Json) -> Json:

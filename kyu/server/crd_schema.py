@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Literal, TypeAlias
 
+import msgspec
+
 from kyu.api import errors as fields
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
@@ -277,4 +279,4 @@ def _validate_default(raw: Json, path: str, *, is_resource: bool) -> list[FieldE
 
 def _moved(error: FieldError, path: str) -> FieldError:
     below = "" if error.field in ("", "<nil>") else f".{error.field}"
-    return type(error)(error.type, path + below, error.value, error.detail)
+    return msgspec.structs.replace(error, field=path + below)

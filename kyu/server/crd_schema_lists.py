@@ -13,6 +13,7 @@ from typing import Any, Final
 from kyu.api import errors as fields
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
+from kyu.server.builtin_checks import one_of
 
 LIST_TYPE: Final = "x-kubernetes-list-type"
 LIST_KEYS: Final = "x-kubernetes-list-map-keys"
@@ -25,18 +26,14 @@ def validate_map(raw: Json, path: str) -> list[FieldError]:
     kind = raw.get(MAP_TYPE)
     if kind is None:
         return []
-    found = _wanted_type(raw, path, "object", MAP_TYPE)
-    if kind not in MAP_TYPES:
-        found.append(fields.not_supported(f"{path}.{MAP_TYPE}", kind, MAP_TYPES))
-    return found
+    return [*_wanted_type(raw, path, "object", MAP_TYPE), *one_of(f"{path}.{MAP_TYPE}", kind, MAP_TYPES)]
 
 
 def validate_list(raw: Json, path: str) -> list[FieldError]:
     kind, keys = raw.get(LIST_TYPE), raw.get(LIST_KEYS) or []
     where = f"{path}.{LIST_TYPE}"
     found = _wanted_type(raw, path, "array", LIST_TYPE) if kind is not None else []
-    if kind is not None and kind not in LIST_TYPES:
-        found.append(fields.not_supported(where, kind, LIST_TYPES))
+    found += one_of(where, kind, LIST_TYPES)
     if keys and kind != "map":
         detail = f"must be map if {LIST_KEYS} is non-empty"
         found.append(fields.required(where, detail) if kind is None else fields.invalid(where, kind, detail))

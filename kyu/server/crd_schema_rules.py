@@ -15,7 +15,7 @@ from kyu.api import errors as fields
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
 from kyu.server import cel
-from kyu.server.errors import Unshown
+from kyu.server.builtin_checks import one_of
 
 RULES: Final = "x-kubernetes-validations"
 REASONS: Final = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
@@ -55,8 +55,7 @@ def validate_words(raw: Json, path: str) -> list[FieldError]:
         if rule.get("messageExpression") and not rule["messageExpression"].strip():
             detail = "messageExpression must be non-empty if specified"
             found.append(fields.required(f"{where}.messageExpression", detail))
-        if rule.get("reason") is not None and rule["reason"] not in REASONS:
-            found.append(fields.not_supported(f"{where}.reason", rule["reason"], REASONS))
+        found += one_of(f"{where}.reason", rule.get("reason"), REASONS)
         if rule.get("fieldPath"):
             found += _validate_field_path(raw, rule["fieldPath"], f"{where}.fieldPath")
     return found
@@ -135,4 +134,4 @@ def _refused(rule: Json, path: str, detail: str) -> FieldError:
     text = json.dumps(shown, separators=(",", ":"), ensure_ascii=False)
     for letter in "&<>":
         text = text.replace(letter, f"\\u{ord(letter):04x}")
-    return Unshown("Invalid", path, detail=f"{text}: {detail}")
+    return fields.broken_rule(path, f"{text}: {detail}")

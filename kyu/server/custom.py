@@ -30,14 +30,12 @@ from kyu.server import (
     status_repeats,
 )
 from kyu.server.options import Propagation
-from kyu.server.registry import Column, Converter, Resource, ScalePaths, Subresource
+from kyu.server.registry import READ_WRITE, SCALE, Column, Converter, Resource, ScalePaths, Subresource
 from kyu.server.repeats import AcceptedSpec, Memory, Texts
 
 # The order in which Kubernetes lists them for custom kinds.
 VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
-READ_WRITE = ("get", "patch", "update")
 MAX_REPLICAS = 2**31 - 1
-SCALE = Kind("autoscaling", "v1", "Scale", "")
 AGE = Column("Age", "date", ".metadata.creationTimestamp", "The time since the object was created.")
 
 
@@ -60,7 +58,7 @@ def _resource(definition: Json, version: crd.Version, versions: tuple[crd.Versio
         verbs=VERBS,
         short_names=names.short_names,
         categories=names.categories,
-        subresources=_subresources(kind, version),
+        subresources=_subresources(version),
         columns=tuple(map(_column, version.columns)) or (AGE,),
         scale=_scale(version.scale),
         field_labels=selectors.custom_labels(version.selectable_fields, namespaced=kind.namespaced),
@@ -71,13 +69,10 @@ def _resource(definition: Json, version: crd.Version, versions: tuple[crd.Versio
     )
 
 
-def _subresources(kind: Kind, version: crd.Version) -> dict[str, Subresource]:
-    found: dict[str, Subresource] = {}
-    if version.has_status:
-        found["status"] = Subresource("status", kind, READ_WRITE)
-    if version.scale is not None:
-        found["scale"] = Subresource("scale", SCALE, READ_WRITE)
-    return found
+def _subresources(version: crd.Version) -> dict[str, Subresource]:
+    found = [Subresource("status", READ_WRITE)] if version.has_status else []
+    found += [SCALE] if version.scale is not None else []
+    return {each.name: each for each in found}
 
 
 def _column(raw: Json) -> Column:
@@ -127,7 +122,6 @@ class CustomRules:
 
     allows_unconditional_update = False
     creates_on_update = False
-    has_generation = True
     counts_deletion = True
     answers_deleted_object = False
     shows_mark_before_going = False
@@ -173,7 +167,7 @@ class CustomRules:
             self._keep_all_but_status(new, old)
             return
         if self._has_status:
-            _keep("status", new, old)
+            patch.carry_over("status", old, new)
         ignored = (
             {"metadata", "apiVersion", "kind", "status"} if self._has_status else {"metadata", "apiVersion", "kind"}
         )
@@ -183,7 +177,7 @@ class CustomRules:
 
     def _keep_all_but_status(self, new: Json, old: Json) -> None:
         for name in {*new, *old} - {"status", "apiVersion", "kind", "metadata"}:
-            _keep(name, new, old)
+            patch.carry_over(name, old, new)
         managed_fields = new["metadata"].get("managedFields")
         new["metadata"] = {**old["metadata"]}
         if managed_fields is not None:
@@ -311,10 +305,3 @@ def _is_new_state(new: Json, old: Json) -> bool:
 def _state(status: Json) -> Json:
     """The status, with nothing of its conditions but whether they hold."""
     return {**status, "conditions": {each.get("type"): each.get("status") for each in status.get("conditions") or ()}}
-
-
-def _keep(name: str, new: Json, old: Json) -> None:
-    if name in old:
-        new[name] = old[name]
-    else:
-        new.pop(name, None)

@@ -72,7 +72,7 @@ def _aggregated_resource(resource: Resource) -> Json:
         entry["categories"] = list(resource.categories)
     if resource.subresources:
         entry["subresources"] = [
-            {"subresource": s.name, "responseKind": _response_kind(s.kind), "verbs": list(s.verbs)}
+            {"subresource": s.name, "responseKind": _response_kind(s.body or resource.kind), "verbs": list(s.verbs)}
             for s in _sorted_subresources(resource)
         ]
     return entry
@@ -136,7 +136,7 @@ def _entry(resource: Resource) -> Json:
 
 
 def _subresource_entry(resource: Resource, subresource: Subresource) -> Json:
-    own, kind = resource.kind, subresource.kind
+    own, kind = resource.kind, subresource.body or resource.kind
     entry: Json = {"name": f"{own.plural}/{subresource.name}", "singularName": "", "namespaced": own.namespaced}
     if (kind.group, kind.version) != (own.group, own.version):
         entry |= {"group": kind.group, "version": kind.version}

@@ -207,14 +207,6 @@ def invalid(kind: Kind, name: str, errors: Sequence[FieldError]) -> ApiError:
     return ApiError(422, "Invalid", message, details_of(named, name, causes=map(cause_of, errors)))
 
 
-class Unshown(FieldError, frozen=True):
-    """An invalid value that is too large, or too secret, to be repeated in the message."""
-
-    @property
-    def message(self) -> str:
-        return f"Invalid value: {self.detail}"
-
-
 def cause_of(error: FieldError) -> Json:
     return cause(error.reason, error.message, error.field)
 

@@ -19,7 +19,7 @@ import msgspec
 
 from kyu.api.meta import Json, Kind
 from kyu.server.builtin_data import META, is_known, load, object_meta
-from kyu.server.registry import Registry, Resource
+from kyu.server.registry import Registry, Resource, Subresource
 from kyu.server.schema_node import REF_PREFIX
 
 INFO: Final = {"title": "Kubernetes", "version": "v1.36.0"}
@@ -177,14 +177,14 @@ METHODS: Final = {
 def _operations(
     resource: Resource, subresource: str, verbs: Iterable[str], *, has_name: bool = False, is_everywhere: bool = False
 ) -> Json:
-    body = resource.subresources[subresource].kind if subresource else resource.kind
-    served = resource.subresources[subresource].verbs if subresource else resource.verbs
+    written = resource.subresources[subresource] if subresource else Subresource("", resource.verbs)
     placed = (["namespace"] if resource.kind.namespaced and not is_everywhere else []) + (["name"] if has_name else [])
     result: Json = {"parameters": [_parameter(name, "path") for name in placed]}
     for verb in verbs:
-        if verb in served and verb in METHODS:
+        if verb in written.verbs and verb in METHODS:
             method, action = METHODS[verb]
             where = ("Namespaced" if "namespace" in placed else "") + resource.kind.kind + subresource.title()
+            body = written.body or resource.kind
             result[method] = _operation(resource, body, verb, action, f"{action}{where}{'All' * is_everywhere}")
     return result
 

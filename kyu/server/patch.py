@@ -37,6 +37,14 @@ def clone(value: Any) -> Any:
     return value
 
 
+def carry_over(name: str, source: Json, target: Json) -> None:
+    """Let a field of the target be as it is in the source, also if it is not there."""
+    if name in source:
+        target[name] = source[name]
+    else:
+        target.pop(name, None)
+
+
 def merge_patch(obj: Json, patch: Any) -> Json:
     """Null deletes, maps merge, everything else replaces."""
     if patch is None:

@@ -6,7 +6,7 @@ and how an object gets from the stored version to this one and back. Built-in ki
 CustomResourceDefinitions come and go as their definitions do.
 
 Called by: server/routes.py (which resource is this path?), server/discovery.py (what is there?).
-Filled by: server/catalog.py.
+Filled by: server/builtin.py, through server/api.py, and server/definitions.py.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from kyu.server.schema import Schema
 from kyu.server.selectors import FieldLabels
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+READ_WRITE = ("get", "patch", "update")
 # (object, from version, to version) -> object
 Converter = Callable[[Json, str, str], Json]
 
@@ -28,8 +29,12 @@ Converter = Callable[[Json, str, str], Json]
 @dataclass(frozen=True, slots=True)
 class Subresource:
     name: str
-    kind: Kind
     verbs: tuple[str, ...]
+    # The kind of its body, where that is not the kind of the object.
+    body: Kind | None = None
+
+
+SCALE = Subresource("scale", READ_WRITE, Kind("autoscaling", "v1", "Scale", ""))
 
 
 @dataclass(frozen=True, slots=True)

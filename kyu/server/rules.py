@@ -2,9 +2,9 @@
 What a kind has to say about its objects: how a body is read, what is filled in, what is refused.
 
 The verbs are the same for all kinds; this is the interface through which kinds differ. Built-in kinds implement it in
-terms of the tables of builtin.py, custom kinds in terms of their schema.
+terms of the rows of builtin.py, custom kinds in terms of their schema.
 
-Used by: server/writes.py, server/deletion.py. Implemented by: server/catalog.py.
+Used by: server/writes.py, server/deletion.py. Implemented by: server/builtin_kind.py, server/custom.py.
 """
 
 from __future__ import annotations
@@ -26,11 +26,7 @@ class Rules(Protocol):
     @property
     def creates_on_update(self) -> bool: ...
 
-    # A change of the spec raises metadata.generation.
-    @property
-    def has_generation(self) -> bool: ...
-
-    # The mark of a deletion raises it, too.
+    # The mark of a deletion raises metadata.generation, as a change of the spec does.
     @property
     def counts_deletion(self) -> bool: ...
 

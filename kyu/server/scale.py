@@ -27,9 +27,8 @@ from kyu.server import (
     scale_owners,
     writes,
 )
-from kyu.server.builtin import BuiltinKind
 from kyu.server.builtin_data import load
-from kyu.server.catalog import BuiltInRules
+from kyu.server.builtin_kind import BuiltinKind
 from kyu.server.exchange import Request, Response, json_response
 from kyu.server.objects import Objects
 from kyu.server.options import WriteOptions, write_options
@@ -152,8 +151,7 @@ class _ScaleKind(BuiltinKind):
 
 @cache
 def _scale_resource() -> Resource:
-    row = _ScaleKind(SCALE)
-    return Resource(SCALE, "scale", "", row.schema, BuiltInRules(row))
+    return _ScaleKind(SCALE).resource()
 
 
 def _paths(resource: Resource) -> ScalePaths:

@@ -6,7 +6,7 @@ empty value that may be left out is left out, others are written even when empty
 canonical form, and a value of the wrong type makes the body unreadable. Each field has a letter for how it is written
 when it is empty (see ``EMPTY``); a field without one is written exactly if it is there.
 
-Called by: server/catalog.py for built-in kinds, server/custom_metadata.py for the metadata of custom ones.
+Called by: server/builtin_kind.py for built-in kinds, server/custom_metadata.py for the metadata of custom ones.
 """
 
 from __future__ import annotations
