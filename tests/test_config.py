@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kyu.api import config, config_file, documents, duration, features
-from kyu.api.config import Configuration
+from kyu.api.config import Configuration, Section
 from kyu.api.config_file import InvalidConfiguration, Loaded
+from kyu.api.config_unused import NOT_FOLLOWED
 from kyu.api.meta import Json, selects
 
 CASES = Path(__file__).parent / "cases" / "api" / "config" / "refused.yaml"
@@ -46,7 +47,6 @@ def test_values_replace_defaults() -> None:
         resources={
             "transformations": [{"input": "example.com/mig", "strategy": "Replace", "outputs": {"gpu": "150m"}}]
         },
-        kyu={"anything": {"goes": 1}},
         metrics=None,
     ).configuration
     assert configuration.wait_for_pods_ready is not None
@@ -56,7 +56,6 @@ def test_values_replace_defaults() -> None:
     assert configuration.admission_fair_sharing is not None
     assert configuration.admission_fair_sharing.usage_half_life_time == timedelta(days=7)
     assert configuration.resources.transformations[0].outputs == {"gpu": "150m"}
-    assert configuration.kyu == {"anything": {"goes": 1}}
 
 
 def test_system_namespaces_are_not_managed_by_default() -> None:
@@ -204,3 +203,48 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
 @given(st.timedeltas(timedelta(days=-90000), timedelta(days=90000)))
 def test_durations_are_read_back(value: timedelta) -> None:
     assert duration.parse(duration.render(value)) == value
+
+
+# Settings without an effect.
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"multiKueue": {"gcInterval": "5m"}}, "multiKueue"),
+        ({"metrics": {"bindAddress": ":9090"}}, "metrics.bindAddress"),
+        ({"controller": {"groupKindConcurrency": {"Job.batch": 5}}}, "controller"),
+        ({"clientConnection": {"qps": 20}}, "clientConnection"),
+        ({"tls": {"minVersion": "VersionTLS13"}}, "tls"),
+        ({"visibilityServer": {"bindPort": 9000}}, "visibilityServer"),
+    ],
+)
+def test_a_setting_that_has_no_effect_is_named(settings: Json, named: str) -> None:
+    (warning,) = load(**settings).warnings
+    assert warning.startswith(f"{named} has no effect: ")
+
+
+def test_a_setting_that_says_what_holds_anyway_is_not_worth_a_word() -> None:
+    assert load(clientConnection={"qps": 300, "burst": 500}, health={"healthProbeBindAddress": ":8081"}).warnings == ()
+
+
+def test_every_setting_is_read_somewhere_or_named_as_one_without_an_effect() -> None:
+    root = Path(config.__file__).parent.parent
+    readers = [path for path in root.rglob("*.py") if not path.name.startswith("config")]
+    sources = "\n".join(path.read_text() for path in readers)
+
+    def unread(section: type[msgspec.Struct], path: str) -> list[str]:
+        found = []
+        for field in msgspec.structs.fields(section):
+            here = f"{path}{field.encode_name}"
+            nested = [t for t in (field.type, *get_args(field.type)) if isinstance(t, type) and issubclass(t, Section)]
+            if here not in NOT_FOLLOWED and nested:
+                found += unread(nested[0], f"{here}.")
+            elif here not in NOT_FOLLOWED and f".{field.name}" not in sources:
+                found.append(here)
+        return found
+
+    # These are read by way of the properties of the Configuration.
+    by_property = {"managedJobsNamespaceSelector", "featureGates"}
+    by_property |= {"waitForPodsReady.recoveryTimeout", "fairSharing.preemptionStrategies"}
+    assert set(unread(Configuration, "")) == by_property

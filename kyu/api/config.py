@@ -2,7 +2,7 @@
 Configuration: the one settings object, in the shape of Kueue's v1beta2 file, with every default filled in.
 
 Kueue's files are read unchanged, v1beta1 too. Reading is strict: a field that nobody knows is refused by its path,
-since a misspelt setting that is silently ignored is worse than none. Kyu's own settings are the section ``kyu``.
+since a misspelt setting that is silently ignored is worse than none.
 
 Used by: every layer, each given the part that it needs. ``config_file.py`` reads a file into it and judges the values.
 Kueue: apis/config/v1beta2, pkg/config
@@ -260,8 +260,6 @@ class Configuration(Section, frozen=True):
     feature_gates: dict[str, bool] = {}
     object_retention_policies: ObjectRetentionPolicies | None = None
     visibility_server: VisibilityServerConfiguration = VisibilityServerConfiguration()
-    kyu: Json = {}
-    """Settings that Kueue does not have; each section of it is read by the part that it is for."""
 
     @property
     def gates(self) -> FeatureGates:

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from kyu.api import config, config_rules, documents
+from kyu.api import config, config_rules, config_unused, documents
 from kyu.api.config import BOTH_STRATEGIES, GROUP, Configuration
 from kyu.api.errors import FieldError, forbidden, invalid, not_supported, required, type_invalid
 from kyu.api.meta import Json, Key
@@ -73,7 +73,7 @@ def load(document: Json) -> Loaded:
         configuration = msgspec.structs.replace(configuration, wait_for_pods_ready=None)
     if errors := list(config_rules.validate(configuration)):
         raise InvalidConfiguration(errors)
-    return Loaded(configuration, tuple(warnings))
+    return Loaded(configuration, (*warnings, *config_unused.warnings(configuration)))
 
 
 def _without_nulls(value: Json) -> Json:

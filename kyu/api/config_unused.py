@@ -1,0 +1,51 @@
+"""
+Settings of Kueue that are read and judged, and that Kyu does not follow: whoever sets one is told so.
+
+Files of Kueue are taken as they are, so such a setting is no fault. Silence would be one.
+
+Used by: config_file.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from operator import attrgetter
+
+from kyu.api.config import Configuration
+
+NO_WEBHOOKS = "Kyu has no webhooks"
+NO_PORT = "the controllers listen nowhere; `kyu up` serves health and metrics at the address of its API"
+NO_DISPATCH = "Kyu does not send jobs to other clusters"
+# By the path in the file.
+NOT_FOLLOWED = {
+    "webhook": NO_WEBHOOKS,
+    "internalCertManagement": NO_WEBHOOKS,
+    "tls": NO_WEBHOOKS,
+    "health": NO_PORT,
+    "metrics.bindAddress": NO_PORT,
+    "metrics.enableClusterQueueResources": "what queues hold and use is always told, their quotas never are",
+    "metrics.customLabels": "metrics have the labels of Kueue only",
+    "metrics.localQueueMetrics": "metrics are those of ClusterQueues",
+    "pprofBindAddress": NO_PORT,
+    "visibilityServer": "pending workloads are shown by `kyu jobs` and `kyu why`",
+    "controller": "all controllers take turns in one loop",
+    "clientConnection": "requests are not limited by a rate: what changes together is written together",
+    "leaderElection.resourceLock": "the lock is always a Lease",
+    "integrations.externalFrameworks": "only the kinds that Kyu knows are queued",
+    "multiKueue": NO_DISPATCH,
+    "resources.deviceClassMappings": "devices of resource claims are not counted",
+}
+DEFAULTS = Configuration()
+
+
+def warnings(configuration: Configuration) -> Iterator[str]:
+    """A line for each setting that differs from its default and has no effect."""
+    for path, reason in NOT_FOLLOWED.items():
+        value = attrgetter(attribute(path))
+        if value(configuration) != value(DEFAULTS):
+            yield f"{path} has no effect: {reason}"
+
+
+def attribute(path: str) -> str:
+    """``a.someSetting`` as it is called in Python."""
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in path)
