@@ -54,10 +54,16 @@ ADMINISTRATOR = "admin"
 # each transaction; with Python's own five milliseconds a busy event loop keeps it waiting longer than the disk does.
 SWITCH_SECONDS = 0.0005
 POOLS_LEASE = "pools.kueue.x-k8s.io"
+# How often is looked whether the data folder is still there.
+FOLDER_SECONDS = 2.0
 
 
 class CannotStart(Exception):
     """The server cannot be started in this folder, at this address; the message says why."""
+
+
+class FolderLost(Exception):
+    """The data folder was taken away from under the server; the message says what that means."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +128,7 @@ class Embedded:
 
 
 def run(settings: Settings, ready: Callable[[Embedded], None]) -> None:
-    """Run until SIGINT or SIGTERM. ``ready`` is called when requests are answered."""
+    """Run until SIGINT or SIGTERM, or ``FolderLost``. ``ready`` is called when requests are answered."""
     uvloop.run(_run(settings, ready))
 
 
@@ -134,8 +140,33 @@ async def _run(settings: Settings, ready: Callable[[Embedded], None]) -> None:
     async with embedded(settings) as running:
         memory.collect_seldom()
         ready(running)
-        await stopped.wait()
+        has_folder = await wait_for_end(stopped, settings.data / "kyu.db")
         log.info("stopping")
+    if not has_folder:
+        raise FolderLost(
+            f"{settings.data} was deleted or replaced while the server ran: nothing more could be kept in it"
+        )
+
+
+async def wait_for_end(stopped: asyncio.Event, database: Path) -> bool:
+    """Until the event. False if the file has gone before: writes would be accepted, and lost with the process."""
+    ours = identity(database)
+    while not stopped.is_set():
+        if identity(database) != ours:
+            return False
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FOLDER_SECONDS):
+                await stopped.wait()
+    return True
+
+
+def identity(path: Path) -> tuple[int, int] | None:
+    """What tells a file from others that have its name; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def control(credentials: Credentials, config: Path | None, only: Literal["pools"] | None = None) -> None:

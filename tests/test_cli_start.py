@@ -1,9 +1,10 @@
-"""Commands start quickly: they import what they need, and nothing of the server."""
+"""Commands start quickly: they import what they need, and nothing of the server. A server stops with its folder."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -21,3 +22,17 @@ def test_a_control_plane_without_pools_does_not_load_their_library() -> None:
     code = "import kyu.app, kyu.embedded, kyu.controllers.pool_plane, sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert {"nats", "aiohttp"}.isdisjoint(done.stdout.split())
+
+
+def test_a_server_whose_folder_is_gone_says_so_and_stops(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    command = [sys.executable, "-m", "kyu", "up", "--data", str(data)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        assert server.stderr is not None
+        assert server.stdout.readline().startswith("listening on ")
+        data.rename(tmp_path / "elsewhere")
+        told = server.stderr.read()
+    assert server.returncode == 1
+    assert f"kyu up: {data} was deleted or replaced while the server ran" in told
+    assert "Traceback" not in told

@@ -87,7 +87,7 @@ def _serve(args: argparse.Namespace, data: Path) -> int:
 
     try:
         app.run(settings, ready)
-    except (app.CannotStart, lock.Locked) as error:
+    except (app.CannotStart, app.FolderLost, lock.Locked) as error:
         raise Failed(str(error)) from error
     return 0
 
