@@ -16,6 +16,7 @@ import msgspec
 from kyu.api.meta import Json
 from kyu.server import jsonpath, table_builtin
 from kyu.server.registry import Column, Resource
+from kyu.server.table_columns import NAME
 from kyu.server.table_words import age
 
 
@@ -28,7 +29,7 @@ def definitions(resource: Resource) -> list[Json]:
 
 def columns(resource: Resource) -> tuple[Column, ...]:
     if resource.columns:
-        return (table_builtin.NAME.column, *resource.columns)
+        return (NAME.column, *resource.columns)
     return tuple(each.column for each in table_builtin.columns(resource.storage))
 
 

@@ -9,16 +9,24 @@ Called by: server/table.py. Kubernetes: pkg/printers/internalversion.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from kyu.api.meta import Json
 from kyu.server import builtin_events, table_pods
 from kyu.server.registry import Column
-from kyu.server.table_words import NONE, UNKNOWN, age, duration, labels, listed, selector
-
-Cell = Callable[[Json, datetime], Any]
+from kyu.server.table_columns import AGE, CREATED, NAME, BuiltInColumn, Cell, at, column, field, number, timed, wide
+from kyu.server.table_words import (
+    NONE,
+    UNKNOWN,
+    age,
+    duration,
+    first_few,
+    labels,
+    listed,
+    selector,
+    true_conditions,
+)
 
 NODE_ROLE: Final = "node-role.kubernetes.io/"
 OLD_NODE_ROLE: Final = "kubernetes.io/role"
@@ -27,79 +35,33 @@ ACCESS_MODES: Final = {
     "ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP",
 }  # fmt: skip
 JOB_WORDS_AT_WORK: Final = ("Suspended", "FailureTarget", "SuccessCriteriaMet")
-ENDPOINTS_SHOWN: Final = 3
-HOSTS_SHOWN: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class BuiltInColumn:
-    column: Column
-    cell: Cell
 
 
 def columns(storage: str) -> tuple[BuiltInColumn, ...]:
-    return _KINDS.get(storage, PLAIN)
-
-
-def _column(
-    name: str, description: str, cell: Callable[[Json], Any], *, kind: str = "string", priority: int = 0
-) -> BuiltInColumn:
-    """A column whose cells do not depend on the time."""
-    return BuiltInColumn(Column(name, kind, "", description, priority=priority), lambda obj, now: cell(obj))
-
-
-def _timed(name: str, description: str, cell: Cell, *, priority: int = 0) -> BuiltInColumn:
-    return BuiltInColumn(Column(name, "string", "", description, priority=priority), cell)
-
-
-def _at(*path: str, absent: Any = "") -> Callable[[Json], Any]:
-    """What stands at a path; a field that is empty is absent."""
-
-    def value(obj: Json) -> Any:
-        found: Any = obj
-        for name in path:
-            found = (found or {}).get(name)
-        return found or absent
-
-    return value
-
-
-def _number(name: str, description: str, *path: str, kind: str = "integer") -> BuiltInColumn:
-    return _column(name, description, _at(*path, absent=0), kind=kind)
-
-
-NAME: Final = BuiltInColumn(
-    Column("Name", "string", "", "The name: unique in its namespace, or in the cluster.", format="name"),
-    lambda obj, now: obj["metadata"]["name"],
-)
-AGE: Final = _timed(
-    "Age", "The time since the object was created.", lambda obj, now: age(obj["metadata"].get("creationTimestamp"), now)
-)
-CREATED: Final = _column("Created At", "When it was created.", _at("metadata", "creationTimestamp"), kind="date")
-PLAIN: Final = (NAME, AGE)
+    return _KINDS.get(storage, (NAME, AGE))
 
 
 # Kinds with a template of pods.
 
 
-def _containers(*path: str) -> tuple[BuiltInColumn, BuiltInColumn]:
+def _containers(path: str) -> tuple[BuiltInColumn, BuiltInColumn]:
     """The names and the images of the containers of the pod spec at a path."""
 
-    def each(field: str) -> Callable[[Json], str]:
-        return lambda obj: listed(
-            container.get(field, "") for container in _at(*path, "containers", absent=())(obj)
-        )  # fmt: skip
+    def each(name: str) -> Callable[[Json], str]:
+        return lambda obj: listed(container.get(name, "") for container in at(obj, f"{path}.containers", ()))
 
     return (
-        _column("Containers", "Their names.", each("name"), priority=1),
-        _column("Images", "Their images.", each("image"), priority=1),
+        wide(column("Containers", "Their names.", each("name"))),
+        wide(column("Images", "Their images.", each("image"))),
     )
 
 
-TEMPLATE: Final = ("spec", "template", "spec")
-SELECTOR: Final = _column(
-    "Selector", "Which pods belong to it.", lambda obj: selector(_at("spec", "selector")(obj)), priority=1
-)
+def _selector(path: str) -> BuiltInColumn:
+    return wide(column("Selector", "Which pods belong to it.", lambda obj: selector(at(obj, path))))
+
+
+TEMPLATE: Final = _containers("spec.template.spec")
+SELECTOR: Final = _selector("spec.selector")
 
 
 def _ready_of_wanted(obj: Json) -> str:
@@ -107,12 +69,11 @@ def _ready_of_wanted(obj: Json) -> str:
     return f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 1)}"
 
 
-READY: Final = _column("Ready", "Ready replicas of those wanted.", _ready_of_wanted)
+READY: Final = column("Ready", "Ready replicas of those wanted.", _ready_of_wanted)
 
 
 def _job_word(obj: Json) -> str:
-    conditions = _at("status", "conditions", absent=())(obj)
-    true = {each["type"] for each in conditions if each.get("status") == "True"}
+    true = true_conditions(obj)
     for word in ("Complete", "Failed"):
         if word in true:
             return word
@@ -122,7 +83,7 @@ def _job_word(obj: Json) -> str:
 
 
 def _completions(obj: Json) -> str:
-    spec, done = obj.get("spec") or {}, _at("status", "succeeded", absent=0)(obj)
+    spec, done = obj.get("spec") or {}, at(obj, "status.succeeded", 0)
     if spec.get("completions") is not None:
         return f"{done}/{spec['completions']}"
     parallelism = spec.get("parallelism") or 0
@@ -138,11 +99,11 @@ def _job_duration(obj: Json, now: datetime) -> str:
 
 
 def _suspended(obj: Json) -> str:
-    return str(bool(_at("spec", "suspend")(obj)))
+    return str(bool(at(obj, "spec.suspend")))
 
 
 def _last_schedule(obj: Json, now: datetime) -> str:
-    last = _at("status", "lastScheduleTime")(obj)
+    last = at(obj, "status.lastScheduleTime")
     return age(last, now) if last else NONE
 
 
@@ -150,9 +111,9 @@ def _last_schedule(obj: Json, now: datetime) -> str:
 
 
 def _node_words(obj: Json) -> str:
-    conditions = {each["type"]: each.get("status") for each in _at("status", "conditions", absent=())(obj)}
+    conditions = {each["type"]: each.get("status") for each in at(obj, "status.conditions", ())}
     words = ["Ready" if conditions.get("Ready") == "True" else "NotReady" if "Ready" in conditions else "Unknown"]
-    if _at("spec", "unschedulable")(obj):
+    if at(obj, "spec.unschedulable"):
         words.append("SchedulingDisabled")
     return listed(words)
 
@@ -167,7 +128,7 @@ def _node_roles(obj: Json) -> str:
 
 def _node_address(kind: str) -> Callable[[Json], str]:
     def address(obj: Json) -> str:
-        addresses = _at("status", "addresses", absent=())(obj)
+        addresses = at(obj, "status.addresses", ())
         return next((each.get("address", "") for each in addresses if each.get("type") == kind), NONE)
 
     return address
@@ -183,7 +144,7 @@ def _of_older_events(*made: BuiltInColumn) -> tuple[BuiltInColumn, ...]:
 
 
 def _last_seen(obj: Json, now: datetime) -> str:
-    seen = _at("series", "lastObservedTime")(obj) or obj.get("lastTimestamp")
+    seen = at(obj, "series.lastObservedTime") or obj.get("lastTimestamp")
     return age(seen, now) if seen else _first_seen(obj, now)
 
 
@@ -207,18 +168,16 @@ def _event_source(obj: Json) -> str:
 
 
 def _event_count(obj: Json) -> int:
-    return int(_at("series", "count")(obj) or obj.get("count") or 1)
+    return int(at(obj, "series.count") or obj.get("count") or 1)
 
 
 def _given_addresses(obj: Json) -> list[str]:
-    given = _at("status", "loadBalancer", "ingress", absent=())(obj)
+    given = at(obj, "status.loadBalancer.ingress", ())
     return [each.get("ip") or each.get("hostname", "") for each in given]
 
 
 def _ingress_hosts(obj: Json) -> str:
-    named = [rule["host"] for rule in _at("spec", "rules", absent=())(obj) if rule.get("host")]
-    more = f" + {len(named) - HOSTS_SHOWN} more..." if len(named) > HOSTS_SHOWN else ""
-    return listed(named[:HOSTS_SHOWN]) + more or "*"
+    return first_few([rule["host"] for rule in at(obj, "spec.rules", ()) if rule.get("host")]) or "*"
 
 
 def _external_address(obj: Json) -> str:
@@ -234,7 +193,7 @@ def _external_address(obj: Json) -> str:
 
 
 def _ports(obj: Json) -> str:
-    ports: Sequence[Json] = _at("spec", "ports", absent=())(obj)
+    ports: Sequence[Json] = at(obj, "spec.ports", ())
     return listed(f"{_port_number(port)}/{port.get('protocol', 'TCP')}" for port in ports) or NONE
 
 
@@ -259,7 +218,7 @@ def _role(obj: Json) -> str:
 
 def _quota(*, limits: bool) -> Callable[[Json], str]:
     def used_of_hard(obj: Json) -> str:
-        hard, used = _at("status", "hard", absent={})(obj), _at("status", "used", absent={})(obj)
+        hard, used = at(obj, "status.hard", {}), at(obj, "status.used", {})
         names = sorted(name for name in hard if name.startswith("limits.") == limits)
         return ", ".join(f"{name}: {used.get(name, 0)}/{hard[name]}" for name in names)
 
@@ -267,13 +226,13 @@ def _quota(*, limits: bool) -> Callable[[Json], str]:
 
 
 def _claim_phase(obj: Json) -> str:
-    return "Terminating" if obj["metadata"].get("deletionTimestamp") else str(_at("status", "phase")(obj))
+    return "Terminating" if obj["metadata"].get("deletionTimestamp") else str(at(obj, "status.phase"))
 
 
 def _access_modes(obj: Json) -> str:
-    if not _at("spec", "volumeName")(obj):
+    if not at(obj, "spec.volumeName"):
         return ""
-    return listed(ACCESS_MODES.get(mode, mode) for mode in _at("status", "accessModes", absent=())(obj))
+    return listed(ACCESS_MODES.get(mode, mode) for mode in at(obj, "status.accessModes", ()))
 
 
 def _endpoints(obj: Json) -> str:
@@ -283,8 +242,7 @@ def _endpoints(obj: Json) -> str:
         for port in subset.get("ports") or ()
         for address in subset.get("addresses") or ()
     ]
-    more = f" + {len(found) - ENDPOINTS_SHOWN} more..." if len(found) > ENDPOINTS_SHOWN else ""
-    return listed(found[:ENDPOINTS_SHOWN]) + more or NONE
+    return first_few(found) or NONE
 
 
 def _storage_class_name(obj: Json) -> str:
@@ -299,143 +257,128 @@ def _controller(obj: Json) -> str:
 
 BINDING: Final = (
     NAME,
-    _column("Role", "The role that is given.", _role),
+    column("Role", "The role that is given.", _role),
     AGE,
-    _column("Users", "To which users.", _subjects("User"), priority=1),
-    _column("Groups", "To which groups.", _subjects("Group"), priority=1),
-    _column("ServiceAccounts", "To which accounts.", _subjects("ServiceAccount"), priority=1),
+    wide(column("Users", "To which users.", _subjects("User"))),
+    wide(column("Groups", "To which groups.", _subjects("Group"))),
+    wide(column("ServiceAccounts", "To which accounts.", _subjects("ServiceAccount"))),
 )
 
 _KINDS: Final[dict[str, tuple[BuiltInColumn, ...]]] = {
     "configmaps": (
         NAME,
-        _column("Data", "Entries.", lambda obj: len(obj.get("data") or {}) + len(obj.get("binaryData") or {})),
+        column("Data", "Entries.", lambda obj: len(obj.get("data") or {}) + len(obj.get("binaryData") or {})),
         AGE,
     ),
     "secrets": (
         NAME,
-        _column("Type", "Which kind of secret.", _at("type")),
-        _column("Data", "Entries.", lambda obj: len(obj.get("data") or {})),
+        field("Type", "Which kind of secret.", "type"),
+        column("Data", "Entries.", lambda obj: len(obj.get("data") or {})),
         AGE,
     ),
-    "namespaces": (NAME, _column("Status", "Active or Terminating.", _at("status", "phase")), AGE),
+    "namespaces": (NAME, field("Status", "Active or Terminating.", "status.phase"), AGE),
     "nodes": (
         NAME,
-        _column("Status", "Whether the node is ready, and open for pods.", _node_words),
-        _column("Roles", "From its labels.", _node_roles),
+        column("Status", "Whether the node is ready, and open for pods.", _node_words),
+        column("Roles", "From its labels.", _node_roles),
         AGE,
-        _column("Version", "The version of the node's agent.", _at("status", "nodeInfo", "kubeletVersion")),
-        _column("Internal-IP", "Inside the cluster.", _node_address("InternalIP"), priority=1),
-        _column("External-IP", "Outside of it.", _node_address("ExternalIP"), priority=1),
-        _column("OS-Image", "Its system.", _at("status", "nodeInfo", "osImage", absent=UNKNOWN), priority=1),
-        _column(
-            "Kernel-Version", "Its kernel.", _at("status", "nodeInfo", "kernelVersion", absent=UNKNOWN), priority=1
-        ),
-        _column(
-            "Container-Runtime",
-            "What runs its containers.",
-            _at("status", "nodeInfo", "containerRuntimeVersion", absent=UNKNOWN),
-            priority=1,
+        field("Version", "The version of the node's agent.", "status.nodeInfo.kubeletVersion"),
+        wide(column("Internal-IP", "Inside the cluster.", _node_address("InternalIP"))),
+        wide(column("External-IP", "Outside of it.", _node_address("ExternalIP"))),
+        wide(field("OS-Image", "Its system.", "status.nodeInfo.osImage", UNKNOWN)),
+        wide(field("Kernel-Version", "Its kernel.", "status.nodeInfo.kernelVersion", UNKNOWN)),
+        wide(
+            field("Container-Runtime", "What runs its containers.", "status.nodeInfo.containerRuntimeVersion", UNKNOWN)
         ),
     ),
     "pods": (
         NAME,
-        _column("Ready", "Ready containers of all.", table_pods.ready),
-        _column("Status", "The phase, or what keeps it from its next one.", table_pods.word),
-        _timed("Restarts", "How often containers were started again.", table_pods.restarts),
+        column("Ready", "Ready containers of all.", table_pods.ready),
+        column("Status", "The phase, or what keeps it from its next one.", table_pods.word),
+        timed("Restarts", "How often containers were started again.", table_pods.restarts),
         AGE,
-        _column("IP", "The address of the pod.", table_pods.address, priority=1),
-        _column("Node", "Where it runs.", _at("spec", "nodeName", absent=NONE), priority=1),
-        _column(
-            "Nominated Node",
-            "Where room is being made for it.",
-            _at("status", "nominatedNodeName", absent=NONE),
-            priority=1,
-        ),
-        _column("Readiness Gates", "Further conditions of being ready.", table_pods.readiness_gates, priority=1),
+        wide(column("IP", "The address of the pod.", table_pods.address)),
+        wide(field("Node", "Where it runs.", "spec.nodeName", NONE)),
+        wide(field("Nominated Node", "Where room is being made for it.", "status.nominatedNodeName", NONE)),
+        wide(column("Readiness Gates", "Further conditions of being ready.", table_pods.readiness_gates)),
     ),
     "jobs.batch": (
         NAME,
-        _column("Status", "Running, Suspended, Complete or Failed.", _job_word),
-        _column("Completions", "Succeeded pods of those wanted.", _completions),
-        _timed("Duration", "From the start to the end, or to now.", _job_duration),
+        column("Status", "Running, Suspended, Complete or Failed.", _job_word),
+        column("Completions", "Succeeded pods of those wanted.", _completions),
+        timed("Duration", "From the start to the end, or to now.", _job_duration),
         AGE,
-        *_containers(*TEMPLATE),
+        *TEMPLATE,
         SELECTOR,
     ),
     "cronjobs.batch": (
         NAME,
-        _column("Schedule", "When it makes a Job.", _at("spec", "schedule")),
-        _column("Timezone", "In which zone.", _at("spec", "timeZone", absent=NONE)),
-        _column("Suspend", "Whether it makes none.", _suspended, kind="boolean"),
-        _column("Active", "Jobs at work.", lambda obj: len(_at("status", "active", absent=())(obj)), kind="integer"),
-        _timed("Last Schedule", "How long ago it made the last one.", _last_schedule),
+        field("Schedule", "When it makes a Job.", "spec.schedule"),
+        field("Timezone", "In which zone.", "spec.timeZone", NONE),
+        column("Suspend", "Whether it makes none.", _suspended, kind="boolean"),
+        column("Active", "Jobs at work.", lambda obj: len(at(obj, "status.active", ())), kind="integer"),
+        timed("Last Schedule", "How long ago it made the last one.", _last_schedule),
         AGE,
-        *_containers("spec", "jobTemplate", *TEMPLATE),
-        _column(
-            "Selector",
-            "Which pods belong to it.",
-            lambda obj: selector(_at("spec", "jobTemplate", "spec", "selector")(obj)),
-            priority=1,
-        ),
+        *_containers("spec.jobTemplate.spec.template.spec"),
+        _selector("spec.jobTemplate.spec.selector"),
     ),
     "deployments.apps": (
         NAME,
         READY,
-        _number("Up-to-date", "Replicas of the newest template.", "status", "updatedReplicas", kind="string"),
-        _number("Available", "Replicas that are there for use.", "status", "availableReplicas", kind="string"),
+        number("Up-to-date", "Replicas of the newest template.", "status.updatedReplicas", kind="string"),
+        number("Available", "Replicas that are there for use.", "status.availableReplicas", kind="string"),
         AGE,
-        *_containers(*TEMPLATE),
+        *TEMPLATE,
         SELECTOR,
     ),
-    "statefulsets.apps": (NAME, READY, AGE, *_containers(*TEMPLATE)),
+    "statefulsets.apps": (NAME, READY, AGE, *TEMPLATE),
     "replicasets.apps": (
         NAME,
-        _number("Desired", "Replicas that are wanted.", "spec", "replicas"),
-        _number("Current", "Replicas that are there.", "status", "replicas"),
-        _number("Ready", "Replicas that are ready.", "status", "readyReplicas"),
+        number("Desired", "Replicas that are wanted.", "spec.replicas"),
+        number("Current", "Replicas that are there.", "status.replicas"),
+        number("Ready", "Replicas that are ready.", "status.readyReplicas"),
         AGE,
-        *_containers(*TEMPLATE),
+        *TEMPLATE,
         SELECTOR,
     ),
     "daemonsets.apps": (
         NAME,
-        _number("Desired", "Nodes that should run one.", "status", "desiredNumberScheduled"),
-        _number("Current", "Nodes that run one.", "status", "currentNumberScheduled"),
-        _number("Ready", "Nodes where it is ready.", "status", "numberReady"),
-        _number("Up-to-date", "Nodes with the newest template.", "status", "updatedNumberScheduled"),
-        _number("Available", "Nodes where it is there for use.", "status", "numberAvailable"),
-        _column("Node Selector", "Which nodes run one.", lambda obj: labels(_at(*TEMPLATE, "nodeSelector")(obj))),
+        number("Desired", "Nodes that should run one.", "status.desiredNumberScheduled"),
+        number("Current", "Nodes that run one.", "status.currentNumberScheduled"),
+        number("Ready", "Nodes where it is ready.", "status.numberReady"),
+        number("Up-to-date", "Nodes with the newest template.", "status.updatedNumberScheduled"),
+        number("Available", "Nodes where it is there for use.", "status.numberAvailable"),
+        column("Node Selector", "Which nodes run one.", lambda obj: labels(at(obj, "spec.template.spec.nodeSelector"))),
         AGE,
-        *_containers(*TEMPLATE),
+        *TEMPLATE,
         SELECTOR,
     ),
     "controllerrevisions.apps": (
         NAME,
-        _column("Controller", "Whose state it is.", _controller),
-        _number("Revision", "Which one.", "revision", kind="string"),
+        column("Controller", "Whose state it is.", _controller),
+        number("Revision", "Which one.", "revision", kind="string"),
         AGE,
     ),
     "services": (
         NAME,
-        _column("Type", "How it is reached.", _at("spec", "type")),
-        _column("Cluster-IP", "Inside the cluster.", _at("spec", "clusterIP", absent=NONE)),
-        _column("External-IP", "Outside of it.", _external_address),
-        _column("Port(s)", "Of the service, and of the nodes.", _ports),
+        field("Type", "How it is reached.", "spec.type"),
+        field("Cluster-IP", "Inside the cluster.", "spec.clusterIP", NONE),
+        column("External-IP", "Outside of it.", _external_address),
+        column("Port(s)", "Of the service, and of the nodes.", _ports),
         AGE,
-        _column("Selector", "Which pods serve it.", lambda obj: labels(_at("spec", "selector")(obj)), priority=1),
+        wide(column("Selector", "Which pods serve it.", lambda obj: labels(at(obj, "spec.selector")))),
     ),
-    "endpoints": (NAME, _column("Endpoints", "Addresses and ports.", _endpoints), AGE),
+    "endpoints": (NAME, column("Endpoints", "Addresses and ports.", _endpoints), AGE),
     "events": _of_older_events(
-        _timed("Last Seen", "How long ago it happened last.", _last_seen),
-        _column("Type", "Normal or Warning.", _at("type")),
-        _column("Reason", "One word for what happened.", _at("reason")),
-        _column("Object", "What it happened to.", _event_object),
-        _column("Subobject", "Which part of it.", _at("involvedObject", "fieldPath"), priority=1),
-        _column("Source", "Who tells.", _event_source, priority=1),
-        _column("Message", "The same in a sentence.", lambda obj: obj.get("message", "").strip()),
-        _timed("First Seen", "How long ago it happened first.", _first_seen, priority=1),
-        _column("Count", "How often.", _event_count, priority=1),
+        timed("Last Seen", "How long ago it happened last.", _last_seen),
+        field("Type", "Normal or Warning.", "type"),
+        field("Reason", "One word for what happened.", "reason"),
+        column("Object", "What it happened to.", _event_object),
+        wide(field("Subobject", "Which part of it.", "involvedObject.fieldPath")),
+        wide(column("Source", "Who tells.", _event_source)),
+        column("Message", "The same in a sentence.", lambda obj: obj.get("message", "").strip()),
+        wide(timed("First Seen", "How long ago it happened first.", _first_seen)),
+        wide(column("Count", "How often.", _event_count)),
         BuiltInColumn(Column("Name", "string", "", "The name of the event.", "name", 1), NAME.cell),
     ),
     "customresourcedefinitions.apiextensions.k8s.io": (NAME, CREATED),
@@ -446,68 +389,56 @@ _KINDS: Final[dict[str, tuple[BuiltInColumn, ...]]] = {
     "clusterrolebindings.rbac.authorization.k8s.io": BINDING,
     "priorityclasses.scheduling.k8s.io": (
         NAME,
-        _number("Value", "Higher goes first.", "value"),
-        _column("Global-Default", "Of pods without a class.", _at("globalDefault", absent=False), kind="boolean"),
+        number("Value", "Higher goes first.", "value"),
+        field("Global-Default", "Of pods without a class.", "globalDefault", False, kind="boolean"),
         AGE,
-        _column(
-            "PreemptionPolicy",
-            "Whether its pods may preempt others.",
-            _at("preemptionPolicy", absent="PreemptLowerPriority"),
-        ),
+        field("PreemptionPolicy", "Whether its pods may preempt others.", "preemptionPolicy", "PreemptLowerPriority"),
     ),
-    "leases.coordination.k8s.io": (NAME, _column("Holder", "Who has it.", _at("spec", "holderIdentity")), AGE),
+    "leases.coordination.k8s.io": (NAME, field("Holder", "Who has it.", "spec.holderIdentity"), AGE),
     "poddisruptionbudgets.policy": (
         NAME,
-        _column(
-            "Min Available", "How many must stay.", lambda obj: str(_at("spec", "minAvailable", absent="N/A")(obj))
-        ),
-        _column(
-            "Max Unavailable", "How many may go.", lambda obj: str(_at("spec", "maxUnavailable", absent="N/A")(obj))
-        ),
-        _number("Allowed Disruptions", "How many may go now.", "status", "disruptionsAllowed"),
+        column("Min Available", "How many must stay.", lambda obj: str(at(obj, "spec.minAvailable", "N/A"))),
+        column("Max Unavailable", "How many may go.", lambda obj: str(at(obj, "spec.maxUnavailable", "N/A"))),
+        number("Allowed Disruptions", "How many may go now.", "status.disruptionsAllowed"),
         AGE,
     ),
     "resourcequotas": (
         NAME,
-        _column("Request", "Used of what may be.", _quota(limits=False)),
-        _column("Limit", "The same of limits.", _quota(limits=True)),
+        column("Request", "Used of what may be.", _quota(limits=False)),
+        column("Limit", "The same of limits.", _quota(limits=True)),
         AGE,
     ),
     "persistentvolumeclaims": (
         NAME,
-        _column("Status", "Pending, Bound or Lost.", _claim_phase),
-        _column("Volume", "What it got.", _at("spec", "volumeName")),
-        _column("Capacity", "How large that is.", _at("status", "capacity", "storage")),
-        _column("Access Modes", "How it may be used.", _access_modes),
-        _column("StorageClass", "From which class.", _at("spec", "storageClassName")),
-        _column(
-            "VolumeAttributesClass",
-            "With which attributes.",
-            _at("spec", "volumeAttributesClassName", absent="<unset>"),
-        ),
+        column("Status", "Pending, Bound or Lost.", _claim_phase),
+        field("Volume", "What it got.", "spec.volumeName"),
+        field("Capacity", "How large that is.", "status.capacity.storage"),
+        column("Access Modes", "How it may be used.", _access_modes),
+        field("StorageClass", "From which class.", "spec.storageClassName"),
+        field("VolumeAttributesClass", "With which attributes.", "spec.volumeAttributesClassName", "<unset>"),
         AGE,
-        _column("VolumeMode", "Files or blocks.", _at("spec", "volumeMode", absent="<unset>"), priority=1),
+        wide(field("VolumeMode", "Files or blocks.", "spec.volumeMode", "<unset>")),
     ),
     "ingresses.networking.k8s.io": (
         NAME,
-        _column("Class", "Who serves it.", _at("spec", "ingressClassName", absent=NONE)),
-        _column("Hosts", "By which names.", _ingress_hosts),
-        _column("Address", "Where it is.", lambda obj: listed(_given_addresses(obj))),
-        _column("Ports", "At which ports.", lambda obj: "80, 443" if _at("spec", "tls")(obj) else "80"),
+        field("Class", "Who serves it.", "spec.ingressClassName", NONE),
+        column("Hosts", "By which names.", _ingress_hosts),
+        column("Address", "Where it is.", lambda obj: listed(_given_addresses(obj))),
+        column("Ports", "At which ports.", lambda obj: "80, 443" if at(obj, "spec.tls") else "80"),
         AGE,
     ),
     "networkpolicies.networking.k8s.io": (
         NAME,
-        _column("Pod-Selector", "Which pods it is about.", lambda obj: selector(_at("spec", "podSelector")(obj))),
+        column("Pod-Selector", "Which pods it is about.", lambda obj: selector(at(obj, "spec.podSelector"))),
         AGE,
     ),
-    "runtimeclasses.node.k8s.io": (NAME, _column("Handler", "What runs its pods.", _at("handler")), AGE),
+    "runtimeclasses.node.k8s.io": (NAME, field("Handler", "What runs its pods.", "handler"), AGE),
     "storageclasses.storage.k8s.io": (
         BuiltInColumn(NAME.column, lambda obj, now: _storage_class_name(obj)),
-        _column("Provisioner", "Who makes its volumes.", _at("provisioner")),
-        _column("ReclaimPolicy", "What becomes of them.", _at("reclaimPolicy", absent="Delete")),
-        _column("VolumeBindingMode", "When they are made.", _at("volumeBindingMode", absent="<unset>")),
-        _column("AllowVolumeExpansion", "Whether they may grow.", _at("allowVolumeExpansion", absent=False)),
+        field("Provisioner", "Who makes its volumes.", "provisioner"),
+        field("ReclaimPolicy", "What becomes of them.", "reclaimPolicy", "Delete"),
+        field("VolumeBindingMode", "When they are made.", "volumeBindingMode", "<unset>"),
+        field("AllowVolumeExpansion", "Whether they may grow.", "allowVolumeExpansion", False),
         AGE,
     ),
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from kyu.api.meta import Json
-from kyu.server.table_words import NONE, age
+from kyu.server.table_words import NONE, age, true_conditions
 
 
 def ready(pod: Json) -> str:
@@ -39,15 +39,15 @@ def restarts(pod: Json, now: datetime) -> str:
 
 def word(pod: Json) -> str:
     status = pod.get("status") or {}
-    conditions = {each["type"]: each for each in status.get("conditions") or ()}
     found = status.get("reason") or status.get("phase", "")
-    if conditions.get("PodScheduled", {}).get("reason") == "SchedulingGated":
+    reasons = {each["type"]: each.get("reason") for each in status.get("conditions") or ()}
+    if reasons.get("PodScheduled") == "SchedulingGated":
         found = "SchedulingGated"
-    starting = _starting_word(pod)
+    starting, true = _starting_word(pod), true_conditions(pod)
     if starting:
         found = starting
-    if not starting or _has_initialized_condition(pod):
-        found = _running_word(status, found, is_ready=conditions.get("Ready", {}).get("status") == "True")
+    if not starting or "Initialized" in true:
+        found = _running_word(status, found, is_ready="Ready" in true)
     if pod["metadata"].get("deletionTimestamp"):
         if status.get("reason") == "NodeLost":
             return "Unknown"
@@ -60,8 +60,7 @@ def readiness_gates(pod: Json) -> str:
     gates = (pod.get("spec") or {}).get("readinessGates") or ()
     if not gates:
         return NONE
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    true = {each["type"] for each in conditions if each.get("status") == "True"}
+    true = true_conditions(pod)
     return f"{sum(1 for gate in gates if gate.get('conditionType') in true)}/{len(gates)}"
 
 
@@ -76,13 +75,8 @@ def _staying(spec: Json) -> set[str]:
     return {each["name"] for each in spec.get("initContainers") or () if each.get("restartPolicy") == "Always"}
 
 
-def _has_initialized_condition(pod: Json) -> bool:
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    return any(each["type"] == "Initialized" and each.get("status") == "True" for each in conditions)
-
-
 def _is_initialized(pod: Json) -> bool:
-    return not _starting_word(pod) or _has_initialized_condition(pod)
+    return not _starting_word(pod) or "Initialized" in true_conditions(pod)
 
 
 def _starting_word(pod: Json) -> str:

@@ -1,5 +1,5 @@
 """
-The words of cells: ages, selectors, lists.
+The words of cells: ages, selectors, lists, conditions.
 
 Called by: server/table.py, server/table_builtin.py, server/table_pods.py.
 Kubernetes: apimachinery/pkg/util/duration, meta/v1 FormatLabelSelector.
@@ -7,13 +7,14 @@ Kubernetes: apimachinery/pkg/util/duration, meta/v1 FormatLabelSelector.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
 from kyu.api.meta import Json
 
 NONE = "<none>"
 UNKNOWN = "<unknown>"
+MOST_LISTED = 3
 _OPERATORS = {"In": "in", "NotIn": "notin"}
 
 
@@ -55,6 +56,17 @@ def _two(large: int, large_unit: str, small: int, small_unit: str) -> str:
 
 def listed(words: Iterable[str]) -> str:
     return ",".join(words)
+
+
+def first_few(words: Sequence[str]) -> str:
+    more = f" + {len(words) - MOST_LISTED} more..." if len(words) > MOST_LISTED else ""
+    return listed(words[:MOST_LISTED]) + more
+
+
+def true_conditions(obj: Json) -> set[str]:
+    """The types of the conditions that hold."""
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    return {each["type"] for each in conditions if each.get("status") == "True"}
 
 
 def labels(chosen: Mapping[str, str] | None) -> str:
