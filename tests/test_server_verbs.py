@@ -284,7 +284,7 @@ async def test_a_full_store_answers_with_a_status_that_invites_to_come_again(tmp
             with pytest.raises(errors.ApiError) as refused:
                 await client.create(CONFIG_MAP, big)
             assert refused.value.code == 503
-            assert refused.value.is_retryable
+            assert refused.value.retry_after_seconds > 0
             assert len((await client.list(CONFIG_MAP, "default"))[0]) == 1
         await client.create(CONFIG_MAP, big)
         assert api.store.count("configmaps") == 2

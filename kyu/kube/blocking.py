@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from kyu.api.meta import Json, Key, Kind
 from kyu.kube import errors, requests
 from kyu.kube.kubeconfig import Credentials
-from kyu.kube.requests import MERGE_PATCH, Answer, Call, PatchType, Propagation
+from kyu.kube.requests import Answer, Call, Propagation
 
 PAGE = 500
 
@@ -68,8 +68,8 @@ class BlockingClient:
     def create(self, kind: Kind, body: Json) -> Json:
         return self._ask(requests.create(kind, body, self.manager))
 
-    def patch(self, kind: Kind, key: Key, body: Any, *, type_: PatchType = MERGE_PATCH, subresource: str = "") -> Json:
-        return self._ask(requests.patch(kind, key, body, self.manager, type_, subresource))
+    def patch(self, kind: Kind, key: Key, body: Any, *, subresource: str = "") -> Json:
+        return self._ask(requests.patch(kind, key, body, self.manager, subresource))
 
     def apply(self, kind: Kind, body: Json, *, force: bool = False) -> Json:
         return self._ask(requests.apply(kind, body, self.manager, force=force))

@@ -13,7 +13,7 @@ from typing import Any
 
 from kyu.api.meta import Json, Key, Kind
 from kyu.kube import errors, requests
-from kyu.kube.requests import MERGE_PATCH, Answer, Call, Part, PatchType, Propagation, Tell, Transport
+from kyu.kube.requests import Answer, Call, Part, Propagation, Tell, Transport
 
 PAGE = 500
 
@@ -85,10 +85,8 @@ class Client:
     async def update(self, kind: Kind, body: Json, *, subresource: str = "") -> Json:
         return await self._ask(requests.update(kind, body, self.manager, subresource))
 
-    async def patch(
-        self, kind: Kind, key: Key, body: Any, *, type_: PatchType = MERGE_PATCH, subresource: str = ""
-    ) -> Json:
-        return await self._ask(requests.patch(kind, key, body, self.manager, type_, subresource))
+    async def patch(self, kind: Kind, key: Key, body: Any, *, subresource: str = "") -> Json:
+        return await self._ask(requests.patch(kind, key, body, self.manager, subresource))
 
     def merge(self, kind: Kind, key: Key, body: Json, *, subresource: Part = "") -> Awaitable[Json]:
         """A merge patch by somebody who only reads the answer: others may hold the same object.

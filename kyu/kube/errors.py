@@ -13,8 +13,6 @@ import msgspec
 
 from kyu.api.meta import Json
 
-RETRYABLE_CODES = frozenset({408, 429, 500, 502, 503, 504})
-
 
 class ApiError(Exception):
     """A Status of failure, with what it says about trying again."""
@@ -28,11 +26,6 @@ class ApiError(Exception):
         self.message = message
         self.details = details or {}
         self.retry_after_seconds = retry_after
-
-    @property
-    def is_retryable(self) -> bool:
-        """The same request may succeed a little later."""
-        return self.code in RETRYABLE_CODES
 
     def __str__(self) -> str:
         return self.message or f"{self.code} {self.reason}"
@@ -67,10 +60,6 @@ class Unreachable(ApiError):
 
     def __init__(self, message: str) -> None:
         super().__init__(0, "Unreachable", message)
-
-    @property
-    def is_retryable(self) -> bool:
-        return True
 
 
 class _Status(msgspec.Struct):

@@ -70,7 +70,7 @@ class Http:
         return Begun(partial(self._merge, kind, key, body, subresource, manager))
 
     async def _merge(self, kind: Kind, key: Key, body: Json, subresource: Part, manager: str) -> Json:
-        call = requests.patch(kind, key, body, manager, requests.MERGE_PATCH, subresource)
+        call = requests.patch(kind, key, body, manager, subresource)
         return requests.parse(await self.send(call))
 
     async def lines(self, call: Call) -> AsyncIterator[bytes]:

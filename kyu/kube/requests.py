@@ -17,16 +17,9 @@ import msgspec
 from kyu.api.meta import Json, Key, Kind
 from kyu.kube import errors
 
+JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
-JSON_PATCH: Final = "application/json-patch+json"
-STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
-PatchType = Literal[
-    "application/merge-patch+json",
-    "application/json-patch+json",
-    "application/strategic-merge-patch+json",
-    "application/apply-patch+yaml",
-]
 Propagation = Literal["Background", "Foreground", "Orphan"]
 # What of an object is written: all but its status, or the status alone.
 Part = Literal["", "status"]
@@ -126,19 +119,20 @@ def create(kind: Kind, body: Json, manager: str, subresource: str = "") -> Call:
     else:
         path = collection_path(kind, namespace)
         body = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
-    return Call("POST", path, {"fieldManager": manager}, _headers("application/json"), encode(body))
+    return Call("POST", path, {"fieldManager": manager}, _headers(JSON), encode(body))
 
 
 def update(kind: Kind, body: Json, manager: str, subresource: str = "") -> Call:
     metadata = body["metadata"]
     path = object_path(kind, Key(metadata.get("namespace", ""), metadata["name"]), subresource)
     typed = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
-    return Call("PUT", path, {"fieldManager": manager}, _headers("application/json"), encode(typed))
+    return Call("PUT", path, {"fieldManager": manager}, _headers(JSON), encode(typed))
 
 
-def patch(kind: Kind, key: Key, body: Any, manager: str, type_: PatchType, subresource: str = "") -> Call:
+def patch(kind: Kind, key: Key, body: Any, manager: str, subresource: str = "") -> Call:
+    """A merge patch: null deletes, maps merge, everything else replaces."""
     path = object_path(kind, key, subresource)
-    return Call("PATCH", path, {"fieldManager": manager}, _headers(type_), encode(body))
+    return Call("PATCH", path, {"fieldManager": manager}, _headers(MERGE_PATCH), encode(body))
 
 
 def apply(kind: Kind, body: Json, manager: str, *, subresource: str = "", force: bool = True) -> Call:
@@ -155,7 +149,7 @@ def delete(kind: Kind, key: Key, *, uid: str, propagation: Propagation, grace_se
         options["preconditions"] = {"uid": uid}
     if grace_seconds is not None:
         options["gracePeriodSeconds"] = grace_seconds
-    return Call("DELETE", object_path(kind, key), {}, _headers("application/json"), encode(options))
+    return Call("DELETE", object_path(kind, key), {}, _headers(JSON), encode(options))
 
 
 def parse(answer: Answer) -> Json:
@@ -185,5 +179,5 @@ def refuse_error(type_: str, body: Json) -> None:
 
 
 def _headers(content_type: str = "") -> dict[str, str]:
-    accept = {"accept": "application/json"}
+    accept = {"accept": JSON}
     return {**accept, "content-type": content_type} if content_type else accept
