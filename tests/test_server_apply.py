@@ -14,7 +14,7 @@ from kyu.server import managed
 from kyu.server import managed_sets as sets
 from kyu.server.errors import ApiError
 from kyu.server.managed_objects import merged_order
-from kyu.server.schema import Schema
+from kyu.server.schema_node import Schema
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SHELF = Schema({

@@ -24,7 +24,6 @@ from kyu.kube import http as transport
 from kyu.kube.client import Client
 from kyu.lock import Locked
 from kyu.server import tls
-from kyu.server.exchange import Produced
 from tests.servers import CONFIG_MAP, config_map
 
 
@@ -246,18 +245,3 @@ async def test_metrics_count_what_was_stored(tmp_path: Path) -> None:
         version = msgspec.json.decode(await client.raw("/version"))
         assert version["gitVersion"].startswith("v1.36.0")
         await client.close()
-
-
-async def test_a_stream_that_is_silent_ends_when_it_is_closed() -> None:
-    silence = asyncio.Event()
-
-    async def source() -> AsyncIterator[bytes]:
-        yield b"a line"
-        await silence.wait()
-
-    stream = Produced(source())
-    parts = stream.parts()
-    assert await anext(parts) == b"a line"
-    stream.close()
-    with pytest.raises(StopAsyncIteration):
-        await asyncio.wait_for(anext(parts), 5)

@@ -6,8 +6,7 @@ Called by: server/http.py and app.py (make requests, send answers), server/route
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
@@ -101,30 +100,3 @@ def parse_query(text: str) -> Mapping[str, str]:
 
 class Handler(Protocol):
     async def __call__(self, request: Request) -> Response: ...
-
-
-class Produced:
-    """A Stream of what a generator makes; it runs ahead of a slow reader by a few parts only."""
-
-    def __init__(self, source: AsyncIterator[bytes]) -> None:
-        self._queue: asyncio.Queue[bytes | None] = asyncio.Queue(maxsize=16)
-        self._task = asyncio.ensure_future(self._produce(source))
-
-    def close(self) -> None:
-        self._task.cancel()
-
-    async def parts(self) -> AsyncGenerator[bytes, None]:
-        try:
-            while (data := await self._queue.get()) is not None:
-                yield data
-        finally:
-            self._task.cancel()
-
-    async def _produce(self, source: AsyncIterator[bytes]) -> None:
-        try:
-            async for part in source:
-                await self._queue.put(part)
-        finally:
-            while self._queue.full():
-                self._queue.get_nowait()
-            self._queue.put_nowait(None)

@@ -17,7 +17,7 @@ from functools import cached_property
 
 from kyu.api.meta import Json, Kind
 from kyu.server.rules import Rules
-from kyu.server.schema import Schema
+from kyu.server.schema_node import Schema
 from kyu.server.selectors import FieldLabels
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")

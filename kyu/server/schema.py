@@ -22,9 +22,7 @@ from kyu.api.errors import FieldError
 from kyu.api.meta import Json
 from kyu.server import cel, schema_checks, schema_fast, schema_quick
 from kyu.server.schema_fast import is_certain
-from kyu.server.schema_node import MISSING, Definitions, Schema
-
-__all__ = ["MISSING", "Definitions", "Schema", "apply_defaults", "drop_nulls", "prune", "unknown_fields", "validate"]
+from kyu.server.schema_node import MISSING, Schema
 
 # What every object has at its top, and an embedded one too, whatever its schema says.
 TYPE_FIELDS = frozenset({"apiVersion", "kind", "metadata"})
@@ -62,11 +60,6 @@ def new_parts(obj: Json, stored: Json | None) -> list[tuple[str, Any]]:
         for name, value in obj.items()
         if name not in TYPE_FIELDS and stored.get(name, MISSING) is not value
     ]
-
-
-def unknown_fields(schema: Schema, obj: Json) -> list[str]:
-    """The paths that ``prune`` would remove."""
-    return unknown_parts(schema, obj, is_resource=True)
 
 
 def unknown_parts(schema: Schema, value: Any, *, is_resource: bool) -> list[str]:
