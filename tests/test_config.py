@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kyu.api import config, config_file, documents, duration, features
 from kyu.api.config import Configuration, Section
 from kyu.api.config_file import InvalidConfiguration, Loaded
-from kyu.api.config_unused import NOT_FOLLOWED
+from kyu.api.config_unused import GATES_NOT_FOLLOWED, NOT_FOLLOWED
 from kyu.api.meta import Json, selects
 
 CASES = Path(__file__).parent / "cases" / "api" / "config" / "refused.yaml"
@@ -217,6 +217,8 @@ def test_durations_are_read_back(value: timedelta) -> None:
         ({"clientConnection": {"qps": 20}}, "clientConnection"),
         ({"tls": {"minVersion": "VersionTLS13"}}, "tls"),
         ({"visibilityServer": {"bindPort": 9000}}, "visibilityServer"),
+        ({"featureGates": {"ElasticJobsViaWorkloadSlices": True}}, "featureGates.ElasticJobsViaWorkloadSlices"),
+        ({"featureGates": {"MultiKueue": True, "PartialAdmission": True}}, "featureGates.MultiKueue"),
     ],
 )
 def test_a_setting_that_has_no_effect_is_named(settings: Json, named: str) -> None:
@@ -226,6 +228,10 @@ def test_a_setting_that_has_no_effect_is_named(settings: Json, named: str) -> No
 
 def test_a_setting_that_says_what_holds_anyway_is_not_worth_a_word() -> None:
     assert load(clientConnection={"qps": 300, "burst": 500}, health={"healthProbeBindAddress": ":8081"}).warnings == ()
+
+
+def test_the_gates_without_an_effect_are_gates() -> None:
+    assert set(GATES_NOT_FOLLOWED) <= {gate.name for gate in features.GATES}
 
 
 def test_every_setting_is_read_somewhere_or_named_as_one_without_an_effect() -> None:

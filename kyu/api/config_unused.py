@@ -35,6 +35,15 @@ NOT_FOLLOWED = {
     "multiKueue": NO_DISPATCH,
     "resources.deviceClassMappings": "devices of resource claims are not counted",
 }
+# Feature gates that somebody may switch on, and wait for what does not come.
+GATES_NOT_FOLLOWED = {
+    "ElasticJobsViaWorkloadSlices": "an elastic job whose size changes is stopped and queued in its new size",
+    "ElasticJobsViaWorkloadSlicesWithTAS": "an elastic job whose size changes is stopped and queued in its new size",
+    "MultiKueue": NO_DISPATCH,
+    "MultiKueueClusterProfile": NO_DISPATCH,
+    "MultiKueueManagerQuotaAutomation": NO_DISPATCH,
+    "MultiKueueOrchestratedPreemption": NO_DISPATCH,
+}
 DEFAULTS = Configuration()
 
 
@@ -44,6 +53,9 @@ def warnings(configuration: Configuration) -> Iterator[str]:
         value = attrgetter(attribute(path))
         if value(configuration) != value(DEFAULTS):
             yield f"{path} has no effect: {reason}"
+    for name, reason in GATES_NOT_FOLLOWED.items():
+        if configuration.feature_gates.get(name):
+            yield f"featureGates.{name} has no effect: {reason}"
 
 
 def attribute(path: str) -> str:

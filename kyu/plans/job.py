@@ -156,7 +156,15 @@ def create(this: Round) -> list[Action] | None:
         return [this.unit.event("WorkloadPriorityClassNotFound", str(found), warning=True)]
     body = workload_body(this, pod_sets, found)
     created = this.unit.event("CreatedWorkload", f"Created Workload: {this.namespace}/{body['metadata']['name']}")
-    return [Create(Workload.KIND, body), created]
+    return [Create(Workload.KIND, body), created, *without_slices(this)]
+
+
+def without_slices(this: Round) -> list[Action]:
+    """What its annotation promises is not kept, and its user should know before counting on it."""
+    if not metadata.is_elastic(this.unit.head):
+        return []
+    message = f"{metadata.ELASTIC_JOB} has no effect: when its size changes, it is stopped and queued in its new size"
+    return [this.unit.event("ElasticJobNotSupported", message, warning=True)]
 
 
 def workload_body(this: Round, pod_sets: Sequence[PodSet], found: priority.Priority) -> Json:
