@@ -371,7 +371,7 @@ async def ensure_administrator(api: Api, data: Path, address: str, authority: by
             token = kubeconfig.load(path).token
     if not token or not api.tokens.knows(token):
         token = tokens.new_token()
-        await bootstrap.put_token(api, tokens.token_secret(ADMINISTRATOR, (auth.MASTERS,), token))
+        await bootstrap.apply(api, tokens.token_secret(ADMINISTRATOR, (auth.MASTERS,), token))
     _write_private(path, kubeconfig.render(address, authority, ADMINISTRATOR, token))
 
 

@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Iterable
 
 from kyu.api import crds, pools
-from kyu.api.meta import Json, Key
+from kyu.api.meta import Json
 from kyu.kinds import table
 from kyu.server import auth, errors, rbac, tokens
 from kyu.server.api import INTERNAL, Api
@@ -87,17 +87,6 @@ def local_queues(processors: int, memory_bytes: int) -> list[Json]:
             "spec": {"clusterQueue": "local"},
         },
     ]
-
-
-async def put_token(api: Api, secret: Json) -> None:
-    """Let a user in with a token, instead of any that was there before."""
-    resource = api.registry.find("", "v1", "secrets")
-    assert resource is not None
-    key = Key(secret["metadata"]["namespace"], secret["metadata"]["name"])
-    target = Target(resource, key.namespace, key.name)
-    written = api.writes.apply_object(target, secret, WriteOptions(MANAGER, force=True), INTERNAL)
-    if written.done is not None:
-        await written.done
 
 
 def _create(api: Api, api_version: str, kind: str, body: Json) -> None:

@@ -8,7 +8,6 @@ Kubernetes: apiextensions-apiserver/pkg/controller/{status,establish,finalizer}.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from datetime import datetime
 
@@ -23,10 +22,10 @@ from kyu.server.records import Change, Record
 from kyu.server.registry import Registry, Resource, storage_name
 from kyu.server.store import Store, Unwritable
 from kyu.server.watch import Hub
+from kyu.server.worklist import Worklist
 
 DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 FINALIZER = User("system:apiextensions", (auth.MASTERS,))
-RETRY_SECONDS = 2.0
 # The field manager of what the server writes by itself.
 SERVER = "kube-apiserver"
 
@@ -49,8 +48,7 @@ class Definitions:
         self._clock = clock
         # Which generation of a definition is served, and whether it is going.
         self._served: dict[str, tuple[int, bool]] = {}
-        self._due: dict[str, None] = {}
-        self._wake = asyncio.Event()
+        self._due: Worklist[str] = Worklist()
         # The names that definitions have, by the definition.
         self._names: dict[str, Json] = {}
         stored = [forms.decode(record.value) for record in store.objects(DEFINITIONS)]
@@ -63,12 +61,7 @@ class Definitions:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while self._due:
-                name = next(iter(self._due))
-                del self._due[name]
-                await self._look_at(name)
+            await self._look_at(await self._due.take())
 
     def _heard(self, change: Change) -> None:
         record = change.record
@@ -80,11 +73,7 @@ class Definitions:
                 self._take(definition)
         elif change.type == "DELETED" and record.resource in self._served:
             # The last object of a kind that is going may have gone.
-            self._put(record.resource)
-
-    def _put(self, name: str) -> None:
-        self._due[name] = None
-        self._wake.set()
+            self._due.put(record.resource)
 
     async def _look_at(self, name: str) -> None:
         record = self._store.latest(DEFINITIONS, "", name)
@@ -98,7 +87,7 @@ class Definitions:
                 await self._establish(definition)
         except (errors.ApiError, Unwritable) as error:
             log.warning("definition not served", name=name, error=error)
-            asyncio.get_running_loop().call_later(RETRY_SECONDS, self._put, name)
+            self._due.put_later(name)
 
     async def _establish(self, definition: Json) -> None:
         status = crd_names.status_of(definition, self._acceptance(definition), self._clock())
@@ -111,16 +100,9 @@ class Definitions:
         if self._store.count(storage) and (status := crd.cleaning_status(definition)) != definition.get("status"):
             await self._write(self._owned({**definition, "status": status}, definition))
             return
-        resource = self._registry.stored(storage)
-        waits = []
-        for obj in list(self._store.objects(storage)) if resource is not None else ():
-            assert resource is not None
-            options = DeleteOptions(propagation="Background", uid=obj.uid)
-            deleted = self._deletion.delete_object(resource, obj.namespace, obj.name, options, FINALIZER)
-            if deleted.done is not None:
-                waits.append(deleted.done)
-        if waits:
-            await asyncio.gather(*waits)
+        if (resource := self._registry.stored(storage)) is not None:
+            options = DeleteOptions(propagation="Background")
+            await self._deletion.delete_all(resource, list(self._store.objects(storage)), options, FINALIZER)
         if self._store.count(storage) == 0:
             await self._release(record, definition)
 
@@ -152,8 +134,7 @@ class Definitions:
         return resource
 
     async def _write(self, definition: Json) -> None:
-        done = self._objects.put(self._resource(), definition).done
-        await done
+        await self._objects.put(self._resource(), definition).done
 
     # The registry.
 
@@ -163,7 +144,7 @@ class Definitions:
         self._names[definition["metadata"]["name"]] = acceptance.names
         if acceptance.is_whole:
             self._serve(definition)
-        self._put(definition["metadata"]["name"])
+        self._due.put(definition["metadata"]["name"])
 
     def _acceptance(self, definition: Json) -> crd_names.Acceptance:
         name, group = definition["metadata"]["name"], definition["spec"]["group"]
@@ -195,7 +176,7 @@ class Definitions:
         self._names.pop(name, None)
         for other in self._names:
             if _group(other) == spec["group"]:
-                self._put(other)
+                self._due.put(other)
         if self._served.pop(name, None) is not None:
             self._registry.remove(spec["group"], spec["names"]["plural"])
             self._hub.close_all(_storage(definition))

@@ -4,14 +4,14 @@ Delete: marks an object, or removes it when nothing holds it.
 An object is held by its finalizers, and a running Pod by its grace period. The propagation policy becomes a finalizer
 that the garbage collector takes away when it has dealt with the dependents.
 
-Called by: server/routes.py, server/gc.py, server/namespaces.py. Calls: server/objects.py.
+Called by: server/routes.py, server/gc.py, server/namespaces.py, server/definitions.py. Calls: server/objects.py.
 Kubernetes: apiserver/pkg/registry/rest/delete.go, generic/registry/store.go.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -71,19 +71,24 @@ class Deletion:
         options = delete_options(request, _body(request, resource))
         form = forms.choose(resource, request.accept, is_list=True)
         found, head = await self._reads.page(resource, list_options(request.query), target.namespace)
+        await self.delete_all(resource, found, options, request.user)
+        return Response(200, await joined(form.many(found, head)), warnings=_warnings(resource, options))
+
+    async def delete_all(
+        self, resource: Resource, records: Iterable[Record], options: DeleteOptions, user: User
+    ) -> None:
+        """Delete these objects, but for those that are on their way out already; returns when that is stored."""
         waits = []
-        for record in found:
+        for record in records:
             try:
-                deleted = self.delete_object(resource, record.namespace, record.name, options, request.user)
+                deleted = self.delete_object(resource, record.namespace, record.name, options, user)
             except errors.ApiError as error:
                 if error.code != 404:
                     raise
                 continue
             if deleted.done is not None:
                 waits.append(deleted.done)
-        if waits:
-            await asyncio.gather(*waits)
-        return Response(200, await joined(form.many(found, head)), warnings=_warnings(resource, options))
+        await asyncio.gather(*waits)
 
     def delete_object(
         self, resource: Resource, namespace: str, name: str, options: DeleteOptions, user: User

@@ -10,9 +10,6 @@ Called by: app.py, through the Api, unless the server runs alone. Kubernetes: pk
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-
 from kyu import log
 from kyu.api.meta import Json
 from kyu.server import auth, errors, forms
@@ -23,11 +20,9 @@ from kyu.server.options import DeleteOptions, Propagation
 from kyu.server.records import Change, Record
 from kyu.server.registry import Registry, Resource
 from kyu.server.store import Store, Unwritable
+from kyu.server.worklist import Worklist
 
 COLLECTOR = User("system:serviceaccount:kube-system:generic-garbage-collector", (auth.MASTERS,))
-RETRY_SECONDS = 2.0
-# Objects looked at between two turns of the loop.
-PER_TURN = 50
 
 Place = tuple[str, str, str]
 
@@ -40,24 +35,17 @@ class GarbageCollector:
         self._deletion = deletion
         # Who names this uid as an owner.
         self._dependents: dict[str, set[Place]] = {}
-        self._due: dict[Place, None] = {}
-        self._wake = asyncio.Event()
+        self._due: Worklist[Place] = Worklist()
         for resource in store.resources():
             for record in store.objects(resource):
                 self._add(record)
-        self._stop: Callable[[], None] = store.listen(self._heard)
+        self._stop = store.listen(self._heard)
 
     async def run(self) -> None:
         """Until cancelled."""
         try:
             while True:
-                await self._wake.wait()
-                self._wake.clear()
-                while self._due:
-                    for place in list(self._due)[:PER_TURN]:
-                        del self._due[place]
-                        await self._look_at(place)
-                    await asyncio.sleep(0)
+                await self._look_at(await self._due.take())
         finally:
             self._stop()
 
@@ -77,7 +65,7 @@ class GarbageCollector:
             self._add(record)
             return
         for place in self._dependents.get(record.uid, ()):
-            self._put(place)
+            self._due.put(place)
         if previous is not None:
             # An owner that waits for its dependents may be free now.
             for uid in previous.owners:
@@ -89,16 +77,12 @@ class GarbageCollector:
             self._dependents.setdefault(uid, set()).add(place)
         # A cheap test on the bytes; the few that pass are read.
         if record.owners or (record.is_ending and _may_wait(record.value)):
-            self._put(place)
-
-    def _put(self, place: Place) -> None:
-        self._due[place] = None
-        self._wake.set()
+            self._due.put(place)
 
     def _put_owner(self, uid: str, dependent: Record) -> None:
         for reference in forms.decode(dependent.value)["metadata"].get("ownerReferences") or ():
             if reference.get("uid") == uid and (place := self._owner_place(reference, dependent.namespace)):
-                self._put(place)
+                self._due.put(place)
 
     # Deciding.
 
@@ -112,9 +96,9 @@ class GarbageCollector:
         except errors.ApiError as error:
             if error.code not in (404, 409):
                 log.warning("garbage collection failed", resource=place[0], name=record.name, error=error)
-                self._later(place)
+                self._due.put_later(place)
         except Unwritable:
-            self._later(place)
+            self._due.put_later(place)
 
     async def _decide(self, resource: Resource, record: Record) -> None:
         obj = forms.decode(record.value)
@@ -141,7 +125,7 @@ class GarbageCollector:
             await self._delete(resource, record, "Foreground" if blocks and has_own else "Background")
         elif len(present) < len(references):
             kept = [reference for reference, _ in present]
-            await self._write(resource, {**obj, "metadata": {**obj["metadata"], "ownerReferences": kept}})
+            await self._objects.put(resource, _with_owners(obj, kept)).done
 
     async def _orphan(self, resource: Resource, record: Record, obj: Json) -> None:
         for place in list(self._dependents.get(record.uid, ())):
@@ -150,7 +134,7 @@ class GarbageCollector:
                 continue
             body = forms.decode(dependent.value)
             references = [r for r in body["metadata"].get("ownerReferences") or () if r.get("uid") != record.uid]
-            await self._write(kind, {**body, "metadata": {**body["metadata"], "ownerReferences": references}})
+            await self._objects.put(kind, _with_owners(body, references)).done
         await self._release(resource, record, obj, ORPHAN)
 
     async def _delete_dependents(self, resource: Resource, record: Record, obj: Json) -> None:
@@ -162,7 +146,7 @@ class GarbageCollector:
             meta = forms.decode(dependent.value)["metadata"]
             mine = [r for r in meta.get("ownerReferences") or () if r.get("uid") == record.uid]
             is_blocked = is_blocked or any(r.get("blockOwnerDeletion") for r in mine)
-            self._put(place)
+            self._due.put(place)
         if not is_blocked:
             await self._release(resource, record, obj, FOREGROUND)
 
@@ -172,11 +156,7 @@ class GarbageCollector:
         if resource.rules.is_finally_deleted(released):
             await self._objects.remove(record)
         else:
-            await self._write(resource, released)
-
-    async def _write(self, resource: Resource, obj: Json) -> None:
-        done = self._objects.put(resource, obj).done
-        await done
+            await self._objects.put(resource, released).done
 
     async def _delete(self, resource: Resource, record: Record, policy: Propagation) -> None:
         options = DeleteOptions(propagation=policy, uid=record.uid)
@@ -199,12 +179,13 @@ class GarbageCollector:
             return None
         return resource.storage, namespace if resource.kind.namespaced else "", reference.get("name", "")
 
-    def _later(self, place: Place) -> None:
-        asyncio.get_running_loop().call_later(RETRY_SECONDS, self._put, place)
-
 
 def _place(record: Record) -> Place:
     return record.resource, record.namespace, record.name
+
+
+def _with_owners(obj: Json, references: list[Json]) -> Json:
+    return {**obj, "metadata": {**obj["metadata"], "ownerReferences": references}}
 
 
 def _may_wait(value: bytes) -> bool:

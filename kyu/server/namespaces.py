@@ -8,7 +8,6 @@ Kubernetes: plugin/pkg/admission/namespace/lifecycle, pkg/controller/namespace.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from kyu import log
 from kyu.api.meta import Json, Kind
@@ -21,13 +20,13 @@ from kyu.server.options import DeleteOptions
 from kyu.server.records import Change, Record
 from kyu.server.registry import Registry, Resource
 from kyu.server.store import Store, Unwritable
+from kyu.server.worklist import Worklist
 
 NAMESPACE = Kind("", "v1", "Namespace", "namespaces", namespaced=False)
 # They can never be deleted.
 IMMORTAL = frozenset({"default", "kube-system", "kube-public"})
 FINALIZER = "kubernetes"
 CLEANER = User("system:serviceaccount:kube-system:namespace-controller", (auth.MASTERS,))
-RETRY_SECONDS = 2.0
 
 
 class Lifecycle:
@@ -65,19 +64,16 @@ class Cleaner:
         self._objects = objects
         self._deletion = deletion
         self._terminating: set[str] = set()
-        self._wake = asyncio.Event()
+        self._due: Worklist[str] = Worklist()
         for record in store.objects("namespaces"):
             self._note(record)
-        self._stop: Callable[[], None] = store.listen(self._heard)
+        self._stop = store.listen(self._heard)
 
     async def run(self) -> None:
         """Until cancelled."""
         try:
             while True:
-                await self._wake.wait()
-                self._wake.clear()
-                for name in list(self._terminating):
-                    await self._clean(name)
+                await self._clean(await self._due.take())
         finally:
             self._stop()
 
@@ -89,12 +85,12 @@ class Cleaner:
             else:
                 self._note(record)
         elif change.type == "DELETED" and record.namespace in self._terminating:
-            self._wake.set()
+            self._due.put(record.namespace)
 
     def _note(self, record: Record) -> None:
         if record.is_ending:
             self._terminating.add(record.name)
-            self._wake.set()
+            self._due.put(record.name)
 
     async def _clean(self, name: str) -> None:
         try:
@@ -103,27 +99,16 @@ class Cleaner:
                 await self._finalize(name)
         except (errors.ApiError, Unwritable) as error:
             log.warning("namespace not cleaned", namespace=name, error=error)
-            asyncio.get_running_loop().call_later(RETRY_SECONDS, self._wake.set)
+            self._due.put_later(name)
 
     async def _delete_content(self, name: str) -> bool:
         """Delete everything in it; True if something holds out (finalizers, grace periods)."""
-        waits = []
-        for storage in self._store.resources():
-            resource = self._registry.stored(storage)
-            if resource is None or not resource.kind.namespaced:
-                continue
-            for record in list(self._store.objects(storage, name)):
-                options = DeleteOptions(propagation="Background", uid=record.uid)
-                deleted = self._deletion.delete_object(resource, name, record.name, options, CLEANER)
-                if deleted.done is not None:
-                    waits.append(deleted.done)
-        if waits:
-            await asyncio.gather(*waits)
-        return any(
-            next(self._store.objects(storage, name), None) is not None
-            for storage in self._store.resources()
-            if (resource := self._registry.stored(storage)) is not None and resource.kind.namespaced
-        )
+        stored = [self._registry.stored(storage) for storage in self._store.resources()]
+        namespaced = [resource for resource in stored if resource is not None and resource.kind.namespaced]
+        options = DeleteOptions(propagation="Background")
+        content = [(resource, list(self._store.objects(resource.storage, name))) for resource in namespaced]
+        await asyncio.gather(*(self._deletion.delete_all(*each, options, CLEANER) for each in content))
+        return any(next(self._store.objects(resource.storage, name), None) is not None for resource in namespaced)
 
     async def _finalize(self, name: str) -> None:
         record = self._store.latest("namespaces", "", name)
@@ -137,5 +122,4 @@ class Cleaner:
         if resource.rules.is_finally_deleted(released):
             await self._objects.remove(record)
         elif left != (spec.get("finalizers") or []):
-            done = self._objects.put(resource, released).done
-            await done
+            await self._objects.put(resource, released).done

@@ -68,8 +68,7 @@ class Pods:
         _check_bindable(target, pod)
         bound = self._bound(pod, node, bodies.section(given, "annotations"), bodies.section(given, "labels"))
         if not options.dry_run:
-            done = self._objects.put(target.resource, bound).done
-            await done
+            await self._objects.put(target.resource, bound).done
         return json_response(201, _success(201))
 
     def _bound(self, pod: Json, node: str, annotations: Json, labels: Json) -> Json:
