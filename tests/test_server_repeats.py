@@ -209,6 +209,44 @@ async def test_objects_that_differ_are_told_apart(tmp_path: Path, history: list[
                 await tell_status(both, f"w{number}", told)
 
 
+def timed(*seconds: int, **more: str) -> Json:
+    """A status with a condition for each time; the second 60 does not exist."""
+    reason = {"type": "", "status": "True", "reason": "Test", "message": "", **more}
+    return {
+        "conditions": [
+            {**reason, "type": f"C{number}", "lastTransitionTime": f"2026-01-01T12:00:{second:02}Z"}
+            for number, second in enumerate(seconds)
+        ]
+    }
+
+
+async def test_times_are_told_apart_by_their_order_and_written_as_they_are(tmp_path: Path) -> None:
+    chance = random.Random(3)
+    async with pair(tmp_path) as both:
+        for number in range(60):
+            await both.tell("POST", COLLECTION, body_of({"name": f"w{number}"}, SPEC))
+            writer, other = PATCHER, (APPLIER if number % 2 else OTHER_PATCHER)
+            first = [chance.randint(1, 4) for _ in range(2)]
+            # The same again, another time, a time more, and now and then one that is none.
+            second = [first[0], *chance.sample((first[1], 2, 5, 6), 2), *chance.sample((7, 60), number % 9 == 0)]
+            await tell_status(both, f"w{number}", (timed(*first), writer))
+            await tell_status(both, f"w{number}", (timed(*second), chance.choice((writer, other))))
+
+
+async def test_objects_of_other_seconds_are_answered_from_memory(tmp_path: Path) -> None:
+    """Those that are told the same in the same second then share it, from the first one on."""
+    async with serving(tmp_path) as (api, client):
+        async with following(api, client, WORKLOAD) as (followed,):
+            for number, second in enumerate((1, 1, 2, 2)):
+                await client.create(WORKLOAD, workload(f"w{number}"))
+                await client.patch(
+                    WORKLOAD, Key("default", f"w{number}"), {"status": timed(second)}, subresource="status"
+                )
+        statuses = [obj["status"] for obj in followed.objects[1:8:2]]
+        assert statuses[2] is statuses[3]
+        assert [status["conditions"][0]["lastTransitionTime"][-3:-1] for status in statuses] == ["01", "01", "02", "02"]
+
+
 async def test_what_was_taken_by_force_is_not_given_without(tmp_path: Path) -> None:
     async with pair(tmp_path) as both:
         for number in range(6):

@@ -1,9 +1,10 @@
 """
 The transport without a socket: a server in the same process is simply called.
 
-Requests and answers are bytes, so that neither side can change what the other holds. Who follows a kind is called by
-the server as soon as a change is on disk, with an object that is not copied: all who follow the kind get the same one,
-and none of them may change it. A client that only reads its answers is given that object, too (``Client.sharing``).
+Requests and answers are bytes, so that neither side can change what the other holds; of a merge patch the server takes
+a copy. Who follows a kind is called by the server as soon as a change is on disk, with an object that is not copied:
+all who follow the kind get the same one, and none of them may change it. A client that only reads its answers is given
+that object, too (``Client.sharing``).
 
 Called by: kube/client.py through Transport. Made by: app.py, which gives the server to call.
 """
@@ -33,7 +34,7 @@ class Server(Protocol):
     ) -> tuple[int, Mapping[str, str], bytes] | None:
         """A watch: tell of its events until it ends; or status, headers and body of a refusal."""
 
-    def merge(self, kind: Kind, key: Key, text: bytes, subresource: Part, manager: str) -> Awaitable[tuple[int, Json]]:
+    def merge(self, kind: Kind, key: Key, body: Json, subresource: Part, manager: str) -> Awaitable[tuple[int, Json]]:
         """A merge patch, which has begun when this returns: its code, and the object, or the Status of a refusal."""
 
 
@@ -57,7 +58,7 @@ class Direct:
         return Answer(status, body, headers, obj)
 
     def merge(self, kind: Kind, key: Key, body: Json, subresource: Part, manager: str) -> Awaitable[Json]:
-        begin = partial(self._server.merge, kind, key, requests.encode(body), subresource, manager)
+        begin = partial(self._server.merge, kind, key, body, subresource, manager)
         return Begun(partial(_judged, begin()) if self._turn is None else partial(_in_turn, self._turn, begin))
 
     async def lines(self, call: Call) -> AsyncIterator[bytes]:

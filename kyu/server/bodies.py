@@ -108,6 +108,11 @@ def parted(body: bytes, name: str) -> Parted | None:
         return None
 
 
+def in_parts(body: Json, name: str) -> Parted:
+    """An object that was never text, and has such a field."""
+    return Parted(name, encode(body[name]), {key: value for key, value in body.items() if key != name})
+
+
 def parse_json(body: bytes) -> Any:
     try:
         return _decode(body)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from kyu.api import convert, rules
@@ -28,6 +29,7 @@ from kyu.server import (
     schema_quick,
     selectors,
     status_repeats,
+    times_apart,
 )
 from kyu.server.options import Propagation
 from kyu.server.registry import READ_WRITE, SCALE, Column, Converter, Resource, ScalePaths, Subresource
@@ -143,6 +145,11 @@ class CustomRules:
         # A status is worth a closer look when its text comes for the second time.
         self.status_texts: Texts = Texts()
         self.statuses: Memory[status_repeats.Question, status_repeats.NextStatus] = Memory()
+
+    @cached_property
+    def reads_times(self) -> bool:
+        """Whether the times of conditions play a part in what is decided about a status, besides their order."""
+        return times_apart.are_read_by(self._schema.raw)
 
     def read(self, body: Json, stored: Json | None = None) -> tuple[Json, list[str]]:
         given = body.get("metadata")

@@ -22,7 +22,7 @@ from kyu.server.options import WriteOptions
 from kyu.server.registry import Registry, Resource
 from kyu.server.store import Unwritable
 from kyu.server.targets import Target
-from kyu.server.writes import MERGE, Writes
+from kyu.server.writes import Writes
 from kyu.turns import Begun
 
 
@@ -36,12 +36,12 @@ class Inside:
         self._user = user
 
     def merge(
-        self, kind: Kind, key: Key, text: bytes, subresource: Literal["", "status"], manager: str
+        self, kind: Kind, key: Key, body: Json, subresource: Literal["", "status"], manager: str
     ) -> Begun[tuple[int, Json]]:
         """A merge patch: its code, and the object, which is shared, or the Status of a refusal."""
         try:
             target = self._target(kind, key, subresource)
-            written = self._writes.patch_by(target, MERGE, text, _options(manager), self._user)
+            written = self._writes.merge_by(target, body, _options(manager), self._user)
         except errors.ApiError as error:
             return Begun(partial(_refused, error))
         return Begun(partial(self._stored, target.resource, written))

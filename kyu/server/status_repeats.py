@@ -2,30 +2,29 @@
 Writes of a status that came before in the same words, to an object that was the same but for its name.
 
 The new status and its owners depend on the text of the write, on who wrote it, and on the object: its parts, its
-annotations, and who owned what. Names, uids, versions and times play no part. So all of the former is the question, and
-the answer is the next object without what is its own. Which time an entry of the owners gets, that of the write or the
-one that it had, belongs to the answer.
+annotations, and who owned what. Names, uids and versions play no part. So all of the former is the question, and the
+answer is the next object without what is its own. Which time an entry of the owners gets, that of the write or the one
+that it had, belongs to the answer. Where nobody asks more of the times of conditions than their order, the question
+has the order only, and the answer says where the times go: the same conditions are written in every second.
 
 Called by: server/status_writes.py. Kubernetes has nothing like it.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from kyu.api.meta import Json
-from kyu.server import bodies, managed_entries
+from kyu.server import bodies, managed_entries, times_apart
 from kyu.server.exchange import encode
 from kyu.server.forms import decode
 from kyu.server.managed_entries import Entry
 from kyu.server.options import WriteOptions
 from kyu.server.records import Record
 from kyu.server.repeats import Memory
-
-# All objects are stored like this; what follows the metadata is the rest of the object.
-START: Final = b'{"metadata":'
+from kyu.server.times_apart import Apart
 
 
 class Question(NamedTuple):
@@ -35,29 +34,34 @@ class Question(NamedTuple):
     status: bytes
     manager: str
     force: bool
-    rest: bytes
-    """The object before, without its metadata."""
+    parts: tuple[tuple[str, bytes], ...]
+    """The object before, without its metadata and its status."""
+    old: bytes
+    """Its status; nothing if it has none."""
+    order: tuple[int, ...]
+    """How the times of both statuses follow each other."""
     known: bytes
     """Its annotations and owners."""
 
     @property
     def size(self) -> int:
-        return len(self.status) + len(self.rest) + len(self.known)
+        return len(self.status) + len(self.old) + len(self.known) + sum(len(text) for _, text in self.parts)
 
 
-class _Head(msgspec.Struct):
-    metadata: msgspec.Raw
+_decode_parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-_decode_head = msgspec.json.Decoder(_Head).decode
-
-
-class NextStatus(msgspec.Struct, frozen=True):
-    """The object after a write, without its metadata: nobody may change it. Of its owners, all but the time."""
+class NextStatus(msgspec.Struct):
+    """The object after a write, without its metadata: nobody may change its parts. Of its owners, all but the time."""
 
     parts: Json
+    # The status without its times, and which of those that the question has in order stands where.
+    words: bytes
+    places: tuple[int, ...]
     # Each with the place of the entry before whose time it keeps, None if it has the time of the write.
     owners: tuple[tuple[Entry, int | None], ...]
+    # The times of the last object, which has the parts above.
+    moments: list[bytes]
 
 
 class Before(NamedTuple):
@@ -67,19 +71,25 @@ class Before(NamedTuple):
     metadata: Json
     owners: list[Entry]
     question: Question
+    # The times in both statuses, the earliest first.
+    moments: list[bytes]
 
 
-def before(record: Record, type_: str, status: bytes, options: WriteOptions) -> Before | None:
-    """None if nobody owns the fields of the object."""
-    raw = _decode_head(record.value).metadata
-    metadata = decode(raw)
+def before(record: Record, type_: str, status: Apart, options: WriteOptions) -> Before | None:
+    """None if nobody owns the fields of the object. Without times in ``status``, those of the object count, too."""
+    parts = _decode_parts(record.value)
+    metadata = decode(parts.pop("metadata"))
     owners = managed_entries.decode({"metadata": metadata})
-    if not owners or not record.value.startswith(START):
+    if not owners:
         return None
     held = [(each.manager, each.operation, each.api_version, each.subresource, each.fields) for each in owners]
     known = encode((metadata.get("annotations"), held))
-    rest = record.value[len(START) + len(raw) :]
-    return Before(record, metadata, owners, Question(type_, status, options.manager, bool(options.force), rest, known))
+    text = bytes(parts.pop("status", b""))
+    old = times_apart.apart(text) if status.times else Apart(text)
+    moments, order = times_apart.order(old.times + status.times)
+    rest = tuple((name, bytes(part)) for name, part in parts.items())
+    question = Question(type_, status.words, options.manager, bool(options.force), rest, old.words, order, known)
+    return Before(record, metadata, owners, question, moments)
 
 
 def repeated(before: Before, answer: NextStatus, now: str) -> Json:
@@ -88,6 +98,11 @@ def repeated(before: Before, answer: NextStatus, now: str) -> Json:
         Entry(each.manager, each.operation, each.api_version, each.subresource, _time(before, kept, now), each.fields)
         for each, kept in answer.owners
     ]
+    if answer.moments != before.moments:
+        # Objects of the same second share their status.
+        text = times_apart.together(answer.words, answer.places, before.moments)
+        answer.parts = {**answer.parts, "status": decode(text)}
+        answer.moments = before.moments
     metadata = {**before.metadata, "managedFields": managed_entries.encoded(entries)}
     return {"metadata": metadata, **answer.parts}
 
@@ -122,7 +137,15 @@ def _learned(before: Before, after: Json, now: str) -> NextStatus | None:
             return None
         owners.append((entry, place))
     parts = {name: value for name, value in after.items() if name not in ("kind", "apiVersion", "metadata")}
-    return NextStatus(parts, tuple(owners))
+    status = times_apart.apart(encode(parts["status"])) if before.moments else Apart(encode(parts["status"]))
+    if (
+        not set(status.times) <= set(before.moments)
+        or times_apart.apart(encode([each.fields for each in entries])).times
+    ):
+        # A time from elsewhere, or one that is the name of a field.
+        return None
+    places = tuple(map(before.moments.index, status.times))
+    return NextStatus(parts, status.words, places, tuple(owners), before.moments)
 
 
 def _is_by(question: Question, entry: Entry) -> bool:

@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Final
 
 from kyu.api.meta import Json
-from kyu.server import bodies, errors, managed, patch, status_repeats
+from kyu.server import bodies, errors, managed, patch, status_repeats, times_apart
 from kyu.server.attempts import Written
 from kyu.server.bodies import Parted
 from kyu.server.custom import CustomRules
@@ -26,6 +26,7 @@ from kyu.server.options import WriteOptions
 from kyu.server.records import Record
 from kyu.server.registry import Resource
 from kyu.server.targets import Target
+from kyu.server.times_apart import Apart
 
 # What a body has besides the status.
 BESIDES: Final = {
@@ -43,18 +44,25 @@ class StatusWrites:
 
     def write(self, target: Target, type_: str, text: bytes, options: WriteOptions) -> Written | None:
         """A patch of either type as it came."""
-        resource, rules = target.resource, target.resource.rules
-        if type_ not in BESIDES or not isinstance(rules, CustomRules) or "metadata" not in rules.resets("status"):
+        if type_ not in BESIDES or not isinstance(target.resource.rules, CustomRules):
             return None
         body = bodies.parted(text, "status")
         if body is None or (type_ == bodies.MERGE_PATCH and not body.is_all_of(text)):
+            return None
+        return self.write_parted(target, type_, body, options)
+
+    def write_parted(self, target: Target, type_: str, body: Parted, options: WriteOptions) -> Written | None:
+        """The same for a patch in its parts, of which nothing is left out."""
+        resource, rules = target.resource, target.resource.rules
+        if not isinstance(rules, CustomRules) or "metadata" not in rules.resets("status"):
             return None
         record = self._meant(target, type_, body.besides)
         if record is None:
             return None
         now, before = self._clock(), None
-        if not resource.needs_conversion and rules.status_texts.is_known(body.text):
-            before = status_repeats.before(record, type_, body.text, options)
+        status = Apart(body.text) if rules.reads_times else times_apart.apart(body.text)
+        if not resource.needs_conversion and rules.status_texts.is_known(status.words):
+            before = status_repeats.before(record, type_, status, options)
             if before is not None and (answer := rules.statuses.find(before.question)) is not None:
                 new = status_repeats.repeated(before, answer, timestamp(now))
                 return self._store(resource, record, new, options)

@@ -20,7 +20,7 @@ import msgspec
 from kyu.api.meta import Json
 from kyu.server import bodies, errors, forms, intake, managed, metadata, new_objects, patch, strategic
 from kyu.server.attempts import Admission, Attempt, Written
-from kyu.server.exchange import Request, Response, User
+from kyu.server.exchange import Request, Response, User, encode
 from kyu.server.managed_sets import FieldSet
 from kyu.server.objects import Objects
 from kyu.server.options import WriteOptions, write_options
@@ -94,6 +94,14 @@ class Writes:
             return self.apply_object(target, bodies.parse_yaml(text), options, user)
         body, told = bodies.decode_patch(text)
         return self.patch_object(target, body, told, type_, options, user)
+
+    def merge_by(self, target: Target, body: Json, options: WriteOptions, user: User) -> Written:
+        """A merge patch of somebody in the same process. Of what is shown nothing is kept: it is written as text."""
+        if target.subresource == "status" and "status" in body:
+            written = self._status.write_parted(target, MERGE, bodies.in_parts(body, "status"), options)
+            if written is not None:
+                return written
+        return self.patch_by(target, MERGE, encode(body), options, user)
 
     def create_object(
         self,
