@@ -184,7 +184,7 @@ class PretendedPods:
             "status": {"conditions": [*raw["status"]["conditions"], {**finished, "lastTransitionTime": now}]},
         }
         try:
-            answer = await self._client.patch(Workload.KIND, one.key, patch, subresource="status")
+            answer = await self._client.merge(Workload.KIND, one.key, patch, subresource="status")
         except errors.Conflict:
             # It was evicted, or another condition came in between: look again, unless it runs anew by now.
             if self._running.get(one.key) is run:
