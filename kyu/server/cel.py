@@ -194,11 +194,12 @@ def _at(value: Any, path: tuple[str, ...]) -> Any:
 
 def rules_of(schema: Schema) -> tuple[Rule, ...]:
     """The compiled rules of one node; they are kept with it."""
-    rules: tuple[Rule, ...] | None = schema.__dict__.get("compiled_rules")
-    if rules is None:
-        special = special_names(schema)
-        rules = schema.__dict__["compiled_rules"] = tuple(compile_rule(raw, special) for raw in schema.rules)
-    return rules
+    return schema.kept(_compiled_rules)
+
+
+def _compiled_rules(schema: Schema) -> tuple[Rule, ...]:
+    special = special_names(schema)
+    return tuple(compile_rule(raw, special) for raw in schema.rules)
 
 
 def check_rules(schema: Schema, value: Any, old: Any, path: str, found: list[FieldError]) -> None:
@@ -305,23 +306,20 @@ def special_names(schema: Schema) -> frozenset[str]:
 
     ``self`` is the value itself, or an element of it. Seen from the outside that is the name of the field.
     """
-    names: frozenset[str] | None = schema.__dict__.get("special_names")
-    if names is None:
-        found = {"self"} if _is_special(schema) else set[str]()
-        for element in (schema.items, schema.additional):
-            if element is not None:
-                found |= special_names(element)
-        for name, child in schema.properties.items():
-            inner = special_names(child)
-            if "self" in inner or escaped(name) != name:
-                found.add(escaped(name))
-            found |= inner - {"self"}
-        names = schema.__dict__["special_names"] = frozenset(found)
-    return names
+    return schema.kept(_special_names)
 
 
-def _is_special(schema: Schema) -> bool:
-    return schema.type == "number" or schema.format == "byte"
+def _special_names(schema: Schema) -> frozenset[str]:
+    found = {"self"} if schema.type == "number" or schema.format == "byte" else set[str]()
+    for element in (schema.items, schema.additional):
+        if element is not None:
+            found |= special_names(element)
+    for name, child in schema.properties.items():
+        inner = special_names(child)
+        if "self" in inner or escaped(name) != name:
+            found.add(escaped(name))
+        found |= inner - {"self"}
+    return frozenset(found)
 
 
 @cache

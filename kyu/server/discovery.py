@@ -65,17 +65,19 @@ def _aggregated_resource(resource: Resource) -> Json:
         "scope": "Namespaced" if resource.kind.namespaced else "Cluster",
         "singularResource": resource.singular,
         "verbs": list(resource.verbs),
+        **_further_names(resource),
     }
-    if resource.short_names:
-        entry["shortNames"] = list(resource.short_names)
-    if resource.categories:
-        entry["categories"] = list(resource.categories)
     if resource.subresources:
         entry["subresources"] = [
             {"subresource": s.name, "responseKind": _response_kind(s.body or resource.kind), "verbs": list(s.verbs)}
             for s in _sorted_subresources(resource)
         ]
     return entry
+
+
+def _further_names(resource: Resource) -> Json:
+    names = {"shortNames": list(resource.short_names), "categories": list(resource.categories)}
+    return {name: listed for name, listed in names.items() if listed}
 
 
 def _response_kind(kind: Kind) -> Json:
@@ -125,11 +127,8 @@ def _entry(resource: Resource) -> Json:
         "namespaced": kind.namespaced,
         "kind": kind.kind,
         "verbs": list(resource.verbs),
+        **_further_names(resource),
     }
-    if resource.short_names:
-        entry["shortNames"] = list(resource.short_names)
-    if resource.categories:
-        entry["categories"] = list(resource.categories)
     if "list" in resource.verbs:
         entry["storageVersionHash"] = _storage_hash(kind, resource.stored_version)
     return entry

@@ -221,6 +221,11 @@ def internal(message: str) -> ApiError:
     return ApiError(500, "", message)
 
 
+def internal_error(detail: str) -> ApiError:
+    """500 with a reason, for what Kubernetes finds out too late."""
+    return ApiError(500, "InternalError", f"Internal error occurred: {detail}", {"causes": [{"message": detail}]})
+
+
 def not_implemented(message: str) -> ApiError:
     """Known by name, and not served on purpose."""
     return ApiError(501, "NotImplemented", message)

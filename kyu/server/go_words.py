@@ -1,7 +1,8 @@
 """
 Values as Go prints them, in the messages that Kubernetes makes of them.
 
-Called by: server/strategic.py, server/managed_shape.py.
+Called by: server/strategic.py, server/patch.py, server/bodies.py, server/schema_typed.py, server/managed_shape.py,
+server/custom.py.
 """
 
 from __future__ import annotations

@@ -151,9 +151,7 @@ def _check_patched_type(resource: Resource, patched: Json, named: Json) -> None:
     if not given_kind:
         raise _unfit(patched, "Object 'Kind' is missing")
     if not given_version:
-        detail = "Object 'apiVersion' is missing in 'object has no apiVersion field'"
-        causes = {"causes": [{"message": detail}]}
-        raise errors.ApiError(500, "InternalError", f"Internal error occurred: {detail}", causes)
+        raise errors.internal_error("Object 'apiVersion' is missing in 'object has no apiVersion field'")
     raise _untrue_type(resource, patched)
 
 

@@ -166,11 +166,11 @@ def compare(schema: Schema, old: Json, new: Json, resets: Iterable[str]) -> Chan
 
 def unborn(schema: Schema) -> Json:
     """What a new object is compared with. A built-in kind has the parts that it can never be without, and empty."""
-    known: Json | None = schema.__dict__.get("unborn")
-    if known is None:
-        known = schema_typed.decode(schema, {}, "")[0] if schema.shape else {}
-        schema.__dict__["unborn"] = known
-    return known
+    return schema.kept(_unborn)
+
+
+def _unborn(schema: Schema) -> Json:
+    return schema_typed.decode(schema, {}, "")[0] if schema.shape else {}
 
 
 def _owned(fields: FieldSet) -> FieldSet:

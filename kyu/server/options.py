@@ -56,9 +56,9 @@ def list_options(query: Mapping[str, str]) -> ListOptions:
         version=query.get("resourceVersion", ""),
         version_match=query.get("resourceVersionMatch", ""),
         is_watch=is_watch(query),
-        bookmarks=_is_true(query.get("allowWatchBookmarks", "")),
+        bookmarks=is_true(query.get("allowWatchBookmarks", "")),
         timeout_seconds=float(_integer(query, "timeoutSeconds")) if query.get("timeoutSeconds") else None,
-        initial_events=_is_true(query["sendInitialEvents"]) if query.get("sendInitialEvents") else None,
+        initial_events=is_true(query["sendInitialEvents"]) if query.get("sendInitialEvents") else None,
     )
     if found := _list_problems(options):
         raise errors.invalid(Kind("meta.k8s.io", "v1", "ListOptions", ""), "", found)
@@ -157,7 +157,7 @@ def _write_options(name: str, given: tuple[tuple[str, str], ...], user_agent: st
     validation = VALIDATIONS.get(asked)
     if validation is None:
         found.append(fields.not_supported("fieldValidation", asked, ("", "Ignore", "Strict", "Warn")))
-    force = _is_true(query["force"]) if query.get("force") else None
+    force = is_true(query["force"]) if query.get("force") else None
     if is_apply and not manager:
         found.append(fields.required("fieldManager", "is required for apply patch"))
     if name == "PatchOptions" and not is_apply and force is not None:
@@ -210,7 +210,7 @@ def delete_options(request: Request, body: Json) -> DeleteOptions:
         given = msgspec.convert(body, _DeleteBody)
         if not body:
             policy = query.get("propagationPolicy")
-            orphan = _is_true(query["orphanDependents"]) if "orphanDependents" in query else None
+            orphan = is_true(query["orphanDependents"]) if "orphanDependents" in query else None
             grace = _integer(request.query, "gracePeriodSeconds") if query.get("gracePeriodSeconds") else None
             given = _DeleteBody("", "", grace, policy, orphan)
     except msgspec.ValidationError as error:
@@ -263,5 +263,6 @@ def _integer(query: Mapping[str, str], name: str) -> int:
     return number
 
 
-def _is_true(text: str) -> bool:
+def is_true(text: str) -> bool:
+    """Of a parameter that is yes or no."""
     return text.lower() not in ("", "0", "false")

@@ -18,7 +18,7 @@ from kyu.server import bodies, errors, intake, metadata, unserved
 from kyu.server.deletion import Deletion
 from kyu.server.exchange import Request, Response, Stream, json_response
 from kyu.server.objects import Objects
-from kyu.server.options import delete_options, write_options
+from kyu.server.options import delete_options, is_true, write_options
 from kyu.server.targets import Target
 
 BINDING = Kind("", "v1", "Binding", "bindings")
@@ -168,18 +168,14 @@ def _log_options(request: Request, pod: Json) -> LogOptions:
         raise errors.bad_request(f"container {container} is not valid for pod {name}")
     return LogOptions(
         container=container,
-        follow=_flag(query.get("follow", "")),
-        previous=_flag(query.get("previous", "")),
-        timestamps=_flag(query.get("timestamps", "")),
+        follow=is_true(query.get("follow", "")),
+        previous=is_true(query.get("previous", "")),
+        timestamps=is_true(query.get("timestamps", "")),
         tail_lines=_count(query.get("tailLines", ""), "tailLines", 0),
         since_seconds=_count(query.get("sinceSeconds", ""), "sinceSeconds", 1),
         since_time=query.get("sinceTime", ""),
         limit_bytes=_count(query.get("limitBytes", ""), "limitBytes", 1),
     )
-
-
-def _flag(text: str) -> bool:
-    return text.lower() not in ("", "0", "false")
 
 
 def _count(text: str, name: str, least: int) -> int | None:

@@ -114,7 +114,7 @@ class Reads:
                 raise errors.expired(TOO_OLD_TOKEN, continue_token=again) from None
         if not options.version:
             return self._store.version, None, []
-        version = _list_version(options.version)
+        version = _version(options.version, is_list=True)
         await self._wait_for(version)
         # With a limit and no word about the match, an older version is shown as it was.
         is_exact = options.version_match == "Exact" or (not options.version_match and options.limit > 0 and version)
@@ -223,19 +223,12 @@ async def _in_turns(records: Sequence[Record]) -> AsyncIterator[Record]:
         yield record
 
 
-def _list_version(text: str) -> int:
-    if not text.isdigit():
-        fault = f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
-        raise errors.bad_request(f"invalid resource version: resourceVersion: {fault}")
-    return int(text)
-
-
-def _version(text: str) -> int:
-    """Of a get or a watch, where one that is no number is worse than in a list."""
-    if text and not text.isdigit():
-        fault = f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
-        raise errors.internal(f"resourceVersion: {fault}")
-    return int(text or 0)
+def _version(text: str, *, is_list: bool = False) -> int:
+    """The version that a request asks for; one that is no number is a lesser fault of a list than of a get or watch."""
+    if not text or text.isdigit():
+        return int(text or 0)
+    fault = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+    raise errors.bad_request(f"invalid resource version: {fault}") if is_list else errors.internal(fault)
 
 
 def _render_token(token: _Token) -> str:

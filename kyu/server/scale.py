@@ -53,9 +53,7 @@ class Scale:
         _, obj = self._objects.latest(resource, *target.key)
         path = _paths(resource).spec_replicas
         if resource.is_custom and jsonpath.first(path, obj) is None:
-            text = f'the spec replicas field "{path}" does not exist'
-            details = {"causes": [{"message": text}]}
-            raise errors.ApiError(500, "InternalError", f"Internal error occurred: {text}", details)
+            raise errors.internal_error(f'the spec replicas field "{path}" does not exist')
         return json_response(200, _shown(resource, obj))
 
     async def update(self, request: Request, target: Target) -> Response:

@@ -11,12 +11,14 @@ Kubernetes: apiextensions-apiserver/pkg/apiserver/schema, kube-openapi.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from kyu.api.meta import Json
+
+Made = TypeVar("Made")
 
 REF_PREFIX: Final = "#/components/schemas/"
 NOTHING: Final = MappingProxyType[str, Any]({})
@@ -73,6 +75,8 @@ class Schema:
         self.patch_merge_key: str = source.get("x-kubernetes-patch-merge-key", "")
         self.required: tuple[str, ...] = tuple(source.get("required", ()))
         self.rules: tuple[Json, ...] = tuple(source.get("x-kubernetes-validations", ()))
+        # What others have made of this node, by the function that makes it.
+        self._made: dict[object, Any] = {}
         # What schema_fast.py has compiled, by the question that it answers.
         self.validators: dict[object, Any] = {}
         # What managed_fields.py knows of maps at this place, by their names.
@@ -156,6 +160,13 @@ class Schema:
     def child(self, name: str) -> Schema | None:
         """The schema of one field of a struct or map, None if the field is unknown."""
         return self.properties.get(name) or self.additional
+
+    def kept(self, make: Callable[[Schema], Made]) -> Made:
+        """What a function makes of this node. It is made once, and goes with the node."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        made: Made = self._made[make]
+        return made
 
     def __repr__(self) -> str:
         return f"Schema({self.name or self.type or 'any'})"

@@ -29,10 +29,7 @@ UNSEEN: Final = "metadata"
 
 def surely_passes(schema: Schema, obj: Json, old: Json | None) -> bool:
     """Whether nothing can be wrong with the lists and by the rules of an object, as far as it has changed."""
-    known = schema.__dict__
-    if "quick" not in known:
-        known["quick"] = _root(schema)
-    test: Test | None = known["quick"]
+    test = schema.kept(_root)
     try:
         return test is None or test(obj, old)
     except UNSURE:

@@ -19,6 +19,7 @@ from typing import Any, Final
 from kyu.api import quantity
 from kyu.api.meta import Json
 from kyu.server import go_times
+from kyu.server.go_words import json_name
 from kyu.server.schema_node import Schema
 
 # Left out when empty: "o" values, "z" times. Always there: "s" struct, "n" null, "e" "", "i" 0, "b" false, ...
@@ -26,7 +27,6 @@ OMITTED: Final = frozenset("oz")
 EMPTY: Final[dict[str, Any]] = {"n": None, "e": "", "i": 0, "b": False, "q": "0", "d": "0s"}
 # The types of Kubernetes that hold a schema or something else.
 ALTERNATIVE: Final = "JSONSchemaPropsOr"
-JSON_NAMES: Final = {dict: "object", list: "array", str: "string", bool: "bool", int: "number", float: "number"}
 INT32: Final = range(-(2**31), 2**31)
 INT64: Final = range(-(2**63), 2**63)
 
@@ -38,7 +38,7 @@ class TypeMismatch(Exception):
 def decode(schema: Schema, obj: Any, kind: str) -> tuple[Json, list[str]]:
     """The object in its canonical form, and the paths of unknown fields in the order of the body."""
     if not isinstance(obj, dict):
-        raise TypeMismatch(f"json: cannot unmarshal {_name(obj)} into Go value of type {kind}")
+        raise TypeMismatch(f"json: cannot unmarshal {json_name(obj)} into Go value of type {kind}")
     unknown: list[str] = []
     return _decode_struct(schema, obj, _Place("", "", kind, unknown)), unknown
 
@@ -64,11 +64,7 @@ class _Place:
 
     def mismatch(self, value: Any, wanted: str) -> TypeMismatch:
         where = f"Go struct field {self.struct}.{self.fields}"
-        return TypeMismatch(f"json: cannot unmarshal {_name(value)} into {where} of type {wanted}")
-
-
-def _name(value: Any) -> str:
-    return JSON_NAMES.get(type(value), "null")
+        return TypeMismatch(f"json: cannot unmarshal {json_name(value)} into {where} of type {wanted}")
 
 
 def _go_type(schema: Schema) -> str:
