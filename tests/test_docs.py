@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tests.servers import serving
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
+ARCHITECTURE = (DOCS / "ARCHITECTURE.md").read_text()
 PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
 
 
@@ -42,3 +44,17 @@ def test_every_package_is_in_the_picture_of_the_layers() -> None:
     picture = (DOCS / "ARCHITECTURE.md").read_text().split("```")[1]
     packages = {path.parent.name for path in (ROOT / "kyu").glob("*/__init__.py")}
     assert {package for package in packages if f"{package}/" not in picture} == set()
+
+
+def test_the_architecture_names_files_that_are_there() -> None:
+    named = set(re.findall(r"`([a-z_]+(?:/[a-z_]+)*\.py)`", ARCHITECTURE))
+    places = [ROOT, ROOT / "kyu", ROOT / "kyu" / "server"]
+    assert [name for name in sorted(named) if not any((place / name).exists() for place in places)] == []
+
+
+def test_every_file_of_the_server_is_in_a_group() -> None:
+    section = ARCHITECTURE.partition("## The API server")[2].partition("\n## ")[0]
+    patterns = [name.removeprefix("server/") for name in re.findall(r"`([a-z_*/]+\.py)`", section)]
+    files = [path.name for path in (ROOT / "kyu" / "server").glob("*.py") if path.name != "__init__.py"]
+    assert [name for name in files if not any(fnmatch(name, pattern) for pattern in patterns)] == []
+    assert [pattern for pattern in patterns if not any(fnmatch(name, pattern) for name in files)] == []

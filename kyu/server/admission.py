@@ -1,5 +1,8 @@
 """
-Who may object to a write besides the rules of its kind: the namespace, the priorities of Pods, the rights of the user.
+Admission: what else is changed or refused in a write, besides by the rules of its kind.
+
+New objects need a namespace that stays, Pods get their priority and tolerations, nobody chooses a node or gives away
+rights without having the right to, and controllers in the same process are asked in place of webhooks.
 
 Called by: server/writes.py, through server/api.py, for each write, after defaults and before validation.
 Kubernetes: plugin/pkg/admission/{priority,defaulttolerationseconds,namespace/lifecycle}.

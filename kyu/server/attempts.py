@@ -1,5 +1,5 @@
 """
-A write before and after it has happened: what those see who may object to it, and what its client is answered.
+Two values that a write goes through: the Attempt that admission may change or refuse, and what was Written in the end.
 
 Made by: server/writes.py. Read by: server/admission.py and whom it asks.
 """

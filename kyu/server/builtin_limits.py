@@ -70,6 +70,7 @@ def validate_quota(quota: Json) -> Iterator[FieldError]:
 
 
 def _quota_name_objections(name: str) -> tuple[str, ...]:
+    """What a quota can bound: a resource of Kubernetes, or one with a domain."""
     if "/" in name or label_key(name):
         return label_key(name)
     if name in COUNTED or name in MEASURED or name.removeprefix("requests.").startswith("hugepages-"):

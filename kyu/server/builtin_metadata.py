@@ -49,13 +49,16 @@ def validate_metadata(obj: Json, *, namespaced: bool, name_rule: NameRule = name
 
 @dataclass(frozen=True, slots=True)
 class Looks:
-    """How often Kubernetes looks at the metadata of an update: every look that finds a fault is a cause of its own."""
+    """How often Kubernetes runs each check of the metadata of an update.
 
-    # At what may not change,
+    It does so more than once for most kinds, and a fault is a cause in the Status each time that it is found.
+    """
+
+    # What may not change.
     changes: int
-    # at all of it, as if the object were new,
+    # All of it, as if the object were new.
     whole: int
-    # and at whether the finalizers say whose they are.
+    # Whether the finalizers say whose they are.
     finalizers: int
 
 

@@ -31,7 +31,7 @@ DEFAULT_MODE: Final = 0o644
 
 
 class Cluster(Protocol):
-    """What admission must know of other objects."""
+    """The questions about other objects that the admission of a Pod asks; admission.py answers them."""
 
     def priority_class(self, name: str) -> Json | None: ...
 

@@ -46,7 +46,7 @@ class ApiError(Exception):
 
 
 class Warned:
-    """Whatever is refused inside was warned about, too: a client reads both."""
+    """A context that adds warnings to a refusal which is raised in it, so that the client is told of both."""
 
     __slots__ = ("_warnings",)
 

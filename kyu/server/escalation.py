@@ -1,5 +1,5 @@
 """
-Nobody gives away rights that they do not have.
+Roles and bindings: nobody gives away rights that they do not have.
 
 Who writes a role must have every right in it, and who binds a role every right of that role, unless they are allowed to
 ``escalate`` or to ``bind`` it. Otherwise the right to write bindings in one namespace would be the right to everything.

@@ -1,5 +1,5 @@
 """
-Events are news: after an hour they go by themselves.
+Deletes Events an hour after they were last seen: they are news, and would fill the store.
 
 Called by: app.py, through the Api. Kubernetes: the --event-ttl of kube-apiserver.
 """

@@ -33,7 +33,7 @@ META_VERSIONS = ("v1", "v1beta1")
 class Form(Protocol):
     @property
     def key(self) -> object:
-        """Equal keys write equal bytes: what one watcher has made, others can share. None: share nothing."""
+        """Forms with equal keys write equal bytes, so what is made for one watcher is sent to others. None: never."""
 
     def one(self, record: Record) -> bytes: ...
 

@@ -1,5 +1,6 @@
 """
-From what a client sent to an object of the kind: its type, unknown fields, fields that stand twice, wrong types.
+From the JSON that a client sent to an object of the kind, with the refusals and warnings on the way: another kind,
+unknown fields, fields that stand twice, wrong types.
 
 The same fault has another answer in each kind of request: a body that does not fit is a 400, a patch whose result does
 not fit is a 422 about the patch, and an apply that does not fit is found before it is merged.

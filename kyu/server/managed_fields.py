@@ -42,7 +42,10 @@ class Deep(NamedTuple):
 
 
 class Named(NamedTuple):
-    """The set of a map with certain names: as if all were leaves, which is all there is to say if none is deep."""
+    """The set of fields of a map that has certain names, made as if none of them had anything below it.
+
+    That is the whole set if ``deep`` is empty; else what is below the deep fields has to be added.
+    """
 
     inner: FieldSet
     # The same with the map itself.

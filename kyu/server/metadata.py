@@ -1,5 +1,5 @@
 """
-What the server itself writes into ``metadata``, and what of a client's metadata it does not believe.
+What the server itself writes into ``metadata`` (uid, times, generated names), and what of a client's it ignores.
 
 Called by: server/writes.py, server/deletion.py. Kubernetes: apiserver/pkg/registry/rest/{create,update,delete}.go.
 """

@@ -1,5 +1,5 @@
 """
-What a path names: the words of it, and the resource and object that they mean.
+What the path of a request names: first its words (Path), then the resource and object that they stand for (Target).
 
 Made by: server/routes.py. Read by: every verb.
 """

@@ -1,5 +1,5 @@
 """
-What clients of Kubernetes know and this server leaves out on purpose, with the reason. The one list of it.
+The resources of Kubernetes that this server leaves out on purpose, each with the reason that clients are told.
 
 Called by: server/routes.py, which answers 501 with these words instead of a plain 404.
 """

@@ -1,5 +1,5 @@
 """
-Nobody gets made for them what they may not make themselves.
+AppWrappers: nobody may wrap an object that they could not create themselves.
 
 An AppWrapper carries whole objects, which Kyu creates when it is admitted, with its own rights. So whoever writes one
 must be allowed to create each of them, and they belong in its own namespace. Roles and bindings are never wrapped: what
