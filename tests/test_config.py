@@ -217,7 +217,6 @@ def test_durations_are_read_back(value: timedelta) -> None:
         ({"clientConnection": {"qps": 20}}, "clientConnection"),
         ({"tls": {"minVersion": "VersionTLS13"}}, "tls"),
         ({"visibilityServer": {"bindPort": 9000}}, "visibilityServer"),
-        ({"featureGates": {"ElasticJobsViaWorkloadSlices": True}}, "featureGates.ElasticJobsViaWorkloadSlices"),
         ({"featureGates": {"MultiKueue": True, "PartialAdmission": True}}, "featureGates.MultiKueue"),
     ],
 )

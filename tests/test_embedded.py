@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from kyu.api.kueue import ClusterQueue, Workload, WorkloadPriorityClass
-from kyu.api.meta import Json, Key
+from kyu.api.meta import Json, Key, key_of
+from kyu.cli import jobs, lookup
+from kyu.cli.connection import Server
 from kyu.kinds.job import JOB
 from kyu.kinds.pod import POD
 from tests.local_kyu import LocalKyu, local_kyu
@@ -58,8 +60,14 @@ def test_what_is_no_text_comes_out_as_it_was_written(kyu: LocalKyu, tmp_path: Pa
     assert (tmp_path / "out").read_bytes() == b"\xff\xfe\n\x00"
 
 
+def pods_of(kyu: LocalKyu, job: str) -> set[str]:
+    """The uids of its pods."""
+    found = kyu.client.list(POD, "default")
+    return {pod["metadata"]["uid"] for pod in found if pod["metadata"]["labels"].get("job-name") == job}
+
+
 @pytest.mark.parametrize("elastic", ["true", "false"])
-def test_a_job_that_is_scaled_while_it_runs_is_queued_again_in_its_new_size(kyu: LocalKyu, elastic: str) -> None:
+def test_a_job_that_grows_while_it_runs_keeps_its_pods_if_it_is_elastic(kyu: LocalKyu, elastic: str) -> None:
     name = f"elastic-{elastic}"
     container = {
         "name": "main",
@@ -72,14 +80,22 @@ def test_a_job_that_is_scaled_while_it_runs_is_queued_again_in_its_new_size(kyu:
     meta = {"name": name, "labels": {"kueue.x-k8s.io/queue-name": "local"}, "annotations": annotations}
     spec = {"parallelism": 1, "completions": 4, "template": template}
     kyu.client.create(JOB, {"metadata": {"namespace": "default", **meta}, "spec": spec})
-    kyu.wait_for(name, "Running")
+    small = key_of(kyu.wait_for(name, "Running"))
+    (first,) = pods_of(kyu, name)
     kyu.client.patch(JOB, Key("default", name), {"spec": {"parallelism": 2}})
 
     def is_grown() -> bool:
-        workload = kyu.workload(name) or {"spec": {"podSets": [{}]}}
-        return workload["spec"]["podSets"][0].get("count") == 2 and kyu.state(name) == "Running"
+        mine = [w for w in kyu.client.list(Workload.KIND) if jobs.owner_of(w)[1] == name]
+        return any(w["spec"]["podSets"][0]["count"] == 2 and jobs.state_of(w).word == "Running" for w in mine)
 
     kyu.wait("it runs in its new size", is_grown)
+    assert (first in pods_of(kyu, name)) is (elastic == "true")
+    if elastic == "true":
+        server = Server(kyu.client, "default", "")
+        kyu.wait("the first is over", lambda: jobs.state_of(kyu.client.get(Workload.KIND, small)).word == "Replaced")
+        now = lookup.in_force(server, kyu.client.get(Workload.KIND, small))
+        assert key_of(now) != small
+        assert {pod["metadata"]["uid"] for pod in lookup.pods_of(server, now)} == pods_of(kyu, name)
     kyu.kyu("cancel", name)
 
 

@@ -37,8 +37,7 @@ NOT_FOLLOWED = {
 }
 # Feature gates that somebody may switch on, and wait for what does not come.
 GATES_NOT_FOLLOWED = {
-    "ElasticJobsViaWorkloadSlices": "an elastic job whose size changes is stopped and queued in its new size",
-    "ElasticJobsViaWorkloadSlicesWithTAS": "an elastic job whose size changes is stopped and queued in its new size",
+    "ElasticJobsViaWorkloadSlicesWithTAS": "an elastic job that is placed by topology is queued again when it grows",
     "MultiKueue": NO_DISPATCH,
     "MultiKueueClusterProfile": NO_DISPATCH,
     "MultiKueueManagerQuotaAutomation": NO_DISPATCH,

@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
         found = [
             item
             for item in server.client.list(Workload.KIND, server.namespace)
-            if jobs.state_of(item).word not in ("Succeeded", "Failed")
+            if jobs.state_of(item).word not in jobs.ENDED
             and (not args.queue or item["spec"].get("queueName") == args.queue)
         ]
     else:

@@ -24,6 +24,9 @@ from kyu.kube.errors import Forbidden
 # Not imported from the kinds: a command that starts in no time loads no kinds.
 JOB = Kind("batch", "v1", "Job", "jobs")
 GATED = "AdmissionGated"
+# A Workload of an elastic job whose place another has taken.
+REPLACED = "Replaced"
+ENDED = ("Succeeded", "Failed", REPLACED)
 # What Kueue's messages begin with; in a table the reason itself comes first.
 LEAD_IN = re.compile(r"couldn't assign flavors to pod set main: ")
 
@@ -43,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     shown = [
         line
         for line in sorted(lines, key=lambda line: line.created)
-        if (not args.queue or line.queue == args.queue) and (args.all or line.state.word not in ("Succeeded", "Failed"))
+        if (not args.queue or line.queue == args.queue) and (args.all or line.state.word not in ENDED)
     ]
     if args.output in ("json", "yaml", "name"):
         print(output.objects([line.typed() for line in shown], args.output))
@@ -152,6 +155,8 @@ def state_of(workload: Json) -> State:
 
     if holds("Finished"):
         ended = conditions["Finished"]
+        if ended.get("reason") == "WorkloadSliceReplaced":
+            return State(REPLACED, ended.get("message", ""))
         return State("Succeeded" if ended.get("reason") == "Succeeded" else "Failed", ended.get("message", ""))
     if workload["spec"].get("active") is False:
         return State("Stopped", conditions.get("Evicted", {}).get("message", "deactivated"))
@@ -200,6 +205,8 @@ def owner_of(workload: Json) -> tuple[str, str]:
 
 
 def pods(workload: Json) -> int:
+    """As many as were admitted; of an elastic job that has shrunk since, as many as it wants now."""
+    wanted = {s.get("name"): s.get("count", 1) for s in workload["spec"]["podSets"]}
     admission = (workload.get("status") or {}).get("admission") or {}
-    admitted = [item.get("count") for item in admission.get("podSetAssignments") or ()]
-    return sum(count for count in admitted if count) or sum(s.get("count", 1) for s in workload["spec"]["podSets"])
+    admitted = {item.get("name"): item.get("count") for item in admission.get("podSetAssignments") or ()}
+    return sum(min(count, admitted.get(name) or count) for name, count in wanted.items())

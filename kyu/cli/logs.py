@@ -125,7 +125,8 @@ class Following:
             if state.word in OVER and not self._open:
                 return
             self._print(is_single=lookup.pod_count(workload) == 1)
-            workload = self._server.client.find(Workload.KIND, key_of(workload))
+            found = self._server.client.find(Workload.KIND, key_of(workload))
+            workload = found and lookup.in_force(self._server, found)
         raise Failed(f"{self._job} was deleted")
 
     def _read_new_pods(self, workload: Json) -> None:

@@ -13,7 +13,7 @@ from collections import Counter
 from kyu.api.kueue import Workload
 from kyu.api.meta import Json, Key
 from kyu.cli.connection import Server
-from kyu.cli.jobs import owner_of, state_of_job
+from kyu.cli.jobs import REPLACED, owner_of, state_of, state_of_job
 from kyu.cli.main import Failed
 from kyu.kinds import metadata
 from kyu.kinds.job import JOB
@@ -44,6 +44,14 @@ def find_workload(server: Server, name: str) -> Json:
     raise Failed(f"no job {name!r} in namespace {server.namespace}{hint}")
 
 
+def in_force(server: Server, workload: Json) -> Json:
+    """The Workload itself, or that which has taken its place since an elastic job has changed its size."""
+    if state_of(workload).word != REPLACED:
+        return workload
+    kind, name = owner_of(workload)
+    return find_workload(server, f"{kind}/{name}")
+
+
 def is_meant(workload: Json, kind: str, name: str) -> bool:
     owner_kind, owner_name = owner_of(workload)
     return name in (owner_name, workload["metadata"]["name"]) and kind in ("", owner_kind.lower(), "workload")
@@ -56,7 +64,7 @@ def is_submitted(server: Server, kind: str, name: str) -> bool:
 
 def pods_of(server: Server, workload: Json) -> list[Json]:
     """In the order in which they were made."""
-    name = workload["metadata"]["name"]
+    name = metadata.annotations_of(workload).get(metadata.SLICE_NAME) or workload["metadata"]["name"]
     owners = {owner["uid"] for owner in workload["metadata"].get("ownerReferences") or ()}
     mine = [
         pod

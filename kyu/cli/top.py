@@ -140,7 +140,7 @@ def usage_line(flavor: str, quota: Json, used: Json, indent: str) -> str:
 
 
 def workload_lines(workloads: list[Json]) -> Iterator[str]:
-    shown = [w for w in workloads if jobs.state_of(w).word not in ("Succeeded", "Failed")]
+    shown = [w for w in workloads if jobs.state_of(w).word not in jobs.ENDED]
     shown.sort(key=lambda w: (jobs.state_of(w).word == "Queued", str(w["metadata"].get("creationTimestamp"))))
     if not shown:
         yield output.colour("nothing runs, nothing waits", "dim")

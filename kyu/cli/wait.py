@@ -71,7 +71,7 @@ def follow(server: connection.Server, workload: Json, deadline: float | None, te
         changed = next_state(server, workload, deadline)
         if changed is None:
             return None
-        workload = changed
+        workload = lookup.in_force(server, changed)
 
 
 def next_state(server: connection.Server, workload: Json, deadline: float | None) -> Json | None:

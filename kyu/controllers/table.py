@@ -31,7 +31,7 @@ from kyu.kinds import conditions, fields, metadata, pod_group, table, templates
 from kyu.kinds.job import JOB
 from kyu.kinds.kind import JobKind
 from kyu.kinds.pod import POD
-from kyu.plans import after, in_use, job, node_failures, provisioning, topology, workload
+from kyu.plans import after, in_use, job, node_failures, provisioning, slices, topology, workload
 
 
 def controllers() -> tuple[Controller, ...]:
@@ -68,6 +68,11 @@ def controllers() -> tuple[Controller, ...]:
             "topology",
             topology.plan,
             (Watch(Workload.KIND, matters=placement_changed), Watch(POD, workload_of_gated_pod)),
+        ),
+        Controller(
+            "elastic-gates",
+            slices.plan_gates,
+            (Watch(POD, job_of_elastic_pod), Watch(Workload.KIND, job_of_elastic_workload)),
         ),
         Controller(
             "node-failure",
@@ -191,6 +196,14 @@ def workload_of_gated_pod(view: View, obj: Json) -> Iterable[Key]:
     name = metadata.annotations_of(obj).get(metadata.WORKLOAD)
     if name and templates.has_gate(obj, metadata.TOPOLOGY_GATE):
         yield Key(obj["metadata"]["namespace"], name)
+
+
+def job_of_elastic_pod(view: View, obj: Json) -> Iterable[Key]:
+    return owner_of(JOB)(view, obj) if metadata.SLICE_NAME in metadata.annotations_of(obj) else ()
+
+
+def job_of_elastic_workload(view: View, obj: Json) -> Iterable[Key]:
+    return owner_of(JOB)(view, obj) if metadata.ELASTIC_JOB in metadata.annotations_of(obj) else ()
 
 
 def workloads_on_node(view: View, obj: Json) -> Iterable[Key]:

@@ -54,10 +54,13 @@ WORKLOAD = PREFIX + "workload"
 POD_SET = PREFIX + "podset"
 POD_INDEX_OFFSET = PREFIX + "pod-index-offset"
 IS_GROUP_WORKLOAD = PREFIX + "is-group-workload"
+SLICE_REPLACEMENT_FOR = PREFIX + "workload-slice-replacement-for"
+SLICE_NAME = PREFIX + "workload-slice-name"
 
 # Scheduling gates.
 ADMISSION_GATE = PREFIX + "admission"
 TOPOLOGY_GATE = PREFIX + "topology"
+ELASTIC_GATE = PREFIX + "elastic-job"
 
 MULTI_KUEUE = PREFIX + "multikueue"
 DEFAULT_NAME = "default"
@@ -107,9 +110,9 @@ def is_elastic(obj: Json) -> bool:
     return annotations_of(obj).get(ELASTIC_JOB) == "true"
 
 
-def workload_name(kind: Kind, name: str, uid: str) -> str:
+def workload_name(kind: Kind, name: str, uid: str, *more: str) -> str:
     """The name of the Workload of an object: readable first, unique by a hash of all that identifies the owner."""
-    identity = [kind.kind, kind.group, name, uid]
+    identity = [kind.kind, kind.group, name, uid, *more]
     digest = hashlib.sha1("\n".join(identity).encode(), usedforsecurity=False).hexdigest()[:HASH_LENGTH]
     readable = f"{kind.kind.lower()}-{name}"[: MAX_WORKLOAD_NAME - HASH_LENGTH - 1]
     return f"{readable}-{digest}"

@@ -58,6 +58,12 @@ def pod_set_info(
         annotations={metadata.WORKLOAD: workload.metadata.name},
         scheduling_gates=(metadata.TOPOLOGY_GATE,) if assignment.topology_assignment else (),
     )
+    if metadata.ELASTIC_JOB in workload.metadata.annotations:
+        # More pods may come than have quota; and they stay when another slice is in force.
+        info.annotations[metadata.SLICE_NAME] = workload.metadata.annotations.get(
+            metadata.SLICE_NAME, workload.metadata.name
+        )
+        info = dataclasses.replace(info, scheduling_gates=(*info.scheduling_gates, metadata.ELASTIC_GATE))
     tolerations: list[Json] = []
     for name in dict.fromkeys(assignment.flavors.values()):
         flavor = view.get(ResourceFlavor, Key("", name))

@@ -21,14 +21,16 @@ from kyu.api.meta import Json, Key, Ref, find_condition, is_true
 from kyu.engine.workload import WAITING_FOR_REPLACEMENT_PODS
 from kyu.kinds import metadata, pod_group
 from kyu.kinds import pod as plain_pod
+from kyu.kinds.job import JOB
 from kyu.kinds.kind import JobKind, Missing
 from kyu.kinds.pod_group import Incomplete
 from kyu.kinds.templates import Conflict, Mismatch, PodSet
-from kyu.plans import injection, priority
+from kyu.plans import injection, priority, slices
 from kyu.plans.eviction import release
 from kyu.plans.managed import context_of
+from kyu.plans.slices import Slices
 from kyu.plans.status import StatusEdit
-from kyu.plans.unit import PodGroupUnit, Unit, resolve
+from kyu.plans.unit import JobUnit, PodGroupUnit, Unit, resolve
 from kyu.plans.workload import expires_at
 
 
@@ -42,6 +44,8 @@ class Round:
     namespace: str
     view: View
     now: datetime
+    slices: Slices | None = None
+    """Of an elastic job: its Workloads, of which the one above is in force."""
 
     @property
     def is_admitted(self) -> bool:
@@ -89,8 +93,13 @@ def is_queued(pod: Json) -> bool:
 
 def plan_unit(unit: Unit, namespace: str, view: View, now: datetime) -> list[Action]:
     keys = unit.workloads(view)
-    wanted = next((key for key in keys if key.name == unit.workload_name()), keys[0] if keys else None)
-    surplus: list[Action] = [Delete(Ref(Workload.KIND, key)) for key in keys if key != wanted]
+    sliced = slices.find(view, keys) if is_sliced(unit, view) else None
+    if sliced is None:
+        wanted = next((key for key in keys if key.name == unit.workload_name()), keys[0] if keys else None)
+        surplus = [key for key in keys if key != wanted]
+    else:
+        wanted = sliced.current
+        surplus = [*sliced.surplus, *([sliced.larger] if sliced.larger and unit.finished() else [])]
     this = Round(
         unit,
         view.get(Workload, wanted) if wanted else None,
@@ -98,8 +107,12 @@ def plan_unit(unit: Unit, namespace: str, view: View, now: datetime) -> list[Act
         namespace,
         view,
         now,
+        sliced,
     )
-    actions = [*surplus, *unit.upkeep(this.workload)]
+    actions: list[Action] = [Delete(Ref(Workload.KIND, key)) for key in surplus]
+    if sliced is not None and wanted is not None:
+        actions += slices.end_replaced(view, sliced.replaced, wanted, now)
+    actions += unit.upkeep(this.workload)
     if actions:
         return actions
     for rule in RULES:
@@ -107,6 +120,10 @@ def plan_unit(unit: Unit, namespace: str, view: View, now: datetime) -> list[Act
         if answer is not None:
             return answer
     return []
+
+
+def is_sliced(unit: Unit, view: View) -> bool:
+    return isinstance(unit, JobUnit) and unit.kind.kind == JOB and slices.is_sliced(unit.head, view.configuration)
 
 
 def finish(this: Round) -> list[Action] | None:
@@ -154,20 +171,20 @@ def create(this: Round) -> list[Action] | None:
     found = priority.of(this.view, this.unit, pod_sets)
     if isinstance(found, priority.NotFound):
         return [this.unit.event("WorkloadPriorityClassNotFound", str(found), warning=True)]
-    body = workload_body(this, pod_sets, found)
+    body = workload_body(this, this.unit.workload_name(), pod_sets, found)
     created = this.unit.event("CreatedWorkload", f"Created Workload: {this.namespace}/{body['metadata']['name']}")
     return [Create(Workload.KIND, body), created, *without_slices(this)]
 
 
 def without_slices(this: Round) -> list[Action]:
     """What its annotation promises is not kept, and its user should know before counting on it."""
-    if not metadata.is_elastic(this.unit.head):
+    if this.slices is not None or not metadata.is_elastic(this.unit.head):
         return []
     message = f"{metadata.ELASTIC_JOB} has no effect: when its size changes, it is stopped and queued in its new size"
     return [this.unit.event("ElasticJobNotSupported", message, warning=True)]
 
 
-def workload_body(this: Round, pod_sets: Sequence[PodSet], found: priority.Priority) -> Json:
+def workload_body(this: Round, name: str, pod_sets: Sequence[PodSet], found: priority.Priority) -> Json:
     unit, head = this.unit, this.unit.head
     labels = metadata.labels_of(head)
     copied = {key: labels[key] for key in this.view.configuration.integrations.label_keys_to_copy if key in labels}
@@ -178,6 +195,8 @@ def workload_body(this: Round, pod_sets: Sequence[PodSet], found: priority.Prior
     }
     if isinstance(unit, PodGroupUnit):
         annotations[metadata.IS_GROUP_WORKLOAD] = "true"
+    if this.slices is not None:
+        annotations |= slices.marks(this.workload)
     spec: Json = {
         "active": True,
         "podSets": [pod_set.to_json() for pod_set in pod_sets],
@@ -187,7 +206,7 @@ def workload_body(this: Round, pod_sets: Sequence[PodSet], found: priority.Prior
     if limit := labels.get(metadata.MAX_EXEC_TIME_SECONDS):
         spec["maximumExecutionTimeSeconds"] = int(limit)
     meta: Json = {
-        "name": unit.workload_name(),
+        "name": name,
         "namespace": this.namespace,
         "labels": {**copied, metadata.JOB_UID: unit.uid},
         "finalizers": [RESOURCE_IN_USE_FINALIZER],
@@ -243,9 +262,10 @@ def follow_changes(this: Round) -> list[Action] | None:
     reserved = is_true(workload.status.conditions, "QuotaReserved")
     if not injection.same_pods(pod_sets, this.raw or {}):
         if reserved:
-            stopping = this.unit.stop("The job changed; it does not match its Workload any more")
-            return [*stopping, Delete(Ref(Workload.KIND, workload.key))]
+            return resize(this, pod_sets)
         spec["podSets"] = [pod_set.to_json() for pod_set in pod_sets]
+    elif this.slices is not None and this.slices.larger is not None:
+        return [Delete(Ref(Workload.KIND, this.slices.larger))]
     if not reserved and workload.spec.queue_name != this.unit.queue_name:
         spec["queueName"] = this.unit.queue_name
     found = priority.of(this.view, this.unit, pod_sets)
@@ -259,6 +279,40 @@ def follow_changes(this: Round) -> list[Action] | None:
         return None
     patch = Patch(Ref(Workload.KIND, workload.key), change)
     return [patch, this.unit.event("UpdatedWorkload", f"Updated Workload: {workload.key}")]
+
+
+def resize(this: Round, pod_sets: Sequence[PodSet]) -> list[Action] | None:
+    """Of a job that holds quota and changed: an elastic one grows or shrinks, all others start over."""
+    workload, raw, sliced = this.workload, this.raw, this.slices
+    assert workload is not None
+    assert raw is not None
+    wanted = slices.resized(raw, pod_sets) if sliced is not None and not slices.is_placed(workload) else None
+    if sliced is None or wanted is None:
+        stopping = this.unit.stop("The job changed; it does not match its Workload any more")
+        return [*stopping, Delete(Ref(Workload.KIND, workload.key))]
+    sizes: Json = {"spec": {"podSets": [pod_set.to_json() for pod_set in wanted]}}
+    if slices.is_smaller(wanted, raw):
+        waiting = [Delete(Ref(Workload.KIND, sliced.larger))] if sliced.larger else []
+        told = this.unit.event("UpdatedWorkload", f"Updated Workload: {workload.key}, for its new size")
+        return [Patch(Ref(Workload.KIND, workload.key), sizes), *waiting, told]
+    if sliced.larger is None:
+        return grow(this, wanted)
+    larger = this.view.find_json(Workload.KIND, sliced.larger) or {}
+    if [one.count for one in injection.originals(larger)] == [one.count for one in wanted]:
+        return None
+    return [Patch(Ref(Workload.KIND, sliced.larger), sizes)]
+
+
+def grow(this: Round, wanted: Sequence[PodSet]) -> list[Action] | None:
+    """A second Workload for the new size; its name is that of this edit of the job."""
+    found = priority.of(this.view, this.unit, wanted)
+    if isinstance(found, priority.NotFound):
+        return [this.unit.event("WorkloadPriorityClassNotFound", str(found), warning=True)]
+    head = this.unit.head
+    edit = str(head["metadata"].get("generation", 1))
+    name = metadata.workload_name(JOB, metadata.name_of(head), metadata.uid_of(head), edit)
+    created = this.unit.event("CreatedWorkload", f"Created Workload: {this.namespace}/{name}, for its new size")
+    return [Create(Workload.KIND, workload_body(this, name, wanted, found)), created]
 
 
 def stop_evicted(this: Round) -> list[Action] | None:
@@ -302,6 +356,8 @@ def hold_back(this: Round) -> list[Action] | None:
     """Not admitted: it must not run, whoever unsuspended it."""
     if this.is_admitted:
         return None
+    if this.slices is not None and this.workload is not None and slices.takes_over(this.workload):
+        return []
     if stopping := this.unit.stop("it is not admitted"):
         return [*stopping, this.unit.event("Stopped", "Stopped: it is not admitted")]
     return []
@@ -326,7 +382,9 @@ def start(this: Round) -> list[Action] | None:
 def report(this: Round) -> list[Action] | None:
     """While it runs: whether its pods are ready, and which of them will not run again."""
     edit = this.edit()
-    note_pods_ready(edit, ready=this.unit.pods_ready())
+    if this.slices is None or this.slices.larger is None:
+        # Pods that wait for more quota are no trouble of those that run.
+        note_pods_ready(edit, ready=this.unit.pods_ready())
     known = {item["name"]: item["count"] for item in edit.read("reclaimablePods") or ()}
     reclaimable = {
         name: max(count, known.get(name, 0)) for name, count in sorted(this.unit.reclaimable_pods().items()) if count
