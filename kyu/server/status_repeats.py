@@ -12,6 +12,7 @@ Called by: server/status_writes.py. Kubernetes has nothing like it.
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import msgspec
@@ -19,7 +20,6 @@ import msgspec
 from kyu.api.meta import Json
 from kyu.server import bodies, managed_entries, times_apart
 from kyu.server.exchange import encode
-from kyu.server.forms import decode
 from kyu.server.managed_entries import Entry
 from kyu.server.options import WriteOptions
 from kyu.server.records import Record
@@ -48,7 +48,9 @@ class Question(NamedTuple):
         return len(self.status) + len(self.old) + len(self.known) + sum(len(text) for _, text in self.parts)
 
 
+_decode = msgspec.json.Decoder().decode
 _decode_parts = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_OWNER_TIME = re.compile(rb'"time":"([^"]*)"')
 
 
 class NextStatus(msgspec.Struct):
@@ -59,7 +61,7 @@ class NextStatus(msgspec.Struct):
     words: bytes
     places: tuple[int, ...]
     # Each with the place of the entry before whose time it keeps, None if it has the time of the write.
-    owners: tuple[tuple[Entry, int | None], ...]
+    owners: tuple[tuple[Json, int | None], ...]
     # The times of the last object, which has the parts above.
     moments: list[bytes]
 
@@ -67,48 +69,47 @@ class NextStatus(msgspec.Struct):
 class Before(NamedTuple):
     """The object that a status is written to, as far as the write depends on it."""
 
-    record: Record
-    metadata: Json
-    owners: list[Entry]
+    metadata: dict[str, msgspec.Raw]
     question: Question
     # The times in both statuses, the earliest first.
     moments: list[bytes]
+    # Those of the owners.
+    times: tuple[str, ...]
 
 
 def before(record: Record, type_: str, status: Apart, options: WriteOptions) -> Before | None:
-    """None if nobody owns the fields of the object. Without times in ``status``, those of the object count, too."""
+    """None if nobody owns the fields of the object. Where the status has no times, those of the object are words."""
     parts = _decode_parts(record.value)
-    metadata = decode(parts.pop("metadata"))
-    owners = managed_entries.decode({"metadata": metadata})
-    if not owners:
+    metadata = _decode_parts(parts.pop("metadata"))
+    owners = metadata.get("managedFields")
+    if owners is None:
         return None
-    held = [(each.manager, each.operation, each.api_version, each.subresource, each.fields) for each in owners]
-    known = encode((metadata.get("annotations"), held))
+    held = _OWNER_TIME.split(bytes(owners))
+    known = times_apart.MARK.join((bytes(metadata.get("annotations", b"")), *held[::2]))
     text = bytes(parts.pop("status", b""))
     old = times_apart.apart(text) if status.times else Apart(text)
     moments, order = times_apart.order(old.times + status.times)
     rest = tuple((name, bytes(part)) for name, part in parts.items())
     question = Question(type_, status.words, options.manager, bool(options.force), rest, old.words, order, known)
-    return Before(record, metadata, owners, question, moments)
+    return Before(metadata, question, moments, tuple(time.decode() for time in held[1::2]))
 
 
 def repeated(before: Before, answer: NextStatus, now: str) -> Json:
     """The object after the write."""
-    entries = [
-        Entry(each.manager, each.operation, each.api_version, each.subresource, _time(before, kept, now), each.fields)
-        for each, kept in answer.owners
-    ]
     if answer.moments != before.moments:
         # Objects of the same second share their status.
         text = times_apart.together(answer.words, answer.places, before.moments)
-        answer.parts = {**answer.parts, "status": decode(text)}
+        answer.parts = {**answer.parts, "status": _decode(text)}
         answer.moments = before.moments
-    metadata = {**before.metadata, "managedFields": managed_entries.encoded(entries)}
+    owners = [{**entry, "time": now if kept is None else before.times[kept]} for entry, kept in answer.owners]
+    owners.sort(key=_order)
+    metadata = {name: owners if name == "managedFields" else _decode(raw) for name, raw in before.metadata.items()}
     return {"metadata": metadata, **answer.parts}
 
 
-def _time(before: Before, kept: int | None, now: str) -> str:
-    return now if kept is None else before.owners[kept].time
+def _order(entry: Json) -> tuple[str, ...]:
+    """That of ``Entry.order``."""
+    return entry["operation"], entry["time"], entry["manager"], entry["apiVersion"], entry.get("subresource", "")
 
 
 def remember(memory: Memory[Question, NextStatus], before: Before, after: Json, now: str) -> None:
@@ -120,32 +121,38 @@ def remember(memory: Memory[Question, NextStatus], before: Before, after: Json, 
 
 def _learned(before: Before, after: Json, now: str) -> NextStatus | None:
     """The answer, from the object after the write; None if that does not show where a time is from."""
-    entries = managed_entries.decode(after)
-    if len(entries) >= managed_entries.MAX_UPDATE_ENTRIES:
-        # Some may have been put together.
+    owners = _owners(before, after, now)
+    parts = {name: value for name, value in after.items() if name not in ("kind", "apiVersion", "metadata")}
+    text = encode(parts["status"])
+    status = times_apart.apart(text) if before.moments else Apart(text)
+    if owners is None or not set(status.times) <= set(before.moments):
         return None
-    owners = []
-    for entry in entries:
-        place = next((at for at, old in enumerate(before.owners) if old.is_by_same_writer(entry)), None)
+    places = tuple(map(before.moments.index, status.times))
+    return NextStatus(parts, status.words, places, owners, before.moments)
+
+
+def _owners(before: Before, after: Json, now: str) -> tuple[tuple[Json, int | None], ...] | None:
+    """Each with the place of the one before whose time it has."""
+    entries = managed_entries.decode(after)
+    earlier = managed_entries.decode({"metadata": {"managedFields": _decode(before.metadata["managedFields"])}})
+    if len(entries) >= managed_entries.MAX_UPDATE_ENTRIES or before.times != tuple(each.time for each in earlier):
+        # Some may have been put together, or have no time.
+        return None
+    owners: list[tuple[Json, int | None]] = []
+    for entry, raw in zip(entries, after["metadata"]["managedFields"], strict=True):
+        place = next((at for at, old in enumerate(earlier) if old.is_by_same_writer(entry)), None)
         if _is_by(before.question, entry):
-            is_kept = place is not None and before.owners[place].time == entry.time
+            is_kept = place is not None and earlier[place].time == entry.time
             if is_kept == (entry.time == now):
                 # Both, or neither.
                 return None
             place = place if is_kept else None
         elif place is None:
             return None
-        owners.append((entry, place))
-    parts = {name: value for name, value in after.items() if name not in ("kind", "apiVersion", "metadata")}
-    status = times_apart.apart(encode(parts["status"])) if before.moments else Apart(encode(parts["status"]))
-    if (
-        not set(status.times) <= set(before.moments)
-        or times_apart.apart(encode([each.fields for each in entries])).times
-    ):
-        # A time from elsewhere, or one that is the name of a field.
-        return None
-    places = tuple(map(before.moments.index, status.times))
-    return NextStatus(parts, status.words, places, tuple(owners), before.moments)
+        owners.append((raw, place))
+    owned = encode([entry.fields for entry in entries])
+    # A time that is the name of an item would be that of another object.
+    return None if any(moment in owned for moment in before.moments) else tuple(owners)
 
 
 def _is_by(question: Question, entry: Entry) -> bool:

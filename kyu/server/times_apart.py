@@ -20,13 +20,14 @@ FIELD: Final = "lastTransitionTime"
 # What its schema may have.
 PLAIN: Final = ({"type": "string", "format": "date-time"}, {"type": "string", "format": "date-time", "nullable": True})
 
-_TIME: Final = re.compile(rb'(?<="lastTransitionTime":")(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)(?=")')
+_START, _END = b'"lastTransitionTime":"', b'"'
+_TIME: Final = re.compile(_START + rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)" + _END)
 # Stands in no JSON.
-_MARK: Final = b"\0"
+MARK: Final = b"\0"
 
 
 class Apart(NamedTuple):
-    """``words`` has a mark at the place of each time."""
+    """``words`` has a mark in place of each field with its time."""
 
     words: bytes
     times: tuple[bytes, ...] = ()
@@ -35,7 +36,7 @@ class Apart(NamedTuple):
 def apart(text: bytes) -> Apart:
     pieces = _TIME.split(text)
     times = tuple(pieces[1::2])
-    return Apart(_MARK.join(pieces[::2]), times) if all(map(_is_real, times)) else Apart(text)
+    return Apart(MARK.join(pieces[::2]), times) if all(map(_is_real, times)) else Apart(text)
 
 
 def order(times: Sequence[bytes]) -> tuple[list[bytes], tuple[int, ...]]:
@@ -46,8 +47,10 @@ def order(times: Sequence[bytes]) -> tuple[list[bytes], tuple[int, ...]]:
 
 def together(words: bytes, places: Sequence[int], moments: Sequence[bytes]) -> bytes:
     """A text with times again."""
-    first, *others = words.split(_MARK)
-    return first + b"".join([moments[place] + piece for place, piece in zip(places, others, strict=True)])
+    pieces = words.split(MARK)
+    for index, place in enumerate(places, 1):
+        pieces[index] = _START + moments[place] + _END + pieces[index]
+    return b"".join(pieces)
 
 
 def are_read_by(schema: Any) -> bool:
