@@ -19,11 +19,12 @@ END = {"k8s.io/initial-events-end": "true"}
 
 
 async def events(api: Api, query: str, accept: str = "", *, write: bool = False) -> list[Json]:
-    """All events of a watch that ends by itself; with a write after it has begun."""
-    response = await ask(api, "GET", f"{MAPS}?watch=1&timeoutSeconds=1&{query}", accept=accept)
+    """All events of a short watch, which is ended before its time; with a write after it has begun."""
+    response = await ask(api, "GET", f"{MAPS}?watch=1&timeoutSeconds=60&{query}", accept=accept)
     assert not isinstance(response.body, bytes)
     if write:
         await send(api, f"POST {MAPS}", {"metadata": {"name": "written"}})
+    response.body.close()
     async with contextlib.aclosing(response.body.parts()) as parts:
         return [msgspec.json.decode(line) async for part in parts for line in part.splitlines()]
 
