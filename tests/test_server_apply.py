@@ -13,6 +13,7 @@ from kyu.api.meta import Json
 from kyu.server import managed
 from kyu.server import managed_sets as sets
 from kyu.server.errors import ApiError
+from kyu.server.managed import Writer
 from kyu.server.managed_objects import merged_order
 from kyu.server.schema_node import Schema
 
@@ -65,12 +66,12 @@ def apply(
     live: Json | None, manager: str, spec: Json, *, force: bool = False, now: datetime = NOON, **more: Any
 ) -> Json:
     config = {"apiVersion": "lib/v1", "kind": "Shelf", "metadata": {"name": "s"}, "spec": spec, **more}
-    return managed.apply(SHELF, live, config, manager=manager, force=force, api_version="lib/v1", now=now)
+    return managed.apply(SHELF, live, config, Writer(manager, "lib/v1", now), force=force)
 
 
 def update(live: Json | None, manager: str, spec: Json, **metadata: Any) -> Json:
     new = {"metadata": {"name": "s", "uid": "1", **metadata}, "spec": spec}
-    return managed.track_update(SHELF, live, new, manager=manager, api_version="lib/v1", now=NOON)
+    return managed.track_update(SHELF, live, new, Writer(manager, "lib/v1", NOON))
 
 
 def owned(obj: Json) -> dict[str, Json]:
@@ -177,9 +178,8 @@ def test_status_and_spec_have_entries_of_their_own() -> None:
     shelf = apply(None, "ann", {"height": 3}, status={"full": True})
     assert "status" not in shelf
     config = {"metadata": {"name": "s"}, "spec": {"height": 9}, "status": {"full": True}}
-    shelf = managed.apply(
-        SHELF, shelf, config, manager="ann", force=False, api_version="lib/v1", subresource="status", now=NOON
-    )
+    writer = Writer("ann", "lib/v1", NOON, "status", managed.resets_of(SHELF, "status"))
+    shelf = managed.apply(SHELF, shelf, config, writer, force=False)
     assert (shelf["spec"], shelf["status"]) == ({"height": 3}, {"full": True})
     entries = {entry.get("subresource", ""): entry["fieldsV1"] for entry in shelf["metadata"]["managedFields"]}
     assert entries == {"": {"f:spec": {"f:height": {}}}, "status": {"f:status": {"f:full": {}}}}

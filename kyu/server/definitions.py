@@ -117,16 +117,7 @@ class Definitions:
     def _owned(self, new: Json, old: Json) -> Json:
         """The server itself is written down as the owner of the status."""
         resource = self._resource()
-        return managed.track_update(
-            resource.schema,
-            old,
-            new,
-            manager=SERVER,
-            api_version=resource.kind.api_version,
-            subresource="status",
-            now=self._clock(),
-            resets=resource.rules.resets("status"),
-        )
+        return managed.track_update(resource.schema, old, new, resource.writer(SERVER, self._clock(), "status"))
 
     def _resource(self) -> Resource:
         resource = self._registry.stored(DEFINITIONS)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
 from kyu.api.meta import Json
 from kyu.server import errors, managed_fields, managed_kubectl, managed_objects, managed_shape, schema_typed
@@ -36,26 +36,37 @@ UNOWNED_METADATA: Final = frozenset({
 MAIN_RESETS: Final = frozenset({"status"})
 
 
-def apply(
-    schema: Schema, live: Json | None, config: Json, *, manager: str, force: bool, api_version: str,
-    subresource: str = "", now: datetime, resets: frozenset[str] | None = None,
-) -> Json:  # fmt: skip
+class Writer(NamedTuple):
+    """Who writes, in which version of the kind, when, and by which path."""
+
+    manager: str
+    api_version: str
+    now: datetime
+    subresource: str = ""
+    # The top-level fields that this path never writes; see ``resets_of``.
+    resets: frozenset[str] = MAIN_RESETS
+
+    def entry(self, operation: Literal["Apply", "Update"], time: str, fields: FieldSet) -> Entry:
+        return Entry(self.manager, operation, self.api_version, self.subresource, time, fields)
+
+
+def apply(schema: Schema, live: Json | None, config: Json, by: Writer, *, force: bool) -> Json:
     """The object after an apply, with its new managedFields; a 409 names every field that another manager holds.
 
-    ``resets`` are the top-level fields that this path never writes; see ``resets_of``. The result shares parts with
-    ``live``, but neither its top level nor its metadata.
+    The result shares parts with ``live``, but neither its top level nor its metadata.
     """
-    if resets is None:
-        resets = resets_of(schema, subresource)
-    config = {name: value for name, value in config.items() if name not in resets}
+    config = {name: value for name, value in config.items() if name not in by.resets}
     identity = {name: config.pop(name) for name in UNOWNED if name in config}
-    named = _applied_set(schema, config, f"{api_version}, Kind={identity.get('kind', '')}")
+    named = _applied_set(schema, config, f"{by.api_version}, Kind={identity.get('kind', '')}")
     applied = _owned(named)
     entries = decode(live)
     old = live or {}
     if live is not None and not entries:
-        entries = [_first_entry(schema, old, api_version, subresource, resets, now)]
-    mine = Entry(manager, "Apply", api_version, subresource, "", applied)
+        # All that is there when an object is applied to for the first time belongs to whoever wrote it before.
+        first = by._replace(manager=BEFORE_FIRST_APPLY)
+        touched = _owned(compare(schema, unborn(schema), old, by.resets).touched)
+        entries = [first.entry("Update", timestamp(by.now), touched)]
+    mine = by.entry("Apply", "", applied)
     last = entry_of(mine, entries)
     mine.time = last.time if last else ""
     others = [entry for entry in entries if entry is not last]
@@ -64,37 +75,31 @@ def apply(
         # With the name, which nobody owns: an applier that gives up all its labels still holds the metadata.
         new = managed_objects.remove(schema, new, last.fields, [named, *(other.fields for other in others)])
     # What nobody else owns can neither be in conflict nor be taken from anyone.
-    contested = {element[2:] for other in others for element in other.fields} - resets
+    contested = {element[2:] for other in others for element in other.fields} - by.resets
     changes = compare(schema, old, new, {*old, *new} - contested) if contested else Changes()
-    is_kubectl = manager == managed_kubectl.MANAGER and not subresource
+    is_kubectl = by.manager == managed_kubectl.MANAGER and not by.subresource
     if changes.touched and not force:
         _refuse_conflicts(others, changes.touched, managed_kubectl.own_fields(schema, old) if is_kubectl else {})
     if changes:
         _take(others, changes)
     if new != old:
-        mine.time = timestamp(now)
+        mine.time = timestamp(by.now)
     if is_kubectl:
         new = managed_kubectl.with_annotation(new, {**identity, **config})
     return {**identity, **with_managed(new, [*others, mine])}
 
 
-def track_update(
-    schema: Schema, old: Json | None, new: Json, *, manager: str, api_version: str,
-    subresource: str = "", now: datetime, resets: frozenset[str] | None = None, known: FieldSet | None = None,
-) -> Json:  # fmt: skip
+def track_update(schema: Schema, old: Json | None, new: Json, by: Writer, known: FieldSet | None = None) -> Json:
     """The new object with its managedFields: the writer owns what it changed, everybody else loses it.
 
     A client may write managedFields itself: one empty entry, or an empty list, ends the tracking until the next apply;
     a valid list replaces the stored one; anything else is ignored. ``known`` is the set of a part of a new object, by
     its name: of this part nothing else is asked.
     """
-    if resets is None:
-        resets = resets_of(schema, subresource)
-    entries = _given_entries(old, new) if not subresource else decode(old)
+    entries = _given_entries(old, new) if not by.subresource else decode(old)
     if old is not None and not entries:
         return without_managed(new)
-    if known:
-        resets |= {element[2:] for element in known}
+    resets = by.resets | {element[2:] for element in known} if known else by.resets
     try:
         changes = compare(schema, unborn(schema) if old is None else old, new, resets)
     except ShapeError:
@@ -105,7 +110,7 @@ def track_update(
     if entries:
         _take(entries, changes)
     if owned := _owned(changes.touched):
-        mine = Entry(manager, "Update", api_version, subresource, timestamp(now), owned)
+        mine = by.entry("Update", timestamp(by.now), owned)
         previous = entry_of(mine, entries) if entries else None
         if previous is not None:
             entries.remove(previous)
@@ -182,14 +187,6 @@ def _owned(fields: FieldSet) -> FieldSet:
         if kept:
             result["f:metadata"] = kept
     return result
-
-
-def _first_entry(
-    schema: Schema, old: Json, api_version: str, subresource: str, resets: Iterable[str], now: datetime
-) -> Entry:
-    """All that is there when an object is applied to for the first time belongs to whoever wrote it before."""
-    touched = _owned(compare(schema, unborn(schema), old, resets).touched)
-    return Entry(BEFORE_FIRST_APPLY, "Update", api_version, subresource, timestamp(now), touched)
 
 
 def _refuse_conflicts(others: list[Entry], touched: FieldSet, own: FieldSet) -> None:

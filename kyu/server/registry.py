@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 
 from kyu.api.meta import Json, Kind
+from kyu.server.managed import Writer
 from kyu.server.rules import Rules
 from kyu.server.schema_node import Schema
 from kyu.server.selectors import FieldLabels
@@ -99,6 +101,10 @@ class Resource:
     @cached_property
     def needs_conversion(self) -> bool:
         return self.convert is not None and self.stored_version != self.kind.version
+
+    def writer(self, manager: str, now: datetime, subresource: str = "") -> Writer:
+        """Who is to own what is written to an object, by way of a subresource if there is one."""
+        return Writer(manager, self.api_version, now, subresource, self.rules.resets(subresource))
 
 
 def storage_name(group: str, plural: str) -> str:

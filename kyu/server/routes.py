@@ -276,14 +276,8 @@ def review(authorizer: rbac.Authorizer, clock: Callable[[], datetime]) -> Verb:
         body, duplicates = bodies.decode(request, kind)
         asked, warnings = intake.from_body(resource, body, duplicates, options.validation)
         metadata.check_place(kind, asked, target.namespace)
-        asked = managed.track_update(
-            resource.schema,
-            None,
-            asked,
-            manager=options.manager,
-            api_version=kind.api_version,
-            now=clock(),
-        )
+        writer = managed.Writer(options.manager, kind.api_version, clock())
+        asked = managed.track_update(resource.schema, None, asked, writer)
         status = reviews.answer(authorizer, kind, request.user, asked)
         return json_response(201, reviews.shown(kind, asked, status, clock()), warnings=warnings)
 

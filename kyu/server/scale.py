@@ -79,15 +79,11 @@ class Scale:
 
     def _tracked(self, resource: Resource, obj: Json, wanted: Json, options: WriteOptions) -> Json:
         return managed.track_update(
-            _scale_resource().schema,
-            _with_owners(resource, obj),
-            wanted,
-            manager=options.manager,
-            api_version=scale_owners.SCALE_VERSION,
-            subresource=SUBRESOURCE,
-            now=self._clock(),
-            resets=managed.MAIN_RESETS,
+            _scale_resource().schema, _with_owners(resource, obj), wanted, self._writer(options)
         )
+
+    def _writer(self, options: WriteOptions) -> managed.Writer:
+        return managed.Writer(options.manager, scale_owners.SCALE_VERSION, self._clock(), SUBRESOURCE)
 
     def _applied(self, request: Request, target: Target, obj: Json, options: WriteOptions) -> Json:
         config = intake.from_apply(_scale_resource(), bodies.parse_yaml(request.body))
@@ -95,17 +91,8 @@ class Scale:
         place = {**given, "name": given.get("name") or target.name}
         metadata.check_place(target.resource.kind, {"metadata": place}, target.namespace, target.name)
         shown = _with_owners(target.resource, obj)
-        applied = managed.apply(
-            _scale_resource().schema,
-            shown,
-            config,
-            manager=options.manager,
-            force=bool(options.force),
-            api_version=scale_owners.SCALE_VERSION,
-            subresource=SUBRESOURCE,
-            now=self._clock(),
-            resets=managed.MAIN_RESETS,
-        )
+        schema, force = _scale_resource().schema, bool(options.force)
+        applied = managed.apply(schema, shown, config, self._writer(options), force=force)
         if target.resource.is_custom and applied.get("spec") != shown["spec"]:
             # Kubernetes fails at this too, because it looks for a Scale among the versions of the custom kind.
             raise errors.internal("the scale of a custom kind cannot be changed by an apply: use another kind of patch")

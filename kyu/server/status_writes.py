@@ -77,30 +77,13 @@ class StatusWrites:
         status, old = _status(type_, body.text), self._objects.lent(resource, record)
         if status is None or "managedFields" not in old["metadata"]:
             return None
-        resets = resource.rules.resets("status")
+        part, writer = _part(old), resource.writer(options.manager, now, "status")
         if type_ == bodies.APPLY_PATCH:
-            tracked = managed.apply(
-                resource.schema,
-                _part(old),
-                {**body.besides, "status": status},
-                manager=options.manager,
-                force=bool(options.force),
-                api_version=resource.api_version,
-                subresource="status",
-                now=now,
-                resets=resets,
-            )
+            config = {**body.besides, "status": status}
+            tracked = managed.apply(resource.schema, part, config, writer, force=bool(options.force))
         else:
-            tracked = managed.track_update(
-                resource.schema,
-                _part(old),
-                {"metadata": {}, "status": patch.merged(old.get("status"), status)},
-                manager=options.manager,
-                api_version=resource.api_version,
-                subresource="status",
-                now=now,
-                resets=resets,
-            )
+            new = {"metadata": {}, "status": patch.merged(old.get("status"), status)}
+            tracked = managed.track_update(resource.schema, part, new, writer)
         return self._finish(resource, record, old, tracked, options)
 
     def _meant(self, target: Target, type_: str, besides: Json) -> Record | None:

@@ -21,7 +21,6 @@ from kyu.api.meta import Json
 from kyu.server import bodies, errors, forms, intake, managed, metadata, new_objects, patch, strategic
 from kyu.server.attempts import Admission, Attempt, Written
 from kyu.server.exchange import Request, Response, User, encode
-from kyu.server.managed_sets import FieldSet
 from kyu.server.objects import Objects
 from kyu.server.options import WriteOptions, write_options
 from kyu.server.records import Record
@@ -122,7 +121,7 @@ class Writes:
         known, owned = (None, None) if accepted is None else ({"spec": accepted.spec}, accepted.owned)
         rules.default(obj, known)
         if not is_apply:
-            obj = self._track(resource, None, obj, options, "", now, owned)
+            obj = managed.track_update(resource.schema, None, obj, resource.writer(options.manager, now), owned)
         self._admission(Attempt(resource, user, "", obj, None))
         metadata.prepare_create(obj, now)
         rules.prepare_create(obj)
@@ -190,17 +189,9 @@ class Writes:
             raise errors.conflict(resource.kind, target.name, text)
         old = None if record is None else self._old(target, record)
         version = given.pop("resourceVersion", "")
-        applied = managed.apply(
-            resource.schema,
-            None if old is None else intake.typed(resource, old),
-            config,
-            manager=options.manager,
-            force=bool(options.force),
-            api_version=resource.api_version,
-            subresource=subresource,
-            now=self._clock(),
-            resets=resource.rules.resets(subresource),
-        )
+        live = None if old is None else intake.typed(resource, old)
+        writer = resource.writer(options.manager, self._clock(), subresource)
+        applied = managed.apply(resource.schema, live, config, writer, force=bool(options.force))
         obj, warnings = intake.from_apply_result(resource, applied, old)
         with errors.Warned(warnings):
             metadata.check_place(resource.kind, obj, target.namespace, target.name)
@@ -245,7 +236,8 @@ class Writes:
         metadata.prepare_update(new, old)
         rules.prepare_update(new, old, subresource)
         if not is_apply:
-            new = self._track(resource, old, new, options, subresource, now)
+            writer = resource.writer(options.manager, now, subresource)
+            new = managed.track_update(resource.schema, old, new, writer)
         self._admission(Attempt(resource, user, subresource, new, old))
         if found := rules.validate_update(new, old, subresource):
             raise errors.invalid(resource.kind, record.name, found)
@@ -255,28 +247,6 @@ class Writes:
             return Written(record)
         written = self._store_changed(resource, record, new, options)
         return written if subresource else _warned(written, _quoted(rules.warnings(new, old)))
-
-    def _track(
-        self,
-        resource: Resource,
-        old: Json | None,
-        new: Json,
-        options: WriteOptions,
-        subresource: str,
-        now: datetime,
-        known: FieldSet | None = None,
-    ) -> Json:
-        return managed.track_update(
-            resource.schema,
-            old,
-            new,
-            manager=options.manager,
-            api_version=resource.api_version,
-            subresource=subresource,
-            now=now,
-            resets=resource.rules.resets(subresource),
-            known=known,
-        )
 
     def _store_new(self, resource: Resource, obj: Json, options: WriteOptions) -> Written:
         meta = obj["metadata"]
