@@ -65,6 +65,15 @@ def test_a_job_without_the_label_is_listed_and_told_what_it_lacks(kyu: LocalKyu)
     assert "has no label kueue.x-k8s.io/queue-name" in refused.stderr
 
 
+def test_of_two_workloads_of_the_same_second_the_one_in_force_is_newer() -> None:
+    ended = {"type": "Finished", "status": "True", "reason": "WorkloadSliceReplaced"}
+    meta = {"creationTimestamp": "2026-01-01T00:00:00Z"}
+    old: Json = {"metadata": meta, "spec": {}, "status": {"conditions": [ended]}}
+    new: Json = {"metadata": meta, "spec": {}, "status": {}}
+    assert lookup.newness(new) > lookup.newness(old)
+    assert jobs.state_of(old).word == "Replaced"
+
+
 def test_who_should_run_a_pod_may_say_what_is_wrong() -> None:
     pod = {"status": {"phase": "Pending", "reason": "NoRunner", "message": "pool a does not answer"}}
     assert lookup.troubles([pod]) == ["1 pod: NoRunner: pool a does not answer"]

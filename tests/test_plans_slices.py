@@ -81,6 +81,12 @@ def test_the_newest_workload_that_holds_quota_is_in_force(workloads: list[Json],
     assert slices.find(view, [key_of(one) for one in workloads]) == expected
 
 
+def test_of_two_that_were_made_in_the_same_second_the_one_that_takes_over_counts() -> None:
+    one, other = workload("b", *RUNS), workload("a", *RUNS, instead_of="b")
+    other["metadata"]["creationTimestamp"] = one["metadata"]["creationTimestamp"]
+    assert slices.find(MemoryView([one, other]), [B, A]) == Slices(A, replaced=B)
+
+
 def pod(number: int, *, gated: bool, phase: str = "Pending") -> Json:
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": True}
     meta = {"name": f"p{number}", "namespace": "team", "uid": f"p{number}", "ownerReferences": [owner]}

@@ -32,7 +32,7 @@ def find_workload(server: Server, name: str) -> Json:
         everything = server.client.list(Workload.KIND, server.namespace)
         found = [item for item in everything if is_meant(item, kind, plain)]
         if found:
-            return max(found, key=lambda item: str(item["metadata"].get("creationTimestamp")))
+            return max(found, key=newness)
         # A job that was submitted a moment ago gets its Workload in the next one.
         if time.monotonic() > gives_up_at or not is_submitted(server, kind, plain):
             break
@@ -42,6 +42,11 @@ def find_workload(server: Server, name: str) -> Json:
     known = sorted({owner_of(item)[1] for item in everything})
     hint = f"; there are: {', '.join(known[:8])}{' …' if len(known) > 8 else ''}" if known else ""
     raise Failed(f"no job {name!r} in namespace {server.namespace}{hint}")
+
+
+def newness(workload: Json) -> tuple[bool, str]:
+    """Two may be of the same second: one whose place was taken is older than that which took it."""
+    return state_of(workload).word != REPLACED, str(workload["metadata"].get("creationTimestamp"))
 
 
 def in_force(server: Server, workload: Json) -> Json:

@@ -54,7 +54,7 @@ def find(view: View, keys: Sequence[Key]) -> Slices:
     found.sort(key=lambda workload: (workload.metadata.creation_timestamp or "", workload.metadata.name))
     open_ = [one for one in found if not is_true(one.status.conditions, "Finished")]
     holding = [one for one in open_ if is_true(one.status.conditions, "QuotaReserved")]
-    current = next(iter([*holding[-1:], *open_[-1:], *found[-1:]]), None)
+    current = next(iter([*last(holding), *last(open_), *last(found)]), None)
     if current is None:
         return Slices()
     others = [one for one in open_ if one is not current]
@@ -63,6 +63,12 @@ def find(view: View, keys: Sequence[Key]) -> Slices:
     replaced = [one for one in others if one in holding and replaces(current) == one.key]
     surplus = tuple(one.key for one in others if one not in (*larger, *replaced))
     return Slices(current.key, larger[0].key if larger else None, replaced[0].key if replaced else None, surplus)
+
+
+def last(workloads: list[Workload]) -> list[Workload]:
+    """The last of them, as a list. Two may be of the same second, so it is who takes whose place that counts first."""
+    taken = {replaces(one) for one in workloads}
+    return [one for one in workloads if one.key not in taken][-1:]
 
 
 def replaces(workload: Workload) -> Key | None:
