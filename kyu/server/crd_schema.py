@@ -20,7 +20,7 @@ from kyu.api import errors as fields
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
 from kyu.server import cel, crd_schema_rules, schema, schema_checks, schema_fast
-from kyu.server.crd_schema_lists import validate_list, validate_map
+from kyu.server.crd_schema_lists import list_faults, map_faults
 from kyu.server.schema_node import MISSING, Schema
 
 Level: TypeAlias = Literal["root", "item", "field"]
@@ -58,14 +58,14 @@ def validate_root(raw: Json, path: str, *, has_status: bool = False) -> list[Fie
         found.append(fields.invalid(path, raw, detail))
     if raw.get("nullable"):
         found.append(fields.forbidden(f"{path}.nullable", "nullable cannot be true at the root"))
-    words = _words(raw, path, is_root=True)
+    words = list(_words(raw, path, is_root=True))
     if not _has_unsupported(raw):
         found += sorted([*_structure(raw, path, "root"), *_completeness(raw, raw, path, path)], key=str)
         found += [] if found else _defaults(raw, path, is_resource=True)
     elif not words:
         found.append(fields.invalid(path, "", "OpenAPIV3Schema 'schema' is not supported"))
     found += words
-    return found or crd_schema_rules.compiled(raw, path)
+    return found or list(crd_schema_rules.compile_faults(raw, path))
 
 
 def _title(name: str) -> str:
@@ -95,146 +95,129 @@ def _has_unsupported(raw: Json) -> bool:
 
 def _words(
     raw: Json, path: str, *, is_root: bool = False, where: str = "", in_metadata: bool = False
-) -> list[FieldError]:
+) -> Iterator[FieldError]:
     """``where`` is the place at the root whose fields cannot have a default."""
-    found: list[FieldError] = []
     kind: str = raw.get("type") or ""
     if kind and kind not in TYPES:
-        found.append(fields.not_supported(f"{path}.type", kind, TYPES))
+        yield fields.not_supported(f"{path}.type", kind, TYPES)
     if kind == "null":
-        detail = "type cannot be set to null, use nullable as an alternative"
-        found.append(fields.forbidden(f"{path}.type", detail))
+        yield fields.forbidden(f"{path}.type", "type cannot be set to null, use nullable as an alternative")
     if where and raw.get("default") is not None:
-        found.append(fields.forbidden(f"{path}.default", f"must not be set in top-level {where}"))
-    found += [fields.forbidden(f"{path}.{name}", f"{name} is not supported") for name in UNSUPPORTED if raw.get(name)]
+        yield fields.forbidden(f"{path}.default", f"must not be set in top-level {where}")
+    yield from (fields.forbidden(f"{path}.{name}", f"{name} is not supported") for name in UNSUPPORTED if raw.get(name))
     if isinstance(raw.get("items"), list):
-        found.append(fields.forbidden(f"{path}.items", "items must be a schema object and not an array"))
+        yield fields.forbidden(f"{path}.items", "items must be a schema object and not an array")
     if in_metadata and raw.get(EMBEDDED):
-        found.append(fields.forbidden(f"{path}.{EMBEDDED}", "must not be used inside of resource meta"))
+        yield fields.forbidden(f"{path}.{EMBEDDED}", "must not be used inside of resource meta")
     if raw.get("uniqueItems"):
         detail = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
-        found.append(fields.forbidden(f"{path}.uniqueItems", detail))
+        yield fields.forbidden(f"{path}.uniqueItems", detail)
     if raw.get("properties") and raw.get("additionalProperties") not in (None, True):
         detail = "additionalProperties and properties are mutual exclusive"
-        found.append(fields.forbidden(f"{path}.additionalProperties", detail))
+        yield fields.forbidden(f"{path}.additionalProperties", detail)
     if raw.get(PRESERVE) is False:
-        found.append(fields.invalid(f"{path}.{PRESERVE}", False, "must be true or undefined"))
-    found += validate_map(raw, path) + validate_list(raw, path) + crd_schema_rules.validate_words(raw, path)
+        yield fields.invalid(f"{path}.{PRESERVE}", False, "must be true or undefined")
+    yield from map_faults(raw, path)
+    yield from list_faults(raw, path)
+    yield from crd_schema_rules.word_faults(raw, path)
     for step, child in _parts(raw):
         name = step.removeprefix(".properties[").removesuffix("]")
         is_meta = name in (*TYPE_FIELDS, "metadata") and (is_root or bool(raw.get(EMBEDDED)))
         below = name if is_root and is_meta else where
-        found += _words(child, f"{path}{step}", where=below, in_metadata=in_metadata or is_meta)
-    return found
+        yield from _words(child, f"{path}{step}", where=below, in_metadata=in_metadata or is_meta)
 
 
-def _structure(raw: Json, path: str, level: Level) -> list[FieldError]:
-    found = _validate_type(raw, path, level)
+def _structure(raw: Json, path: str, level: Level) -> Iterator[FieldError]:
+    yield from _type_faults(raw, path, level)
     items, additional = raw.get("items"), raw.get("additionalProperties")
     if raw.get("type") == "array" and items is None:
-        found.append(fields.required(f"{path}.items", "must be specified"))
+        yield fields.required(f"{path}.items", "must be specified")
     if additional is not None and level == "root":
-        found.append(fields.forbidden(f"{path}.additionalProperties", "must not be used at the root"))
+        yield fields.forbidden(f"{path}.additionalProperties", "must not be used at the root")
     if raw.get(INT_OR_STRING):
         detail = f"must be false if {INT_OR_STRING} is true"
-        found += [fields.invalid(f"{path}.{name}", True, detail) for name in (PRESERVE, EMBEDDED) if raw.get(name)]
+        yield from (fields.invalid(f"{path}.{name}", True, detail) for name in (PRESERVE, EMBEDDED) if raw.get(name))
     if raw.get(EMBEDDED):
-        found += _validate_embedded(raw, path)
+        yield from _embedded_faults(raw, path)
     if level == "root" or raw.get(EMBEDDED):
-        found += _validate_type_fields(raw, path, level)
-    found += _nested_parts(raw, path)
+        yield from _type_field_faults(raw, path, level)
+    yield from _nested_parts(raw, path)
     for name, child in (raw.get("properties") or {}).items():
-        found += _structure(child, f"{path}.properties[{name}]", "field")
+        yield from _structure(child, f"{path}.properties[{name}]", "field")
     if isinstance(items, dict):
-        found += _structure(items, f"{path}.items", "item")
+        yield from _structure(items, f"{path}.items", "item")
     if isinstance(additional, dict):
-        found += _structure(additional, f"{path}.additionalProperties", "field")
-    return found
+        yield from _structure(additional, f"{path}.additionalProperties", "field")
 
 
-def _validate_type(raw: Json, path: str, level: Level) -> list[FieldError]:
-    kind = raw.get("type") or ""
-    where = f"{path}.type"
+def _type_faults(raw: Json, path: str, level: Level) -> Iterator[FieldError]:
+    kind, where = raw.get("type") or "", f"{path}.type"
     if raw.get(EMBEDDED) and kind != "object":
         detail = f"must be object if {EMBEDDED} is true"
-        return [fields.invalid(where, kind, detail) if kind else fields.required(where, detail)]
-    if not kind and not raw.get(INT_OR_STRING) and not raw.get(PRESERVE):
+        yield fields.invalid(where, kind, detail) if kind else fields.required(where, detail)
+    elif not kind and not raw.get(INT_OR_STRING) and not raw.get(PRESERVE):
         place = {"root": "at the root", "item": "for specified array items", "field": "for specified object fields"}
-        return [fields.required(where, f"must not be empty {place[level]}")]
-    if level == "root" and kind and kind != "object":
-        return [fields.invalid(where, kind, "must be object at the root")]
-    return []
+        yield fields.required(where, f"must not be empty {place[level]}")
+    elif level == "root" and kind and kind != "object":
+        yield fields.invalid(where, kind, "must be object at the root")
 
 
-def _validate_embedded(raw: Json, path: str) -> list[FieldError]:
-    found: list[FieldError] = []
+def _embedded_faults(raw: Json, path: str) -> Iterator[FieldError]:
     if raw.get("additionalProperties") is not None:
-        detail = f"must not be used if {EMBEDDED} is set"
-        found.append(fields.forbidden(f"{path}.additionalProperties", detail))
+        yield fields.forbidden(f"{path}.additionalProperties", f"must not be used if {EMBEDDED} is set")
     if not raw.get(PRESERVE) and not raw.get("properties"):
-        detail = f"must not be empty if {EMBEDDED} is true without {PRESERVE}"
-        found.append(fields.required(f"{path}.properties", detail))
-    return found
+        yield fields.required(f"{path}.properties", f"must not be empty if {EMBEDDED} is true without {PRESERVE}")
 
 
-def _validate_type_fields(raw: Json, path: str, level: Level) -> list[FieldError]:
+def _type_field_faults(raw: Json, path: str, level: Level) -> Iterator[FieldError]:
     """Kind, version and metadata are the same in every object; at the root only names may be restricted."""
-    found, properties = list[FieldError](), raw.get("properties") or {}
+    properties = raw.get("properties") or {}
     for name in TYPE_FIELDS:
         if name in properties and properties[name].get("type") != "string":
             where = f"{path}.properties[{name}].type"
-            found.append(fields.invalid(where, properties[name].get("type") or "", "must be string"))
+            yield fields.invalid(where, properties[name].get("type") or "", "must be string")
     if "metadata" not in properties:
-        return found
+        return
     metadata, where = properties["metadata"], f"{path}.properties[metadata]"
     if metadata.get("type") != "object":
-        found.append(fields.invalid(f"{where}.type", metadata.get("type") or "", "must be object"))
+        yield fields.invalid(f"{where}.type", metadata.get("type") or "", "must be object")
     said = {name for name, value in metadata.items() if value} - {"type", "default", "properties"}
     if level == "root" and (said or set(metadata.get("properties") or ()) - {"name", "generateName"}):
         detail = "must not specify anything other than name and generateName, but metadata is implicitly specified"
-        found.append(fields.forbidden(where, detail))
-    return found
+        yield fields.forbidden(where, detail)
 
 
-def _nested_parts(raw: Json, path: str) -> list[FieldError]:
+def _nested_parts(raw: Json, path: str) -> Iterator[FieldError]:
     """What stands in ``allOf`` and the like. An integer or a string is the one type that is said there."""
-    found: list[FieldError] = []
     for name in JUNCTORS:
         if name == "anyOf" and raw.get("anyOf") == EITHER:
             continue
         for index, part in enumerate(raw.get(name) or ()):
-            where = f"{path}.{name}[{index}]"
             if name == "allOf" and index == 0 and part.get("anyOf") == EITHER:
                 part = {key: value for key, value in part.items() if key != "anyOf"}
-            found += _nested(part, where)
+            yield from _nested(part, f"{path}.{name}[{index}]")
     if isinstance(raw.get("not"), dict):
-        found += _nested(raw["not"], f"{path}.not")
+        yield from _nested(raw["not"], f"{path}.not")
     if (pattern := raw.get("pattern")) and not schema_fast.is_pattern(pattern):
-        detail = "must be a valid regular expression, but isn't"
-        found.append(fields.invalid(f"{path}.pattern", pattern, detail))
-    return found
+        yield fields.invalid(f"{path}.pattern", pattern, "must be a valid regular expression, but isn't")
 
 
-def _nested(raw: Json, path: str) -> list[FieldError]:
-    found = [
-        fields.forbidden(f"{path}.{name}", f"must be {wanted} to be structural")
-        for name, wanted in NOT_NESTED.items()
-        if (raw.get(name) if wanted != "undefined" else raw.get(name) is not None)
-    ]
+def _nested(raw: Json, path: str) -> Iterator[FieldError]:
+    for name, wanted in NOT_NESTED.items():
+        if raw.get(name) if wanted != "undefined" else raw.get(name) is not None:
+            yield fields.forbidden(f"{path}.{name}", f"must be {wanted} to be structural")
     properties = raw.get("properties") or {}
     if "metadata" in properties:
-        detail = "must not be specified in a nested context"
-        found.append(fields.forbidden(f"{path}.properties[metadata]", detail))
+        yield fields.forbidden(f"{path}.properties[metadata]", "must not be specified in a nested context")
     for name, child in properties.items():
-        found += _nested(child, f"{path}.properties[{name}]")
+        yield from _nested(child, f"{path}.properties[{name}]")
     if isinstance(raw.get("items"), dict):
-        found += _nested(raw["items"], f"{path}.items")
-    return found + _nested_parts(raw, path)
+        yield from _nested(raw["items"], f"{path}.items")
+    yield from _nested_parts(raw, path)
 
 
-def _completeness(nested: Json, raw: Json, path: str, where: str) -> list[FieldError]:
+def _completeness(nested: Json, raw: Json, path: str, where: str) -> Iterator[FieldError]:
     """What is said about a field in ``allOf`` and the like at the root is said about a field that there is."""
-    found: list[FieldError] = []
     parts = [(f"{where}.{name}[{at}]", part) for name in JUNCTORS for at, part in enumerate(nested.get(name) or ())]
     if isinstance(nested.get("not"), dict):
         parts.append((f"{where}.not", nested["not"]))
@@ -242,39 +225,34 @@ def _completeness(nested: Json, raw: Json, path: str, where: str) -> list[FieldE
         for name, child in (part.get("properties") or {}).items():
             place, known = f"{path}.properties[{name}]", (raw.get("properties") or {}).get(name)
             if known is None:
-                found.append(fields.required(place, f"because it is defined in {at}.properties[{name}]"))
+                yield fields.required(place, f"because it is defined in {at}.properties[{name}]")
             else:
-                found += _completeness({"allOf": [child]}, known, place, f"{at}.properties[{name}]")
-        found += _completeness(part, raw, path, at)
-    return found
+                yield from _completeness({"allOf": [child]}, known, place, f"{at}.properties[{name}]")
+        yield from _completeness(part, raw, path, at)
 
 
-def _defaults(raw: Json, path: str, *, is_resource: bool = False) -> list[FieldError]:
-    found: list[FieldError] = []
-    is_resource = is_resource or bool(raw.get(EMBEDDED))
+def _defaults(raw: Json, path: str, *, is_resource: bool = False) -> Iterator[FieldError]:
     if raw.get("default") is not None:
-        found += _validate_default(raw, f"{path}.default", is_resource=is_resource)
+        yield from _default_faults(raw, f"{path}.default", is_resource=is_resource or bool(raw.get(EMBEDDED)))
     for name, child in (raw.get("properties") or {}).items():
-        found += _defaults(child, f"{path}.properties[{name}]")
+        yield from _defaults(child, f"{path}.properties[{name}]")
     if isinstance(raw.get("items"), dict):
-        found += _defaults(raw["items"], f"{path}.items")
-    return found
+        yield from _defaults(raw["items"], f"{path}.items")
 
 
-def _validate_default(raw: Json, path: str, *, is_resource: bool) -> list[FieldError]:
+def _default_faults(raw: Json, path: str, *, is_resource: bool) -> Iterator[FieldError]:
     node, value = Schema(raw), raw["default"]
-    found: list[FieldError] = []
     if schema.unknown_parts(node, value, is_resource=is_resource):
-        found.append(fields.invalid(path, value, "must not have unknown fields"))
-    if is_resource and isinstance(value, dict):
-        missing = [fields.required(f"{path}.{name}") for name in TYPE_FIELDS if not value.get(name)]
-        if missing:
-            return found + missing
-    wrong: list[FieldError] = []
-    schema_checks.check(node, value, MISSING, "", wrong)
-    if not wrong:
-        cel.check_rules(node, value, MISSING, path, found)
-    return found + [_moved(error, path) for error in wrong]
+        yield fields.invalid(path, value, "must not have unknown fields")
+    if is_resource and isinstance(value, dict) and (missing := [name for name in TYPE_FIELDS if not value.get(name)]):
+        yield from (fields.required(f"{path}.{name}") for name in missing)
+        return
+    if wrong := schema_checks.faults(node, value, MISSING, ""):
+        yield from (_moved(error, path) for error in wrong)
+    else:
+        broken: list[FieldError] = []
+        cel.check_rules(node, value, MISSING, path, broken)
+        yield from broken
 
 
 def _moved(error: FieldError, path: str) -> FieldError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Final
 
 from kyu.api import errors as fields
@@ -46,79 +47,70 @@ def field_at(raw: Json, path: str, *, allows_brackets: bool = True) -> Json:
     return raw
 
 
-def validate_words(raw: Json, path: str) -> list[FieldError]:
-    """The rules of one schema, as far as they can be judged without compiling them."""
-    found: list[FieldError] = []
+def word_faults(raw: Json, path: str) -> Iterator[FieldError]:
+    """Of the rules of one schema, as far as they can be judged without compiling them."""
     for index, rule in enumerate(raw.get(RULES) or ()):
         where = f"{path}.{RULES}[{index}]"
-        found += _validate_texts(rule, where)
+        yield from _text_faults(rule, where)
         if rule.get("messageExpression") and not rule["messageExpression"].strip():
             detail = "messageExpression must be non-empty if specified"
-            found.append(fields.required(f"{where}.messageExpression", detail))
-        found += one_of(f"{where}.reason", rule.get("reason"), REASONS)
+            yield fields.required(f"{where}.messageExpression", detail)
+        yield from one_of(f"{where}.reason", rule.get("reason"), REASONS)
         if rule.get("fieldPath"):
-            found += _validate_field_path(raw, rule["fieldPath"], f"{where}.fieldPath")
-    return found
+            yield from _field_path_faults(raw, rule["fieldPath"], f"{where}.fieldPath")
 
 
-def _validate_texts(rule: Json, path: str) -> list[FieldError]:
+def _text_faults(rule: Json, path: str) -> Iterator[FieldError]:
     source, message = rule.get("rule") or "", rule.get("message") or ""
     if not source.strip():
-        return [fields.required(f"{path}.rule", "rule is not specified")]
-    if message and not message.strip():
-        return [fields.invalid(f"{path}.message", message, "must be non-empty if specified")]
-    if "\n" in message.strip():
-        return [fields.invalid(f"{path}.message", message, "must not contain line breaks")]
-    if "\n" in source.strip() and not message:
-        return [fields.required(f"{path}.message", "message must be specified if rule contains line breaks")]
-    return []
+        yield fields.required(f"{path}.rule", "rule is not specified")
+    elif message and not message.strip():
+        yield fields.invalid(f"{path}.message", message, "must be non-empty if specified")
+    elif "\n" in message.strip():
+        yield fields.invalid(f"{path}.message", message, "must not contain line breaks")
+    elif "\n" in source.strip() and not message:
+        yield fields.required(f"{path}.message", "message must be specified if rule contains line breaks")
 
 
-def _validate_field_path(raw: Json, value: str, path: str) -> list[FieldError]:
-    found: list[FieldError] = []
+def _field_path_faults(raw: Json, value: str, path: str) -> Iterator[FieldError]:
     if not value.strip():
-        found.append(fields.invalid(path, value, "must be non-empty if specified"))
+        yield fields.invalid(path, value, "must be non-empty if specified")
     if "\n" in value:
-        found.append(fields.invalid(path, value, "must not contain line breaks"))
+        yield fields.invalid(path, value, "must not contain line breaks")
     try:
         field_at(raw, value)
     except PathError:
-        found.append(fields.invalid(path, value, "must be a valid path"))
-    return found
+        yield fields.invalid(path, value, "must be a valid path")
 
 
-def compiled(raw: Json, path: str, uncorrelated: str = "") -> list[FieldError]:
-    """What is wrong with the rules at and below a schema. Below ``uncorrelated`` a value has no old one."""
-    found: list[FieldError] = []
+def compile_faults(raw: Json, path: str, uncorrelated: str = "") -> Iterator[FieldError]:
+    """Of the rules at and below a schema. Below ``uncorrelated`` a value has no old one."""
     for index, rule in enumerate(raw.get(RULES) or ()):
         # A text with a format may be a time or bytes in a rule, so its type is left open.
         kind = "" if raw.get("format") and raw.get("type") == "string" else raw.get("type", "")
-        found += _compile(rule, kind, f"{path}.{RULES}[{index}]", uncorrelated)
+        yield from _compile(rule, kind, f"{path}.{RULES}[{index}]", uncorrelated)
     below = uncorrelated or (path if raw.get("x-kubernetes-map-type") == "atomic" else "")
     for name, child in (raw.get("properties") or {}).items():
-        found += compiled(child, f"{path}.properties[{name}]", below)
+        yield from compile_faults(child, f"{path}.properties[{name}]", below)
     if isinstance(raw.get("additionalProperties"), dict):
-        found += compiled(raw["additionalProperties"], f"{path}.additionalProperties", uncorrelated)
+        yield from compile_faults(raw["additionalProperties"], f"{path}.additionalProperties", uncorrelated)
     if isinstance(raw.get("items"), dict):
         is_correlated = raw.get("x-kubernetes-list-type") == "map"
-        found += compiled(raw["items"], f"{path}.items", uncorrelated or ("" if is_correlated else path))
-    return found
+        yield from compile_faults(raw["items"], f"{path}.items", uncorrelated or ("" if is_correlated else path))
 
 
-def _compile(rule: Json, kind: str, path: str, uncorrelated: str) -> list[FieldError]:
-    found: list[FieldError] = []
+def _compile(rule: Json, kind: str, path: str, uncorrelated: str) -> Iterator[FieldError]:
     source, expression = rule["rule"], rule.get("messageExpression") or ""
     if cel.IS_AVAILABLE:
         for name, error in cel.compile_errors(rule, kind):
-            found.append(_refused(rule, f"{path}.{name}", error))
+            yield _refused(rule, f"{path}.{name}", error)
     uses_old = re.search(r"\boldSelf\b", source) is not None
     if uses_old and uncorrelated:
         detail = f"oldSelf cannot be used on the uncorrelatable portion of the schema within {uncorrelated}"
-        found.append(fields.invalid(f"{path}.rule", source, detail))
+        yield fields.invalid(f"{path}.rule", source, detail)
     if not uses_old and not re.search(r"\boldSelf\b", expression) and rule.get("optionalOldSelf") is not None:
         detail = "may not be set if oldSelf is not used in rule"
-        found.append(fields.invalid(f"{path}.optionalOldSelf", rule["optionalOldSelf"], detail))
-    return found
+        yield fields.invalid(f"{path}.optionalOldSelf", rule["optionalOldSelf"], detail)
 
 
 def _refused(rule: Json, path: str, detail: str) -> FieldError:
