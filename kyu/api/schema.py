@@ -127,8 +127,9 @@ _FIXED: Mapping[type, Json] = {
 }
 
 
+@cache
 def schema_of(type_: type[Wire]) -> Json:
-    """The schema of a Struct, properties in alphabetical order."""
+    """The schema of a Struct, properties in alphabetical order. It is shared: whoever changes it takes a copy."""
     if type_ in _FIXED:
         return _FIXED[type_]
     hints, notes = get_type_hints(type_, include_extras=True), field_descriptions(type_)
