@@ -54,8 +54,9 @@ ADMINISTRATOR = "admin"
 # each transaction; with Python's own five milliseconds a busy event loop keeps it waiting longer than the disk does.
 SWITCH_SECONDS = 0.0005
 POOLS_LEASE = "pools.kueue.x-k8s.io"
-# How often is looked whether the data folder is still there.
+# How often is looked whether the data folder is still there, and whether the certificate is about to end.
 FOLDER_SECONDS = 2.0
+CERTIFICATE_SECONDS = 86_400.0
 
 
 class CannotStart(Exception):
@@ -259,7 +260,7 @@ async def embedded(settings: Settings) -> AsyncIterator[Embedded]:
                 if plane is not None:
                     # A job that comes before the controllers would run without being queued.
                     await plane.ready.wait()
-                async with together(server.serve):
+                async with together(server.serve, partial(keep_certificate, data, _reachable(host), server)):
                     await server.started()
                     yield running
                     server.stop()
@@ -268,6 +269,22 @@ async def embedded(settings: Settings) -> AsyncIterator[Embedded]:
             await api.close()
     finally:
         lock.release()
+
+
+async def keep_certificate(data: Path, host: str, server: Server) -> None:
+    """A server may run for longer than its certificate is good."""
+    while True:
+        await asyncio.sleep(CERTIFICATE_SECONDS)
+        renew_certificate(data, host, server)
+
+
+def renew_certificate(data: Path, host: str, server: Server) -> None:
+    """If its time has come; a disk that is full, say, is tried again with the next look."""
+    try:
+        found = tls.ensure(data, host, tls.now())
+        server.use(found.certificate, found.key)
+    except OSError as error:
+        log.warning("certificate not renewed", folder=data, error=error)
 
 
 def background(running: Embedded, plane: ControlPlane | None) -> list[Callable[[], Awaitable[None]]]:

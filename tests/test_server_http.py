@@ -24,6 +24,8 @@ from kyu.kube import http as transport
 from kyu.kube.client import Client
 from kyu.lock import Locked
 from kyu.server import tls
+from kyu.server.api import Api
+from kyu.server.http import Server
 from tests.servers import CONFIG_MAP, config_map
 
 
@@ -140,6 +142,27 @@ def test_a_certificate_is_renewed_before_it_ends_and_the_authority_stays(tmp_pat
     tls.ensure(tmp_path, "kyu.example", start + timedelta(days=340))
     assert made.certificate.read_bytes() != renewed
     assert made.authority.read_bytes() == authority
+
+
+async def test_a_certificate_that_is_about_to_end_is_replaced_while_the_server_runs(tmp_path: Path) -> None:
+    old = tls.ensure(tmp_path, "127.0.0.1", tls.now() - timedelta(days=340))
+    listener = app.listen(app.Settings(tmp_path))
+    api = Api(tmp_path / "kyu.db", app.clock)
+    server = Server(api.handle, api.tokens.authenticate, listener, certificate=old.certificate, key=old.key)
+
+    async def shown() -> str:
+        return await asyncio.to_thread(ssl.get_server_certificate, listener.getsockname())
+
+    async with app.together(server.serve):
+        await server.started()
+        first = await shown()
+        app.renew_certificate(tmp_path, "127.0.0.1", server)
+        second = await shown()
+        app.renew_certificate(tmp_path, "127.0.0.1", server)
+        assert (await shown(), second != first) == (second, True)
+        server.stop()
+        await server.stopped()
+    await api.close()
 
 
 def kyu(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:

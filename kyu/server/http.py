@@ -37,10 +37,14 @@ class Server:
         self._site = Site(handler, authenticate)
         self._listener = listener
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._tls.load_cert_chain(certificate, key)
+        self.use(certificate, key)
         self._listening = asyncio.Event()
         self._stopping = asyncio.Event()
         self._ended = asyncio.Event()
+
+    def use(self, certificate: Path, key: Path) -> None:
+        """For connections that are made from now on."""
+        self._tls.load_cert_chain(certificate, key)
 
     async def serve(self) -> None:
         """Until it is stopped, or cancelled."""
