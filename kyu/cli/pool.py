@@ -217,6 +217,6 @@ def _key(args: argparse.Namespace) -> int:
 
     path = (args.data or target.default_data()) / "pool.key"
     if not path.exists():
-        raise Failed(f"there is no {path}; `kyu up` makes it")
+        raise Failed(f"there is no {path}; `kyu up` makes it, and --data names another folder of `kyu up`")
     print(signing.load_or_make(path).public_key)
     return 0
