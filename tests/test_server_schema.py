@@ -308,8 +308,8 @@ def test_a_definition_gets_its_names_and_its_first_status() -> None:
     oven_definition = definition()
     crd.default_definition(oven_definition)
     crd.prepare_definition(oven_definition)
-    names = crd.names_of(oven_definition)
-    assert (names.singular, names.list_kind) == ("oven", "OvenList")
+    names = oven_definition["spec"]["names"]
+    assert (names["singular"], names["listKind"]) == ("oven", "OvenList")
     assert oven_definition["status"]["storedVersions"] == ["v1"]
 
 

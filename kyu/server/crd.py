@@ -44,28 +44,6 @@ class Version:
     deprecation: str
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
-    plural: str
-    singular: str
-    kind: str
-    list_kind: str
-    short_names: tuple[str, ...]
-    categories: tuple[str, ...]
-
-
-def names_of(definition: Json) -> Names:
-    names = definition["spec"]["names"]
-    return Names(
-        names["plural"], names.get("singular", ""), names["kind"], names.get("listKind", ""),
-        tuple(names.get("shortNames") or ()), tuple(names.get("categories") or ()),
-    )  # fmt: skip
-
-
-def is_namespaced(definition: Json) -> bool:
-    return bool(definition["spec"].get("scope") == "Namespaced")
-
-
 def versions_of(definition: Json) -> tuple[Version, ...]:
     """In the order of the definition."""
     return tuple(_version(definition, raw) for raw in definition["spec"].get("versions") or ())

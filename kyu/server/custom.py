@@ -48,18 +48,18 @@ def resources_of(definition: Json) -> list[Resource]:
 
 
 def _resource(definition: Json, version: crd.Version, versions: tuple[crd.Version, ...]) -> Resource:
-    names, group = crd.names_of(definition), definition["spec"]["group"]
-    kind = Kind(group, version.name, names.kind, names.plural, crd.is_namespaced(definition))
+    spec, names = definition["spec"], definition["spec"]["names"]
+    kind = Kind(spec["group"], version.name, names["kind"], names["plural"], spec.get("scope") == "Namespaced")
     is_going = bool(definition["metadata"].get("deletionTimestamp"))
     return Resource(
         kind=kind,
-        singular=names.singular,
-        list_kind=names.list_kind,
+        singular=names.get("singular", ""),
+        list_kind=names.get("listKind", ""),
         schema=version.schema,
         rules=(KueueRules if kind.group == convert.GROUP else CustomRules)(kind, version, is_going=is_going),
         verbs=VERBS,
-        short_names=names.short_names,
-        categories=names.categories,
+        short_names=tuple(names.get("shortNames") or ()),
+        categories=tuple(names.get("categories") or ()),
         subresources=_subresources(version),
         columns=tuple(map(_column, version.columns)) or (AGE,),
         scale=_scale(version.scale),

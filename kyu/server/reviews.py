@@ -24,10 +24,6 @@ AUTHENTICATION = "authentication.k8s.io"
 Review = Callable[[rbac.Authorizer, User, Json], Json]
 
 
-def _self_access(authorizer: rbac.Authorizer, user: User, spec: Json) -> Json:
-    return _verdict(authorizer, user, spec)
-
-
 def _access(authorizer: rbac.Authorizer, user: User, spec: Json) -> Json:
     asked = User(spec.get("user", ""), tuple(spec.get("groups") or ()), spec.get("uid", ""))
     return _verdict(authorizer, asked, spec)
@@ -64,22 +60,13 @@ def _resource_rule(rule: rbac.Rule) -> Json:
 
 def _verdict(authorizer: rbac.Authorizer, user: User, spec: Json) -> Json:
     resource, other = bodies.section(spec, "resourceAttributes"), bodies.section(spec, "nonResourceAttributes")
-    if resource:
-        attributes = rbac.Attributes(
-            verb=resource.get("verb", ""),
-            group=resource.get("group", ""),
-            resource=resource.get("resource", ""),
-            subresource=resource.get("subresource", ""),
-            namespace=resource.get("namespace", ""),
-            name=resource.get("name", ""),
-        )
-    else:
-        attributes = rbac.Attributes(verb=other.get("verb", ""), path=other.get("path", ""))
+    names = ("verb", "group", "resource", "subresource", "namespace", "name") if resource else ("verb", "path")
+    attributes = rbac.Attributes(**{name: (resource or other).get(name, "") for name in names})
     return {"allowed": authorizer.is_allowed(user, attributes)}
 
 
 REVIEWS: dict[str, Review] = {
-    "selfsubjectaccessreviews": _self_access,
+    "selfsubjectaccessreviews": _verdict,
     "subjectaccessreviews": _access,
     "localsubjectaccessreviews": _access,
     "selfsubjectrulesreviews": _self_rules,

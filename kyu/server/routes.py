@@ -135,13 +135,8 @@ class Routes:
             # A subresource without a handler of its own is another way to write the same object.
             handler = self._subresources.get(target.subresource, self._subresources[""]).get(method)
             if handler is None or verb not in target.resource.subresources[target.subresource].verbs:
-                raise (
-                    errors.unsupported_verb(target.resource.kind, verb)
-                    if target.resource.is_custom
-                    else (errors.method_not_allowed())
-                )
+                raise _unsupported(target, verb)
             return handler
-        wanted = "list" if verb == "watch" else verb
         is_custom = target.resource.is_custom
         # Objects are not posted to, collections neither put nor patched, and nothing is created across namespaces.
         misplaced = method == "POST" if target.name else method in ("PUT", "PATCH")
@@ -150,8 +145,8 @@ class Routes:
         if misplaced or _is_across(target, verb) or (method == "HEAD" and not is_custom):
             raise errors.method_not_allowed()
         if verb not in target.resource.verbs:
-            raise errors.unsupported_verb(target.resource.kind, verb) if is_custom else errors.method_not_allowed()
-        return self._special.get(target.resource.storage) or self._verbs[wanted]
+            raise _unsupported(target, verb)
+        return self._special.get(target.resource.storage) or self._verbs["list" if verb == "watch" else verb]
 
     def _authorize(self, request: Request, target: Target, verb: str) -> None:
         if auth.MASTERS in request.user.groups:
@@ -257,6 +252,13 @@ def refusal(user: str, attributes: rbac.Attributes) -> str:
 def _is_across(target: Target, verb: str) -> bool:
     """A write to all namespaces at once."""
     return target.resource.kind.namespaced and target.namespace is None and verb in ("create", "deletecollection")
+
+
+def _unsupported(target: Target, verb: str) -> errors.ApiError:
+    """Custom and built-in kinds say it in different words."""
+    if target.resource.is_custom:
+        return errors.unsupported_verb(target.resource.kind, verb)
+    return errors.method_not_allowed()
 
 
 def _verb(request: Request, path: Path) -> str:
