@@ -141,11 +141,20 @@ def after_growing(*objects: Json, configuration: Configuration | None = None) ->
     return view
 
 
+def without_gates() -> Json:
+    """It was started when nobody made slices."""
+    found = workload("a", *RUNS)
+    del found["metadata"]["annotations"]
+    return found
+
+
 @pytest.mark.parametrize(
-    ("placed", "configuration"), [(True, None), (False, OFF)], ids=["placed by topology", "feature off"]
+    ("running", "configuration"),
+    [(workload("a", *RUNS, placed=True), None), (without_gates(), None), (workload("a", *RUNS), OFF)],
+    ids=["placed by topology", "its pods have no gates", "feature off"],
 )
-def test_a_job_that_cannot_grow_in_place_starts_over(placed: bool, configuration: Configuration | None) -> None:
-    view = after_growing(workload("a", *RUNS, placed=placed), configuration=configuration)
+def test_a_job_that_cannot_grow_in_place_starts_over(running: Json, configuration: Configuration | None) -> None:
+    view = after_growing(running, configuration=configuration)
     assert (view.find_json(JOB, KEY) or {})["spec"]["suspend"] is True
     assert view.list_json(slices.Workload.KIND) == []
 

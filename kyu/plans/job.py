@@ -286,7 +286,7 @@ def resize(this: Round, pod_sets: Sequence[PodSet]) -> list[Action] | None:
     workload, raw, sliced = this.workload, this.raw, this.slices
     assert workload is not None
     assert raw is not None
-    wanted = slices.resized(raw, pod_sets) if sliced is not None and not slices.is_placed(workload) else None
+    wanted = slices.resized(raw, pod_sets) if sliced is not None and slices.grows_in_place(workload) else None
     if sliced is None or wanted is None:
         stopping = this.unit.stop("The job changed; it does not match its Workload any more")
         return [*stopping, Delete(Ref(Workload.KIND, workload.key))]

@@ -122,10 +122,14 @@ def is_smaller(wanted: Sequence[PodSet], raw: Json) -> bool:
     return all(now.count <= before.count for now, before in zip(wanted, injection.originals(raw), strict=True))
 
 
-def is_placed(workload: Workload) -> bool:
-    """By topology: where its pods are was decided for its size."""
+def grows_in_place(workload: Workload) -> bool:
+    """
+    Its pods have gates, which those of one that was started before the feature was on have not; and where they are was
+    not decided for its size, as topology does it.
+    """
     admission = workload.status.admission
-    return admission is not None and any(one.topology_assignment for one in admission.pod_set_assignments)
+    is_placed = admission is not None and any(one.topology_assignment for one in admission.pod_set_assignments)
+    return metadata.ELASTIC_JOB in workload.metadata.annotations and not is_placed
 
 
 # The gates of its pods.
