@@ -12,6 +12,7 @@ import pytest
 from kyu.api.actions import Action, Event, View, WakeAt
 from kyu.api.core import Namespace
 from kyu.api.meta import Key, Ref
+from kyu.controllers import loop as loop_module
 from kyu.controllers.loop import Controller, Loop, Watch
 from kyu.kube.errors import Conflict
 from tests.memory_view import MemoryView
@@ -107,6 +108,31 @@ async def test_a_wake_up_that_a_later_answer_does_not_ask_for_is_forgotten() -> 
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert planned == ["a", "a", "last"]
+
+
+@pytest.mark.parametrize(
+    ("due_in", "step"),
+    [(timedelta(hours=1), timedelta(hours=2)), (timedelta(minutes=1), timedelta(hours=-2))],
+    ids=["forward", "back"],
+)
+async def test_who_waits_for_a_time_is_asked_again_when_the_clock_is_set(
+    due_in: timedelta, step: timedelta, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_module, "LONGEST_SLEEP_SECONDS", 0.01)
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    clock, recorder = [start], Recorder([WakeAt(start + due_in)], [TOLD])
+    rows = [Controller("row", recorder.plan, (Watch(Namespace.KIND, lambda view, obj: (KEY,)),))]
+    loop = Loop(MemoryView(), recorder.write, rows, lambda: clock[0])
+    task = asyncio.create_task(loop.run())
+    loop.changed(Namespace.KIND, None, {"metadata": {"name": "a"}})
+    async with asyncio.timeout(60):
+        while not recorder.planned:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        clock[0] = start + step
+        await recorder.done.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert recorder.planned == 2
 
 
 async def test_a_write_that_fails_unforeseen_stops_no_other_and_is_tried_again() -> None:

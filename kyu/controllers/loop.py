@@ -30,6 +30,10 @@ FIRST_DELAY_SECONDS = 0.02
 LONGEST_DELAY_SECONDS = 60.0
 # Plans run between two awaits; after this many the other tasks of the process get their turn.
 PLANS_PER_TURN = 64
+# A clock may be set, and a laptop sleeps: so often is looked at it, whatever is due next.
+LONGEST_SLEEP_SECONDS = 10.0
+# A clock that was set back by more than this makes everybody who waits for a time be asked anew.
+CLOCK_STEP = timedelta(seconds=1)
 # Timers that nobody waits for any more are dropped when there are more of them than of others, and than this.
 SPARE_TIMERS = 1000
 
@@ -101,6 +105,7 @@ class Loop:
         self._timers: list[tuple[datetime, int, Item]] = []
         self._next_wake: dict[Item, datetime] = {}
         self._sequence = itertools.count()
+        self._latest = clock()
         self._wakeup = asyncio.Event()
         self._workers = workers
         self._tasks: set[asyncio.Task[None]] = set()
@@ -232,6 +237,13 @@ class Loop:
                 heapq.heapify(self._timers)
 
     def _collect_timers(self, now: datetime) -> None:
+        if now < self._latest - CLOCK_STEP:
+            # What is tried again in a second would wait until the old time has come again.
+            for item in self._next_wake:
+                self.again(item)
+            self._next_wake.clear()
+            self._timers.clear()
+        self._latest = now
         while self._timers and self._timers[0][0] <= now:
             at, _, item = heapq.heappop(self._timers)
             if self._next_wake.get(item) == at:
@@ -241,4 +253,5 @@ class Loop:
     def _seconds_to_next_timer(self) -> float | None:
         if not self._timers:
             return None
-        return max(0.0, (self._timers[0][0] - self._clock()).total_seconds())
+        left = (self._timers[0][0] - self._clock()).total_seconds()
+        return min(max(0.0, left), LONGEST_SLEEP_SECONDS)
