@@ -70,7 +70,7 @@ def render(values: Iterable[Any]) -> str:
     return yaml.dump_all(values, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True, explicit_start=True)
 
 
-class _Dumper(yaml.SafeDumper):
+class _Dumper(yaml.CSafeDumper):
     """Repeats what occurs twice instead of naming it, and quotes each text that would be read as something else."""
 
     def ignore_aliases(self, data: Any) -> bool:
