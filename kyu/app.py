@@ -230,7 +230,7 @@ async def embedded(settings: Settings) -> AsyncIterator[Embedded]:
         listener = listen(settings)
         host, port = listener.getsockname()[:2]
         address = f"https://{_url_host(host)}:{port}"
-        certificate = tls.ensure(data, _reachable(host), tls.now())
+        certificate = make_certificate(data, host)
         is_fresh = not (data / "kyu.db").exists()
         plane = None if settings.server_only else control_plane(settings, host)
         try:
@@ -269,6 +269,15 @@ async def embedded(settings: Settings) -> AsyncIterator[Embedded]:
             await api.close()
     finally:
         lock.release()
+
+
+def make_certificate(data: Path, host: str) -> tls.Certificate:
+    try:
+        return tls.ensure(data, _reachable(host), tls.now())
+    except ValueError as error:
+        raise CannotStart(
+            f"{data}/ca.crt or ca.key cannot be read. If both are deleted others are made, and users need new kubeconfigs"
+        ) from error
 
 
 async def keep_certificate(data: Path, host: str, server: Server) -> None:
@@ -366,7 +375,10 @@ def listen(settings: Settings) -> socket.socket:
     remembered = settings.data / "port"
     port = settings.port
     if not port and remembered.exists():
-        port = int(remembered.read_text())
+        text = remembered.read_text().strip()
+        if not text.isdigit():
+            raise CannotStart(f"{remembered} holds no port; delete it, and another one is chosen")
+        port = int(text)
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

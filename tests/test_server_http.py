@@ -144,6 +144,24 @@ def test_a_certificate_is_renewed_before_it_ends_and_the_authority_stays(tmp_pat
     assert made.authority.read_bytes() == authority
 
 
+async def test_files_that_cannot_be_read_are_made_anew_or_named(tmp_path: Path) -> None:
+    folder = settings(tmp_path).data
+    async with app.embedded(settings(tmp_path)):
+        pass
+    (folder / "server.crt").write_text("junk")
+    async with app.embedded(settings(tmp_path)) as running:
+        client = await connected(running)
+        assert await client.list(CONFIG_MAP, "default")
+        await client.close()
+    (folder / "ca.crt").write_text("junk")
+    (folder / "server.crt").unlink()
+    with pytest.raises(app.CannotStart, match=r"ca\.crt or ca\.key cannot be read"):
+        await app.embedded(settings(tmp_path)).__aenter__()
+    (folder / "port").write_text("junk")
+    with pytest.raises(app.CannotStart, match="holds no port; delete it"):
+        await app.embedded(settings(tmp_path)).__aenter__()
+
+
 async def test_a_certificate_that_is_about_to_end_is_replaced_while_the_server_runs(tmp_path: Path) -> None:
     old = tls.ensure(tmp_path, "127.0.0.1", tls.now() - timedelta(days=340))
     listener = app.listen(app.Settings(tmp_path))

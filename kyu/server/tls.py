@@ -77,7 +77,10 @@ def _make_certificate(paths: Certificate, authority_key: Path, host: str, now: d
 def _is_good(path: Path, host: str, now: datetime) -> bool:
     if not path.exists():
         return False
-    certificate = x509.load_pem_x509_certificate(path.read_bytes())
+    try:
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+    except ValueError:
+        return False
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     return certificate.not_valid_after_utc - now > RENEW_BEFORE and _general_name(host) in names
 
