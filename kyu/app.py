@@ -276,7 +276,7 @@ def make_certificate(data: Path, host: str) -> tls.Certificate:
         return tls.ensure(data, _reachable(host), tls.now())
     except ValueError as error:
         raise CannotStart(
-            f"{data}/ca.crt or ca.key cannot be read. If both are deleted others are made, and users need new kubeconfigs"
+            f"{data}/ca.crt or ca.key cannot be read; with both deleted new ones are made, and kubeconfigs"
         ) from error
 
 
