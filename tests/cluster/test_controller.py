@@ -1,4 +1,4 @@
-"""`kyu controller` on a real Kubernetes, as its users run it: a job runs, one of several acts, another takes over."""
+"""`kyu controller` on a real Kubernetes, as its users run it: jobs run and grow, of several one acts and is followed."""
 
 from __future__ import annotations
 
@@ -130,6 +130,40 @@ def test_a_pod_finds_another_node_when_its_own_is_gone(ready: ControlPlane, tmp_
     (workload,) = ready.admin.list(KUEUE, "Workload", "default", "kueue.x-k8s.io/job-uid")[-1:]
     assert "unhealthyNodes" not in workload["status"]
     ready.processes.kill("third")
+
+
+def test_an_elastic_job_grows_and_a_queue_that_is_deleted_waits_for_it(ready: ControlPlane, tmp_path: Path) -> None:
+    ready.admin.apply(queue("elastic", {}))
+    control(ready, "fourth", tmp_path)
+    four = job("four")
+    four["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "elastic"}
+    four["metadata"]["annotations"] = {"kueue.x-k8s.io/elastic-job": "true"}
+    four["spec"] |= {"parallelism": 1, "completions": 9}
+    del four["spec"]["template"]["metadata"]
+    ready.admin.create(four)
+    first = running_pod(ready, "four")["metadata"]["uid"]
+    ready.admin.patch("batch/v1", "Job", "four", {"spec": {"parallelism": 2}})
+    ready.admin.until(lambda found: found["status"].get("ready") == 2, "batch/v1", "Job", "four")
+    assert first in {pod["metadata"]["uid"] for pod in ready.admin.list("v1", "Pod", "default", "job-name=four")}
+    for kind in ("ResourceFlavor", "ClusterQueue"):
+        ready.admin.until(is_in_use, KUEUE, kind, "elastic")
+        ready.admin.delete(KUEUE, kind, "elastic")
+        assert "deletionTimestamp" in ready.admin.get(KUEUE, kind, "elastic")["metadata"]
+    ready.admin.delete("batch/v1", "Job", "four")
+    for kind in ("ClusterQueue", "ResourceFlavor"):
+        until_gone(ready, kind, "elastic")
+    ready.processes.kill("fourth")
+
+
+def until_gone(plane: ControlPlane, kind: str, name: str) -> None:
+    ends = time.monotonic() + LONGEST_SECONDS
+    while name in {found["metadata"]["name"] for found in plane.admin.list(KUEUE, kind)}:
+        assert time.monotonic() < ends, f"{kind} {name} is still there"
+        time.sleep(0.1)
+
+
+def is_in_use(found: Manifest) -> bool:
+    return "kueue.x-k8s.io/resource-in-use" in (found["metadata"].get("finalizers") or ())
 
 
 def test_it_waits_while_an_installed_kueue_acts(tmp_path: Path) -> None:
