@@ -188,7 +188,7 @@ def test_asking_for_a_gate_that_does_not_exist_is_an_error_of_ours() -> None:
         (".5h", 1800, "30m0s"), ("1h0.25s", 3600.25, "1h0m0.25s"),
     ],
 )  # fmt: skip
-def test_durations(text: str, seconds: float, canonical: str) -> None:
+def test_durations_are_read_and_written_in_the_notation_of_go(text: str, seconds: float, canonical: str) -> None:
     parsed = duration.parse(text)
     assert parsed == timedelta(seconds=seconds)
     assert str(parsed) == canonical

@@ -133,7 +133,7 @@ ON_CHANGE: list[tuple[str, Json, Json, str]] = [
 
 
 @pytest.mark.parametrize(("what", "old", "new", "part"), ON_CHANGE, ids=[what for what, _, _, _ in ON_CHANGE])
-def test_changes(what: str, old: Json, new: Json, part: str) -> None:
+def test_what_of_a_job_may_change_and_when(what: str, old: Json, new: Json, part: str) -> None:
     found = errors(new, old)
     assert any(part in error for error in found) if part else found == []
 

@@ -29,7 +29,7 @@ def written(folder: Path, user: Json, cluster: Json | None = None, name: str = "
     return path
 
 
-def test_a_token(tmp_path: Path) -> None:
+def test_a_token_is_sent_and_never_shown(tmp_path: Path) -> None:
     credentials = kubeconfig.load(written(tmp_path, {"token": "t0ken"}))
     assert (credentials.server, credentials.namespace) == ("https://example.test:6443", "team")
     assert credentials.headers() == {"authorization": "Bearer t0ken"}

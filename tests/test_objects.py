@@ -257,7 +257,7 @@ def test_the_absence_of_a_preemption_policy_can_be_told_from_never() -> None:
         (Toleration(key="a", operator="Gt", value="1"), Taint("a", "NoSchedule", "1"), False),
     ],
 )
-def test_tolerations(toleration: Toleration, taint: Taint, tolerated: bool) -> None:
+def test_which_taints_a_toleration_tolerates(toleration: Toleration, taint: Taint, tolerated: bool) -> None:
     assert toleration.tolerates(taint) is tolerated
 
 

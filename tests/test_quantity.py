@@ -149,7 +149,7 @@ def test_amounts_are_rounded_up_and_kept_in_64_bits(text: str) -> None:
         ("memory", "1000000000Gi", 10**9 * 2**30),
     ],
 )
-def test_amounts(resource: str, text: str | int, value: int) -> None:
+def test_an_amount_is_a_whole_number_in_the_unit_of_its_resource(resource: str, text: str | int, value: int) -> None:
     assert quantity.amount(resource, text) == value
     assert quantity.quota_amount(resource, text) == value
 

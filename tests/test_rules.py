@@ -60,7 +60,7 @@ def cases() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("case", list(cases()))
-def test_rules(case: Case) -> None:
+def test_an_object_is_refused_for_what_its_case_says(case: Case) -> None:
     faults = [str(fault) for fault in rules.validate(case.object, case.old, feature_gates(case.gates))]
     # An update keeps what was wrong before only where the rule says so; the file says what is new.
     assert len(faults) == len(case.refused), faults
@@ -217,7 +217,7 @@ def test_every_default_obeys_its_own_schema(type_: type[kueue.Workload]) -> None
         (names.why_not_label_value, ["", "a", "A_b.c-D"], ["-", "a b", "a" * 64, "a\n"]),
     ],
 )
-def test_names(judge: Any, good: list[str], bad: list[str]) -> None:
+def test_good_names_pass_and_bad_ones_do_not(judge: Any, good: list[str], bad: list[str]) -> None:
     assert [text for text in good if judge(text)] == []
     assert [text for text in bad if not judge(text)] == []
 

@@ -72,7 +72,7 @@ def test_the_definitions_of_this_project_are_accepted() -> None:
         ({"kind": "OvenWithDoor"}, []),
     ],
 )
-def test_names(names: Json, wanted: list[str]) -> None:
+def test_names_of_a_definition_are_there_and_are_labels(names: Json, wanted: list[str]) -> None:
     assert told(definition(names=names)) == wanted
 
 
@@ -136,7 +136,7 @@ def test_what_all_versions_share_is_told_of_the_definition() -> None:
         ({"name": "Heat", "type": "integer", "format": "int32", "jsonPath": ".a"}, []),
     ],
 )
-def test_columns(column: Json, wanted: list[str]) -> None:
+def test_a_column_has_a_name_a_known_type_and_a_path(column: Json, wanted: list[str]) -> None:
     found = told(definition(version(additionalPrinterColumns=[column])))
     assert [text.replace("spec.additionalPrinterColumns[0].", "") for text in found] == wanted
 
@@ -169,7 +169,7 @@ def test_the_paths_of_scale(scale: Json, wanted: list[str]) -> None:
         (".trays", "must point to a field of type string, boolean or integer"),
     ],
 )
-def test_selectable_fields(path: str, wanted: str) -> None:
+def test_a_selectable_field_is_a_plain_field_of_the_schema(path: str, wanted: str) -> None:
     properties = {"heat": {"type": "string"}, "trays": {"type": "array", "items": {"type": "string"}}}
     schema = {"type": "object", "properties": properties}
     errors = refusals(definition(version(schema=schema, selectableFields=[{"jsonPath": path}])))
@@ -221,7 +221,7 @@ def test_the_warning_of_a_deprecated_version(said: Json, is_refused: bool) -> No
         ({"strategy": "None", "webhook": {"conversionReviewVersions": ["v1"]}}, ["Forbidden conversionReviewVersions"]),
     ],
 )  # fmt: skip
-def test_conversion(conversion: Json, wanted: list[str]) -> None:
+def test_a_conversion_says_who_converts_and_only_then(conversion: Json, wanted: list[str]) -> None:
     found = told(definition(conversion=conversion))
     assert [text.replace("spec.conversion.", "") for text in found] == wanted
 

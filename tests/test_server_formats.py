@@ -67,7 +67,9 @@ X_OR_Y = [{"required": ["x"]}, {"required": ["y"]}]
         ({"allOf": X_OR_Y}, {"x": 1}, ['"f" must validate all the schemas (allOf)', "f.y: Required value"]),
     ],
 )
-def test_alternatives(raw: dict[str, Any], value: Any, expected: list[str]) -> None:
+def test_what_fits_no_alternative_is_told_with_the_faults_of_the_first(
+    raw: dict[str, Any], value: Any, expected: list[str]
+) -> None:
     found = faults({"type": "object", **raw}, value)
     assert [text.removeprefix('<nil>: Invalid value: "": ') for text in found] == expected
 
@@ -114,7 +116,7 @@ def test_an_object_inside_of_another_says_what_it_is() -> None:
         ("boolean", True, True),
     ],
 )
-def test_cells_of_columns(type_: str, value: Any, cell: Any) -> None:
+def test_a_cell_is_empty_where_the_value_is_not_of_the_type_of_the_column(type_: str, value: Any, cell: Any) -> None:
     definition = {
         "metadata": {"name": "things.x.com"},
         "spec": {

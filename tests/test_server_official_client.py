@@ -94,5 +94,5 @@ def test_the_dynamic_client_finds_kinds_by_discovery(api: Any) -> None:
     assert queues.get(name="applied", namespace=NAMESPACE).spec.clusterQueue == "c"
 
 
-def test_the_version(api: Any) -> None:
+def test_the_version_is_that_of_the_api_that_is_spoken(api: Any) -> None:
     assert client.VersionApi(api).get_code().git_version.startswith("v1.36")

@@ -65,7 +65,7 @@ def test_merge_patch_must_be_an_object() -> None:
         ([], {"list": ["a", "b"], "m": {"k/e": 1}}),
     ],
 )
-def test_json_patch(operations: list[Json], expected: Json) -> None:
+def test_operations_of_a_json_patch_are_applied_in_order(operations: list[Json], expected: Json) -> None:
     assert json_patch({"list": ["a", "b"], "m": {"k/e": 1}}, operations) == expected
 
 

@@ -37,7 +37,7 @@ def body(api_version: str, kind: str, *parts: bytes) -> bytes:
     return b"k8s\x00" + block(1, text(1, api_version), text(2, kind)) + block(2, *parts) + text(4, "")
 
 
-def test_a_config_map() -> None:
+def test_all_fields_of_a_config_map_are_read() -> None:
     metadata = block(1, text(1, "a"), block(11, text(1, "k"), text(2, "v")), text(14, "x/f"))
     data = [
         block(2, text(1, "one"), text(2, "1")),

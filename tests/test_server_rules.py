@@ -32,7 +32,7 @@ DEPLOYMENT: Json = {
 @pytest.mark.parametrize(
     "text", ["* * * * *", "*/5 1-3,7 1 JAN ?", "0 0 * * sun-tue", "@hourly", "@every 1h30m", "5/2 * * * *"]
 )
-def test_schedules(text: str) -> None:
+def test_schedules_have_five_fields_or_a_word(text: str) -> None:
     check_schedule(text)
 
 
@@ -68,7 +68,7 @@ def test_texts_that_are_no_schedules(text: str, reason: str) -> None:
         ({"type": "PersistentVolumeClaim"}, [""]),
     ],
 )
-def test_limit_ranges(item: Json, blamed: list[str]) -> None:
+def test_bounds_of_a_limit_range_do_not_contradict_each_other(item: Json, blamed: list[str]) -> None:
     found = validate_limit_range({"spec": {"limits": [item]}})
     assert [error.field for error in found] == [f"spec.limits[0].{name}".rstrip(".") for name in blamed]
 
@@ -83,7 +83,7 @@ def test_limit_ranges(item: Json, blamed: list[str]) -> None:
         ({"maxUnavailable": "10"}, ["spec.maxUnavailable"]),
     ],
 )
-def test_disruption_budgets(spec: Json, blamed: list[str]) -> None:
+def test_a_disruption_budget_has_one_bound_that_makes_sense(spec: Json, blamed: list[str]) -> None:
     assert [error.field for error in validate_disruption_budget({"spec": spec})] == blamed
 
 

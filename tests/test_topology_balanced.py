@@ -33,7 +33,9 @@ ON = Gates(balanced_placement=True)
         ("required is never balanced", "x1:8 x2:3", ("b1/r1/x1 cpu=8", "b1/r1/x2 cpu=8"), 11, {"required": "rack"}),
     ],
 )  # fmt: skip
-def test_balanced(title: str, wanted: str, hosts: tuple[str, ...], count: int, ask: dict[str, Any]) -> None:
+def test_pods_are_spread_evenly_over_as_few_domains_as_can_be(
+    title: str, wanted: str, hosts: tuple[str, ...], count: int, ask: dict[str, Any]
+) -> None:
     assert place_text(forest(*hosts, gates=ON), request(count, **ask)) == wanted, title
 
 

@@ -27,7 +27,7 @@ GPU = Taint(key="gpu", value="yes", effect="NoSchedule")
         (Toleration(key="gpu", operator="Exists", effect="NoExecute"), False),
     ],
 )
-def test_tolerations(toleration: Toleration, tolerated: bool) -> None:
+def test_which_tolerations_let_pods_on_a_tainted_node(toleration: Toleration, tolerated: bool) -> None:
     assert is_tolerated(GPU, toleration) is tolerated
 
 
@@ -49,12 +49,14 @@ def test_tolerations(toleration: Toleration, tolerated: bool) -> None:
         ("cores", "Near", ("16",), False),
     ],
 )
-def test_expressions(key: str, operator: str, values: tuple[str, ...], holds: bool) -> None:
+def test_which_labels_of_a_node_an_expression_accepts(
+    key: str, operator: str, values: tuple[str, ...], holds: bool
+) -> None:
     term = NodeSelectorTerm(match_expressions=(NodeSelectorRequirement(key, operator, values),))
     assert matches(node("b1/r1/x1 zone:a cores:16"), term) is holds
 
 
-def test_terms() -> None:
+def test_a_term_can_name_a_node_and_an_empty_one_matches_none() -> None:
     by_name = NodeSelectorTerm(match_fields=(NodeSelectorRequirement("metadata.name", "In", ("b1/r1/x1",)),))
     assert matches(node("b1/r1/x1"), by_name)
     assert not matches(node("b1/r1/x2"), by_name)

@@ -61,7 +61,7 @@ def test_unconstrained_uses_best_fit_without_the_mixed_profile() -> None:
          {"required": "rack", "slice_level": "zone", "slice_size": 1}),
     ],
 )  # fmt: skip
-def test_slices(title: str, wanted: str, count: int, topology: dict[str, Any]) -> None:
+def test_slices_stay_together_in_their_domain(title: str, wanted: str, count: int, topology: dict[str, Any]) -> None:
     assert wanted in place_text(forest(*TWO_BLOCKS), request(count, **topology)), title
 
 

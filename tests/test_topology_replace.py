@@ -63,7 +63,9 @@ def test_the_pods_of_a_failed_node_move(
          {"required": "rack", "slice_level": "rack", "slice_size": 2}),
     ],
 )  # fmt: skip
-def test_broken_slices(title: str, wanted: str, current: str, ask: dict[str, Any]) -> None:
+def test_what_a_broken_slice_has_lost_is_found_near_it(
+    title: str, wanted: str, current: str, ask: dict[str, Any]
+) -> None:
     assert wanted in replace_text(forest(*HOSTS), request(placement(current).count, **ask), current, "gone"), title
 
 

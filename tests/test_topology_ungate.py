@@ -51,7 +51,9 @@ BY_INDEX = Ranks(INDEX)
         ("the leader's own number is no worker's", "a>x1 b>x1", ["a 0", "b 3"], Ranks(INDEX, offset=1)),
     ],
 )
-def test_ungating(title: str, wanted: str, pods: list[str], ranks: Ranks | None) -> None:
+def test_pods_are_ungated_to_the_domains_of_their_placement(
+    title: str, wanted: str, pods: list[str], ranks: Ranks | None
+) -> None:
     assert plan("x1:2 x2:1", pods, ranks) == wanted, title
 
 
