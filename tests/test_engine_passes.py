@@ -123,6 +123,22 @@ class WideStory(Story):
         return workload(name, queue=queue, priority=pick([0, 1, 2]), created=created, cpu=pick([1, 1, 2, 3, 6]))
 
 
+class FlatStory(WideStory):
+    """The same with no other policies, so that most passes are those over flat trees; the large preempt the small."""
+
+    def policies(self) -> dict[str, Any]:
+        within = self.random.choice(["Never", "LowerPriority", "LowerPriority", "LowerOrNewerEqualPriority"])
+        return {"preemption": {"withinClusterQueue": within, "reclaimWithinCohort": "Any"}}
+
+    def submission(self, step: int) -> Workload:
+        self.submitted += 1
+        cpu, priority = self.random.choice([(1, 0), (1, 0), (1, 0), (2, 1), (4, 2)])
+        created = step * 10 + self.random.randint(0, 3)
+        return workload(
+            f"w{self.submitted:03d}", queue=self.random.choice(self.queues), priority=priority, created=created, cpu=cpu
+        )
+
+
 def decided(found: Cycle) -> list[object]:
     facts: list[object] = []
     for decision in found.decisions:
@@ -145,7 +161,7 @@ def lines(state: State) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("kind", [Story, WideStory])
+@pytest.mark.parametrize("kind", [Story, WideStory, FlatStory])
 @pytest.mark.parametrize("seed", STORIES)
 def test_passes_decide_what_cycles_would(kind: type[Story], seed: int) -> None:
     story = kind(seed)

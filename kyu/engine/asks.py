@@ -91,7 +91,7 @@ class Ask:
         priority: int,
         time: float,
         shape: Shape,
-        local_queue: str,
+        local_queue: Key,
         special: Special = ORDINARY,
         generation: int = 0,
     ) -> None:
@@ -113,6 +113,11 @@ class Ask:
 
     def __repr__(self) -> str:
         return f"Ask({self.key}, priority {self.priority})"
+
+
+def resumes(ask: Ask) -> bool:
+    """Whether the next try goes on with flavors that were not looked at yet."""
+    return ask.memory is not None and ask.memory.pending
 
 
 # Time, UID, workload.
@@ -211,6 +216,8 @@ class Watch(NamedTuple):
     amount: int
     peers: Peers
     cell: Cell
+    simple: bool
+    """That is all there is to say about them (``plan.py``)."""
 
 
 # One for each flavor that could do.

@@ -3,8 +3,8 @@ Who runs, where, instead of whom. START READING HERE.
 
 ``schedule`` runs one cycle exactly as Kueue does (``turn.py``), or decides all that cycles would decide until there is
 nothing more to decide. In cycles, every queue gives one head a turn in each, and most heads are parked again with the
-answer that they had. A pass (``passes.py``) takes only those turns that matter, and decides the same. Trees in which
-nothing has changed are not visited at all.
+answer that they had. A pass (``passes.py``) takes only those turns that matter, and decides the same; in a flat tree
+with simple workloads (``flat.py``) most of that is arithmetic. Trees in which nothing has changed are not visited.
 
 Called by: controllers/scheduler.py, cli/decide.py, bench. Kueue: pkg/scheduler/scheduler.go
 """
@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Literal
 
+from kyu.engine import flat
 from kyu.engine.decisions import Cycle
 from kyu.engine.passes import Pass
 from kyu.engine.state import State
@@ -42,7 +43,9 @@ def schedule(state: State, now: datetime, *, cycles: Literal[1] | None = None) -
         roots = {state.hierarchy.find_root(node) for node in state.waiting.awake}
         state.waiting.awake.clear()
         for arena in arenas(state, roots):
-            Pass(turn, arena_queues(state, arena)).run()
+            queues = arena_queues(state, arena)
+            if not flat.run(turn, queues):
+                Pass(turn, queues).run()
             state.waiting.awake.difference_update(arena)
         if state.has_wakes:
             state.begin(moment)
@@ -59,11 +62,15 @@ def by_name(queues: Iterable[Queue]) -> list[Queue]:
     return sorted(queues, key=lambda queue: queue.name)
 
 
-def arenas(state: State, roots: Iterable[TreeNode]) -> Iterator[list[TreeNode]]:
+def arenas(state: State, roots: set[TreeNode]) -> Iterator[list[TreeNode]]:
     """Trees to be looked at together: those whose workloads share nodes, or all if admission is one at a time."""
+    if len(roots) == 1:
+        yield list(roots)
+        return
     together: list[TreeNode] = []
     for root in sorted(roots, key=lambda node: node.name):
-        if state.options.block_admission or True in [queue.placed for queue in state.hierarchy.members(root)]:
+        shares = state.placing and True in [queue.placed for queue in state.hierarchy.members(root)]
+        if shares or state.options.block_admission:
             together.append(root)
         else:
             yield [root]

@@ -218,9 +218,9 @@ def why_waiting(state: State, ask: Ask) -> Reason:
         if not queue.active:
             return Suspended(queue.name)
         return queue.line.find_reason(ask)
-    record = state.waiting.local_queues.get(Key(ask.key.namespace, ask.local_queue))
+    record = state.waiting.local_queues.get(ask.local_queue)
     if record is None or not record.cluster_queue:
-        return QueueMissing("LocalQueue", ask.local_queue)
+        return QueueMissing("LocalQueue", ask.local_queue.name)
     if record.stopped:
-        return QueueStopped("LocalQueue", ask.local_queue)
+        return QueueStopped("LocalQueue", ask.local_queue.name)
     return QueueMissing("ClusterQueue", record.cluster_queue)

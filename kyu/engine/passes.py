@@ -6,19 +6,16 @@ goes from one turn that matters to the next and takes it as the cycle would (``t
 could change its outcome: those who are worth asking, heads that keep their place until they get what they want
 (StrictFIFO, preemptors), and heads that hold back capacity while they wait.
 
-Called by: cycle.py. Calls: turn.py, fronts.py.
+Called by: cycle.py. Calls: turn.py.
 """
 
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kyu.engine import fronts, plan
-from kyu.engine.asks import Ask, Peers, Place
-from kyu.engine.fronts import Front, Sleepers
-from kyu.engine.plan import Claim, Sketch
+from kyu.engine import plan
+from kyu.engine.asks import Ask, Peers, Place, resumes
 from kyu.engine.tree import Queue
 from kyu.engine.turn import Head, Turn
 from kyu.engine.workload import Holding
@@ -48,8 +45,6 @@ class _Lane(Head):
     """With whom it stands, where others of them may have the next turn."""
     sticky: Ask | None = None
     """Who kept the head of the line before the turn."""
-    resumed: bool = False
-    """The head looked only at flavors after a remembered one."""
 
     def look_ahead(self, decisions: int) -> None:
         """Find who is to be asked next, and when. What was within reach once may have been taken by others."""
@@ -57,11 +52,12 @@ class _Lane(Head):
         if self.checked != decisions:
             self.checked = decisions
             self.most_by_priority.clear()
-        self.keeps_head = self.by_turns or line.has_sticky
+        kept, self.keeps_head = self.keeps_head, self.by_turns or line.has_sticky
         if self.keeps_head:
             self.due = NEVER if line.head() is None else 0
             return
-        if self.todo and decisions:
+        if self.todo and (decisions or kept):
+            # Who kept the head of the line may have been parked, and its peers with it.
             line.drop_hopeless(self.todo, self.most_by_priority)
         self.due = self.at + line.turns_before(self.todo[0]) if self.todo else NEVER
 
@@ -78,7 +74,7 @@ class _Lane(Head):
         if self.keeps_head or self.due > turn:
             self.ask = line.head()
             self.asked = None if self.ask is None else self.ask.peers
-            self.resumed = self.ask is not None and _resumes(self.ask)
+            self.resumed = self.ask is not None and resumes(self.ask)
             if short_ways and not self.keeps_head and self.ask is not None:
                 self.entry = plan.reserve(self.queue, self.ask)
         else:
@@ -113,7 +109,7 @@ class _Lane(Head):
         head = self.queue.line.head()
         if head is None or head is not self.ask:
             return head is self.ask
-        return head.key not in turn.lost and not self.resumed and not _resumes(head)
+        return head.key not in turn.lost and not self.resumed and not resumes(head)
 
     def looks(self, turn: int) -> object:
         """All that the next turn of the queue depends on, while nothing changes."""
@@ -139,10 +135,6 @@ def _place(peers: Peers) -> Place:
     return peers.place
 
 
-def _resumes(ask: Ask) -> bool:
-    return ask.memory is not None and ask.memory.pending
-
-
 @dataclass(slots=True)
 class Pass:
     """All turns of some queues."""
@@ -150,8 +142,6 @@ class Pass:
     turn: Turn
     queues: list[Queue]
     lanes: list[_Lane] = field(default_factory=list)
-    sleepers: Sleepers = field(default_factory=Sleepers)
-    """Queues that have no lane so far."""
     number: int = 0
     """Of the turn, skipped ones counted."""
     decisions: int = 0
@@ -164,21 +154,16 @@ class Pass:
         second = self._second_passes()
         while self._go_on(at_once=bool(second)) and self._take_turn(second):
             second = self._second_passes()
-        self.sleepers.close(self.number)
         for lane in self.lanes:
             lane.close(self.number)
 
     def _line_up(self) -> None:
-        state, options = self.turn.state, self.turn.state.options
-        may_sleep = self.turn.short_ways and not state.second_passes
+        hashing = self.turn.state.options.scheduling_equivalence_hashing
         for queue in [queue for queue in self.queues if queue.line.size]:
             if not queue.active:
                 continue
             line = queue.line
-            by_turns = queue.strict or queue.by_usage or not options.scheduling_equivalence_hashing
-            if may_sleep and not by_turns and (front := fronts.find(queue)) is not None:
-                self.sleepers.add(front, 0)
-                continue
+            by_turns = queue.strict or queue.by_usage or not hashing
             if not (by_turns or line.may_have_news or queue.policies.reclaim != "Any"):
                 line.skip_all()
                 continue
@@ -199,15 +184,12 @@ class Pass:
     def _go_on(self, *, at_once: bool) -> bool:
         """To the next turn in which somebody is worth asking; False if there is none."""
         while True:
-            asleep = self.sleepers.nearest(self.number) if self.sleepers.by_root else NEVER
             nearest = min([lane.due for lane in self.lanes], default=NEVER)
-            if asleep < nearest:
-                nearest = asleep
             if at_once or nearest < self.number:
                 nearest = self.number
             if nearest == NEVER:
                 return False
-            found = at_once or asleep <= nearest
+            found = at_once
             for lane in self.lanes:
                 if lane.due <= nearest:
                     if lane.checked != self.decisions and not lane.keeps_head:
@@ -224,65 +206,17 @@ class Pass:
         chosen = [lane for lane in self.lanes if lane.due <= self.number or lane.holds_back]
         for lane in chosen:
             lane.begin(self.number, short_ways=self.turn.short_ways)
-        woken = self._wake(chosen, second) if self.sleepers.by_root else []
-        self.turn.take([*chosen, *[head for _, head in woken]] if woken else chosen, second)
+        self.turn.take(chosen, second)
         self.number += 1
         self.decisions += self.turn.decided
         for lane in chosen:
             lane.end(self.decisions)
-        for front, head in woken:
-            self.sleepers.remove(front)
-            chosen += self._settle_down(head)
         return not self.turn.result.blocked and self._changes_something(chosen)
-
-    def _wake(self, chosen: list[_Lane], second: list[Holding]) -> list[tuple[Front, Head]]:
-        """Those sleepers who matter in this turn: who wins it, or all who are due, if that cannot be told."""
-        due = self.sleepers.due(self.number)
-        if not due:
-            return []
-        found, awake = None, self._entries(chosen)
-        if awake is not None and not second:
-            found = fronts.winners(due, awake, self.turn.classical_rank)
-        woken = [(front, self._head(front)) for front in (due if found is None else found)]
-        if found and not all(isinstance(entry, Sketch) for entry in self._entries([h for _, h in woken]) or (None,)):
-            # What was remembered of somebody does not hold any more: let it show in a turn with all of them.
-            woken += [(front, self._head(front)) for front in due if front not in found]
-        return woken
-
-    def _head(self, front: Front) -> Head:
-        line = front.queue.line
-        if passed := front.index_in(self.number):
-            line.skip(passed)
-        return Head(front.queue, line.head())
-
-    def _entries(self, heads: Sequence[Head]) -> list[Sketch | Claim] | None:
-        """What the heads get or claim, if that can be told of all of them without asking closely; else None."""
-        found: list[Sketch | Claim] = []
-        for head in heads:
-            if head.entry is None and head.ask is not None:
-                head.entry = self.turn.sketch(head.queue, head.ask)
-            if not isinstance(head.entry, Sketch | Claim):
-                return None
-            found.append(head.entry)
-        return found
-
-    def _settle_down(self, head: Head) -> list[_Lane]:
-        """A queue had its turn: it sleeps again, or gets a lane."""
-        queue = head.queue
-        front = fronts.find(queue)
-        if front is not None:
-            self.sleepers.add(front, self.number)
-            return []
-        lane = _Lane(queue, head.ask, head.entry, todo=queue.line.worth_asking(), at=self.number)
-        lane.look_ahead(0)
-        lane.checked = self.decisions
-        self.lanes.append(lane)
-        return [lane]
 
     def _changes_something(self, chosen: list[_Lane]) -> bool:
         if self.turn.decided:
             self.seen.clear()
-            settled = self._sole_preemptor()
+            settled = self.turn.sole_preemptor(self.queues)
             for lane in self.lanes:
                 if lane.keeps_head:
                     lane.look_ahead(self.decisions)
@@ -294,7 +228,7 @@ class Pass:
         for lane in chosen:
             if lane.keeps_head and lane.repeats(self.turn) and self._stays_first(lane):
                 lane.due = NEVER
-        signature = (*(lane.looks(self.number) for lane in self.lanes), *self.sleepers.looks(self.number))
+        signature = tuple([lane.looks(self.number) for lane in self.lanes])
         if signature in self.seen:
             return False
         self.seen.add(signature)
@@ -315,22 +249,3 @@ class Pass:
             return False
         # Nobody in a line has a higher priority than its head.
         return all(head is not None and head.priority < lane.ask.priority for head in coming)
-
-    def _sole_preemptor(self) -> Ask | None:
-        """
-        Who preempted in this turn, if that is all that has happened: asked again, it would name the same victims.
-
-        They come first now that they are evicted, none of them could be spared, and without them it fits. With others
-        on their way out, or other flavors to choose from, it might name others.
-        """
-        if len(self.turn.preempting) != 1 or self.turn.commit.admitted:
-            return None
-        (entry,) = self.turn.preempting
-        reasons = entry.reasons if isinstance(entry, Claim) else entry.assignment.pod_sets[0].reasons
-        if not entry.short or len(reasons) > 1:
-            return None
-        leaving = 0
-        for queue in self.queues:
-            if queue.holdings and queue.holdings[0][1].evicted:
-                leaving += len(queue.held(evicted=True))
-        return entry.ask if leaving == len(entry.targets) else None

@@ -6,14 +6,14 @@ What such a workload asks for is one amount of one cell, that of the first flavo
 answers. Either is written out as a nomination only if something else depends on it. Whatever is not as simple as that
 takes the long way.
 
-Called by: turn.py, in passes. Agrees with: nomination.py and flavors.py, whose answers it anticipates.
+Called by: turn.py and passes.py. Agrees with: nomination.py and flavors.py, whose answers it anticipates.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kyu.engine import eligibility, preemption, quota
+from kyu.engine import eligibility, flat_preemption, preemption, quota
 from kyu.engine.asks import ORDINARY, Ask
 from kyu.engine.flavors import WORST, Assignment, Choice, Inner, Mode, PodSetAnswer, Verdict, prefers
 from kyu.engine.nomination import Nomination, valid_memory
@@ -127,18 +127,6 @@ def _group(queue: Queue, resource: str) -> Group | None:
     return group
 
 
-def is_simple(queue: Queue, ask: Ask) -> bool:
-    """Whether one amount, of one flavor or another, is all that there is to say about the workload."""
-    shape = ask.shape
-    return (
-        shape.sole is not None
-        and ask.special is ORDINARY
-        and ask.memory is None
-        and not shape.can_shrink
-        and _group(queue, shape.sole[0]) is not None
-    )
-
-
 def nominate(state: State, queue: Queue, ask: Ask) -> Sketch | Claim | None:
     """What the workload would get; None if it has to be looked at closely."""
     sole = ask.shape.sole
@@ -171,10 +159,11 @@ def nominate(state: State, queue: Queue, ask: Ask) -> Sketch | Claim | None:
 
 def reserve(queue: Queue, ask: Ask) -> Reservation | None:
     """What a workload holds back of which its watches say that there is no room; None if that has to be looked at."""
-    if ask.peers is None or not ask.peers.watches or not is_simple(queue, ask):
+    watches = None if ask.peers is None else ask.peers.watches
+    if not watches or not watches[0].simple or ask.special is not ORDINARY or ask.memory is not None:
         return None
     best: Reservation | None = None
-    for amount, _, cell in ask.peers.watches:
+    for amount, _, cell, _ in watches:
         level = quota.borrowing_level(cell, amount)
         # Of flavors without candidates, the one for which it would borrow least; the first of equals.
         if _may_preempt(queue, cell, amount, level) and (best is None or level.height < best.level):
@@ -213,7 +202,10 @@ def _try(state: State, queue: Queue, ask: Ask, cell: Cell, amount: int) -> tuple
         return WORST, []
     targets: list[Target] = []
     if amount <= queue.line.reach(cell, ask.priority):
-        targets = preemption.search(state, Demand(queue, ask, {cell: amount}, (cell.key,)))
+        if queue.flat:
+            targets = flat_preemption.search(queue, ask, cell, amount)
+        else:
+            targets = preemption.search(state, Demand(queue, ask, {cell: amount}, (cell.key,)))
     if not targets:
         return Verdict(Inner.NO_CANDIDATES, level.height), targets
     for target in targets:

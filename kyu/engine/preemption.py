@@ -19,6 +19,7 @@ from enum import IntEnum, auto
 from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple, Protocol
 
+from kyu.api.meta import Key
 from kyu.engine import quota
 from kyu.engine.asks import Ask
 from kyu.engine.options import Options
@@ -37,7 +38,7 @@ class Stage(Protocol):
 
     def put_back(self, holding: Holding) -> None: ...
 
-    def past_usage(self, cluster_queue: Queue, namespace: str, local_queue: str) -> float: ...
+    def past_usage(self, cluster_queue: Queue, local_queue: Key) -> float: ...
 
 
 @dataclass(slots=True)
@@ -266,9 +267,9 @@ def own_candidates(stage: Stage, demand: Demand) -> list[Holding]:
     """Workloads of the preemptor's own queue that its policy lets it take, in order."""
     queue = demand.queue
     found = queue_candidates(queue, demand, queue.policies.within)
-    if queue.by_usage and len({holding.local_queue for holding in found}) > 1:
+    if queue.by_usage and len({holding.local_queue.name for holding in found}) > 1:
         # Of equal names in several namespaces the order is that of the names alone. Kueue: candidatesOrdering.
-        usage = {h.key: stage.past_usage(queue, h.key.namespace, h.local_queue) for h in found}
+        usage = {h.key: stage.past_usage(queue, h.local_queue) for h in found}
         found.sort(key=lambda h: (not h.evicted, -usage[h.key], *h.order))
     return found
 

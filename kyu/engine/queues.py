@@ -13,7 +13,7 @@ Kueue: pkg/cache/queue/cluster_queue.go
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
 from kyu.api.meta import Key
@@ -42,8 +42,7 @@ def _reason_of(peers: Peers) -> NoFit | None:
     if not peers.watches or first is None:
         return None
     short = tuple(
-        InsufficientQuota(cell.key.flavor, cell.key.resource, amount, max(0, quota.available(cell)))
-        for amount, _, cell in peers.watches
+        InsufficientQuota(*watch.cell.key, watch.amount, max(0, quota.available(watch.cell))) for watch in peers.watches
     )
     if any(reason.requested <= reason.available for reason in short):
         # It has become free since they were asked: they only wait for their turn.
@@ -56,7 +55,7 @@ class Line:
 
     __slots__ = (
         "again",
-        "changes",
+        "front",
         "grown",
         "held",
         "parked_ahead",
@@ -94,8 +93,8 @@ class Line:
         self.sticky_parked_at = 0
         self.preemptor: Ask | None = None
         """Who preempted others last, sticky or not."""
-        self.changes = 0
-        """How often the order of the line, or what somebody in it waits for, has changed."""
+        self.front: object = None
+        """What ``flat.py`` knows about those in line, as long as nothing happens in the queue."""
         self.wakes = 1
         self.passed: Place | None = None
         self.again: list[Place] = []
@@ -184,7 +183,7 @@ class Line:
 
     def _stand(self, peers: Peers, first: Ask) -> None:
         """Peers have a new first. Whether they had their turn stays as it was."""
-        self.changes += 1
+        self.front = None
         parked = peers.place is not None and self.is_parked(peers)
         if peers.place is not None:
             self._leave(peers)
@@ -198,7 +197,7 @@ class Line:
             insort(self.again, where)
 
     def _leave(self, peers: Peers) -> None:
-        self.changes += 1
+        self.front = None
         where = peers.place
         assert where is not None
         peers.place = None
@@ -284,17 +283,22 @@ class Line:
         self.remove(ask)
         self.hold(ask)
 
-    def wake(self) -> None:
+    def wake(self, grown: Iterable[FlavorResource] | None = ()) -> None:
         """
-        Everybody gets another turn. The held ones are let in by the caller, who knows who may.
+        Everybody gets another turn, since there may be more of something, or (None) since all may be different.
 
-        An empty line need not be woken: it is when the first comes.
+        The held ones are let in by the caller, who knows who may. An empty line need not be woken: it is when the
+        first comes.
         """
         self.wakes += 1
         self.passed = None
         self.parked_ahead = False
         if self.again:
             self._forget_newcomers()
+        if grown is None:
+            self._forget_watches()
+        else:
+            self.grown.update(grown)
 
     def _forget_newcomers(self) -> None:
         for where in self.again:
@@ -303,15 +307,15 @@ class Line:
 
     # Who is worth asking
 
-    def watch(self, peers: Peers, amounts: list[tuple[Cell, int]] | None) -> None:
+    def watch(self, peers: Peers, amounts: list[tuple[Cell, int]] | None, *, simple: bool) -> None:
         """Remember what peers that were just parked wait for; None if that is not known."""
         if amounts is None:
             self.ask_again(peers)
             return
-        if peers.watches is not None and amounts == [(cell, amount) for amount, _, cell in peers.watches]:
+        if peers.watches is not None and amounts == [(watch.cell, watch.amount) for watch in peers.watches]:
             return
-        watches = tuple(Watch(amount, peers, cell) for cell, amount in amounts)
-        self.changes += 1
+        watches = tuple([Watch(amount, peers, cell, simple) for cell, amount in amounts])
+        self.front = None
         peers.watches = watches
         peers.least = min([amount for _, amount in amounts], default=0)
         self.unknown.discard(peers)
@@ -320,9 +324,9 @@ class Line:
             # The watches say the same in a tenth of the space.
             peers.reason = None
 
-    def forget_watches(self) -> None:
+    def _forget_watches(self) -> None:
         """Quotas or flavors have changed: nothing that was known about anybody holds."""
-        self.changes += 1
+        self.front = None
         self.watched = WatchIndex()
         self.unknown = set(self.peers_by_identity.values())
         for peers in self.unknown:
@@ -362,7 +366,7 @@ class Line:
         if most is None:
             most = most_by_priority[priority] = self.watched.most_within_reach(priority, self.reach)
         if peers.least <= most:
-            for amount, _, cell in peers.watches:
+            for amount, _, cell, _ in peers.watches:
                 if amount <= self.reach(cell, priority):
                     return False
         first = peers.first()
@@ -402,7 +406,7 @@ class Line:
 
     def ask_again(self, peers: Peers) -> None:
         """Whatever was known about them, they are to be asked."""
-        self.changes += 1
+        self.front = None
         peers.watches = None
         self.unknown.add(peers)
 

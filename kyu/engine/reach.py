@@ -5,7 +5,7 @@ Reach is an upper bound that costs next to nothing: what is free, or what the qu
 top all that it could preempt in its own queue. What asks for more need not be searched victims for, and need not be
 asked again until its reach has grown.
 
-Called by: state.py, for every queue, fronts.py; through the line of a queue preemption.py (before a search), plan.py
+Called by: state.py, for every queue, flat.py; through the line of a queue preemption.py (before a search), plan.py
 and queues.py (before asking again). Calls: quota.py.
 """
 

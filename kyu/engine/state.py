@@ -52,6 +52,8 @@ class State:
     cycles: int = 0
     not_ready: int = 0
     """Workloads that hold quota and whose pods are not all ready."""
+    placing: int = 0
+    """How many queues have a flavor with a topology."""
     second_passes: dict[Key, Holding] = field(default_factory=dict)
     _assumed: dict[Key, Ask] = field(default_factory=dict)
     """What was admitted here and not seen in an object yet."""
@@ -285,7 +287,7 @@ class State:
             self.waiting.awake.add(queue.root)
         holding.topology = self.topology_usage(holding)
         self.forest.add(holding.topology)
-        record = self.waiting.record(Key(holding.key.namespace, holding.local_queue))
+        record = self.waiting.record(holding.local_queue)
         record.count(holding, +1)
         if holding.admitted:
             self._admitted_by_queue[holding.cluster_queue] = self._admitted_by_queue.get(holding.cluster_queue, 0) + 1
@@ -309,7 +311,7 @@ class State:
             queue.remove(holding)
             self._wake_tree(queue, [cell.key for cell, _ in holding.charges])
         self.forest.remove(holding.topology)
-        record = self.waiting.record(Key(holding.key.namespace, holding.local_queue))
+        record = self.waiting.record(holding.local_queue)
         record.count(holding, -1)
         if holding.admitted:
             self._admitted_by_queue[holding.cluster_queue] -= 1
@@ -327,7 +329,7 @@ class State:
         name = holding.cluster_queue
         self._admitted_by_queue[name] = self._admitted_by_queue.get(name, 0) + sign
         Queue.count_admitted(holding, sign)
-        record = self.waiting.record(Key(holding.key.namespace, holding.local_queue))
+        record = self.waiting.record(holding.local_queue)
         record.count_admitted(holding, sign)
         if sign > 0:
             record.fold_penalty(holding.key)
@@ -348,7 +350,7 @@ class State:
     def reassign(self, holding: Holding, assigned: tuple[AssignedPodSet, ...]) -> None:
         """A second pass has placed, or moved, a workload that keeps its quota or, with fewer pods, a part of it."""
         queue = self.queues[holding.cluster_queue]
-        record = self.waiting.record(Key(holding.key.namespace, holding.local_queue))
+        record = self.waiting.record(holding.local_queue)
         queue.remove(holding)
         record.count(holding, -1)
         self.forest.remove(holding.topology)
@@ -442,6 +444,7 @@ class State:
         if queue is None:
             return
         self._wake_tree(queue)
+        self.placing -= queue.placed
         self.waiting.close_queue(queue)
         for _, holding in list(queue.holdings):
             queue.remove(holding)
@@ -456,7 +459,9 @@ class State:
                 queue.active = active
                 self.hierarchy.mark(queue)
             flavors = queue.flavor_names()
+            self.placing -= queue.placed
             queue.placed = any(map(self.cluster.has_topology, flavors))
+            self.placing += queue.placed
             queue.topology_only = bool(flavors) and all(map(self.cluster.has_topology, flavors))
             self._wake_tree(queue)
 
@@ -483,16 +488,10 @@ class State:
             for root, grown in by_root.items():
                 self.waiting.awake.add(root)
                 for queue in self.hierarchy.members(root):
-                    line = queue.line
-                    if not line.size:
-                        continue
-                    line.wake()
-                    if grown is None:
-                        line.forget_watches()
-                    else:
-                        line.grown |= grown
-                    if line.held:
-                        self._let_in(queue, now)
+                    if queue.line.size:
+                        queue.line.wake(grown)
+                        if queue.line.held:
+                            self._let_in(queue, now)
 
     def _let_in(self, queue: Queue, now: float) -> None:
         for ask in list(queue.line.held.values()):
@@ -552,8 +551,8 @@ class State:
             self.forest.charge(holding.topology)
         holding.present = True
 
-    def past_usage(self, queue: Queue, namespace: str, local_queue: str) -> float:
-        return self.waiting.past_usage(queue, namespace, local_queue)
+    def past_usage(self, queue: Queue, local_queue: Key) -> float:
+        return self.waiting.past_usage(queue, local_queue)
 
     # Looking
 

@@ -197,9 +197,8 @@ class Queue(TreeNode):
     __slots__ = (
         "active",
         "by_usage",
-        "changes",
         "counts_pods",
-        "front",
+        "flat",
         "generation",
         "group_by_resource",
         "groups",
@@ -236,11 +235,9 @@ class Queue(TreeNode):
         """Every flavor has a topology, so that every pod set uses it."""
         self.generation = 0
         """Grows when quota may have become free; a remembered scan of flavors is then out of date."""
+        self.flat = False
+        """It is directly under the only cohort of its tree, and takes from others only what is its own."""
         self.line = Line()
-        self.changes = 0
-        """How often somebody in it was given quota, or has returned it."""
-        self.front: object = None
-        """What ``fronts.py`` knows about those who wait, as long as nothing happens in the queue."""
         self.holdings: list[tuple[CandidateOrder, Holding]] = []
         """Who has quota, in the order in which they would be preempted."""
 
@@ -265,6 +262,12 @@ class Queue(TreeNode):
         self.counts_pods = PODS in self.group_by_resource
         self.selects_all = spec.namespace_selector == LabelSelector()
 
+    def is_flat(self) -> bool:
+        parent, policies = self.parent, self.policies
+        if parent is None or parent.parent is not None or self.strict or self.by_usage:
+            return False
+        return policies.reclaim == "Any" and policies.borrow_forbidden
+
     def flavor_names(self) -> set[str]:
         return {flavor.name for group in self.groups for flavor in group.flavors}
 
@@ -278,7 +281,7 @@ class Queue(TreeNode):
         return tuple(total.items())
 
     def add(self, holding: Holding) -> None:
-        self.changes += 1
+        self.line.front = None
         insort(self.holdings, (holding.order, holding))
         for cell, amount in holding.charges:
             quota.charge(cell, amount)
@@ -292,7 +295,7 @@ class Queue(TreeNode):
         for cell, amount in holding.charges:
             quota.charge(cell, -amount)
             quota.count_priority(cell, holding.priority, -amount)
-        self.changes += 1
+        self.line.front = None
         self.generation += 1
         if holding.admitted:
             self.count_admitted(holding, -1)
@@ -484,6 +487,7 @@ def settle_tree(root: TreeNode) -> None:
 def _link(node: TreeNode) -> None:
     if isinstance(node, Queue):
         node.generation += 1
+        node.flat = node.is_flat()
         for key in [k for k, c in node.cells.items() if not c.declared and not c.usage]:
             del node.cells[key]
         height, children = 0, []

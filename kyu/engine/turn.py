@@ -4,7 +4,7 @@ One cycle: the heads of some queues, looked at, put in order, and committed one 
 Each head is nominated by itself (``nomination.py``); then they are processed in order, each seeing what the ones before
 it took (``commit.py``). Who was not admitted goes back to its line, or aside until something changes.
 
-Called by: cycle.py. Kueue: pkg/scheduler/scheduler.go (schedule, requeueAndUpdate), pkg/cache/queue (requeue)
+Called by: cycle.py, passes.py, flat.py. Kueue: pkg/scheduler/scheduler.go (schedule, requeueAndUpdate), pkg/cache/queue (requeue)
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ class Head:
     ask: Ask | None = None
     entry: Entry | None = None
     """Its nomination; where that is known beforehand, it is not asked again."""
+    resumed: bool = False
+    """It looked only at flavors after a remembered one."""
 
 
 def heads_of(queues: Iterable[Queue]) -> list[Head]:
@@ -100,25 +102,30 @@ class Turn:
                     head.entry = self._nominate(head.queue, head.ask)
                 if head.entry is not None:
                     entries.append(head.entry)
-            if len(entries) != 1 or not self._settle_alone(entries[0]):
-                for entry in self._in_order(entries):
-                    if self.commit.blocked:
-                        break
-                    self._process(entry)
+            if len(entries) == 1 and isinstance(entry := entries[0], Sketch | Claim):
+                self._settle_alone(entry)
+            else:
+                self._settle_together(entries)
         finally:
-            self.commit.take_back()
             forest.undo(mark)
         self._finish()
 
-    def _settle_alone(self, entry: Entry) -> bool:
-        """The short way for the only entry of a cycle: nobody else sees what it takes. False if it has none."""
+    def _settle_together(self, entries: list[Entry]) -> None:
+        """One after another, each seeing what the ones before it took; at the end they give back what they held."""
+        try:
+            for entry in self._in_order(entries):
+                if self.commit.blocked:
+                    break
+                self._process(entry)
+        finally:
+            self.commit.take_back()
+
+    def _settle_alone(self, entry: Sketch | Claim) -> None:
+        """The short way for the only entry of a cycle: nobody else sees what it takes."""
         if isinstance(entry, Sketch):
             self.commit.admit_sketch(entry)
-        elif isinstance(entry, Claim):
-            self._settle_claim(entry)
         else:
-            return False
-        return True
+            self._settle_claim(entry)
 
     def _settle_claim(self, entry: Claim) -> None:
         """Whom it claims the place of has to go, and it waits for them; or it is parked, if there is nobody."""
@@ -142,6 +149,22 @@ class Turn:
         self.parked = False
         self.preempting.clear()
         self.commit.begin()
+
+    def sole_preemptor(self, queues: Iterable[Queue]) -> Ask | None:
+        """
+        Who preempted in this cycle, if that is all that has happened: asked again, it would name the same victims.
+
+        They come first now that they are evicted, none of them could be spared, and without them it fits. With others
+        on their way out, or other flavors to choose from, it might name others.
+        """
+        if len(self.preempting) != 1 or self.commit.admitted:
+            return None
+        (entry,) = self.preempting
+        reasons = entry.reasons if isinstance(entry, Claim) else entry.assignment.pod_sets[0].reasons
+        if not entry.short or len(reasons) > 1:
+            return None
+        leaving = sum([len(queue.held(evicted=True)) for queue in queues if queue.has_evicted])
+        return entry.ask if leaving == len(entry.targets) else None
 
     # Nomination
 
@@ -170,17 +193,21 @@ class Turn:
         if self.state.options.fair_sharing:
             # Sketches and reservations are for classical cycles only.
             return self._fair_order([entry for entry in entries if isinstance(entry, Nomination)])
-        return sorted(entries, key=self.classical_rank) if len(entries) > 1 else entries
+        return sorted(entries, key=self._classical_rank) if len(entries) > 1 else entries
 
-    def classical_rank(self, entry: Entry) -> tuple[object, ...]:
-        options, ask = self.state.options, entry.ask
+    def _classical_rank(self, entry: Entry) -> tuple[object, ...]:
+        moves = isinstance(entry, Nomination) and entry.moving is not None
+        return (not moves, *self.rank(entry.queue, entry.ask, entry.level))
+
+    def rank(self, queue: Queue, ask: Ask, level: int) -> tuple[object, ...]:
+        """The place of a head in a classical cycle, if it takes quota from so far up the tree."""
+        options = self.state.options
         return (
-            not isinstance(entry, Nomination) or entry.moving is None,
-            options.prioritize_preemptor_workloads and entry.queue.line.preemptor is not ask,
-            entry.level,
+            options.prioritize_preemptor_workloads and queue.line.preemptor is not ask,
+            level,
             -ask.priority if options.priority_sorting_within_cohort else 0,
             ask.time,
-            entry.queue.name,
+            queue.name,
             ask.uid,
         )
 
@@ -283,7 +310,8 @@ class Turn:
         self.result.blocked = commit.blocked
         for parked, from_the_start in self._watching:
             if (peers := parked.ask.peers) is not None:
-                parked.queue.line.watch(peers, watch.find_watches(state, parked, from_the_start=from_the_start))
+                amounts = watch.find_watches(state, parked, from_the_start=from_the_start)
+                parked.queue.line.watch(peers, amounts, simple=parked.short)
         self._watching.clear()
 
 

@@ -44,10 +44,10 @@ class WaitingRoom:
 
     def remove(self, ask: Ask) -> None:
         del self.asks[ask.key]
-        door = _door(ask)
-        if (outside := self._orphans.get(door)) and outside.pop(ask.key, None) is not None:
+        outside = self._orphans.get(ask.local_queue) if self._orphans else None
+        if outside is not None and outside.pop(ask.key, None) is not None:
             return
-        record = self.local_queues[door]
+        record = self.local_queues[ask.local_queue]
         queue = self.queues[record.cluster_queue]
         queue.line.remove(ask)
         record.pending -= 1
@@ -65,7 +65,7 @@ class WaitingRoom:
 
     def find_queue(self, ask: Ask) -> Queue | None:
         """Where the workload waits; None if its LocalQueue leads nowhere."""
-        return self._behind(self.local_queues.get(_door(ask)))
+        return self._behind(self.local_queues.get(ask.local_queue))
 
     def _behind(self, record: LocalQueueRecord | None) -> Queue | None:
         return None if record is None or record.stopped else self.queues.get(record.cluster_queue)
@@ -75,16 +75,17 @@ class WaitingRoom:
         if not self.options.scheduling_equivalence_hashing:
             return ask.uid
         if queue.by_usage:
-            return (ask.shape, ask.priority, ask.special.allowed_flavor, _door(ask))
+            return (ask.shape, ask.priority, ask.special.allowed_flavor, ask.local_queue)
         return (ask.shape, ask.priority, ask.special.allowed_flavor)
 
     def _enqueue(self, ask: Ask) -> None:
-        door = _door(ask)
-        record = self.local_queues.get(door)
+        record = self.local_queues.get(ask.local_queue)
         queue = self._behind(record)
         if record is None or queue is None:
-            self._orphans.setdefault(door, {})[ask.key] = ask
+            self._orphans.setdefault(ask.local_queue, {})[ask.key] = ask
             return
+        # There may be a million of them, and they need not have a name of their own for the same thing.
+        ask.local_queue = record.key
         record.pending += 1
         if ask.special.requeued and ask.special.requeue_at is None:
             if queue.line.push(ask, identity=self.identity(queue, ask)) or self.options.block_admission:
@@ -150,7 +151,7 @@ class WaitingRoom:
         if doors is None or record.key not in doors:
             return
         doors.discard(record.key)
-        for ask in [ask for ask in self.asks.values() if _door(ask) == record.key]:
+        for ask in [ask for ask in self.asks.values() if ask.local_queue == record.key]:
             self.remove(ask)
             self.asks[ask.key] = ask
             self._orphans.setdefault(record.key, {})[ask.key] = ask
@@ -170,22 +171,22 @@ class WaitingRoom:
         """A ClusterQueue goes: those who wait in it wait outside."""
         for ask in queue.line.waiting():
             queue.line.remove(ask)
-            self.local_queues[_door(ask)].pending -= 1
-            self._orphans.setdefault(_door(ask), {})[ask.key] = ask
+            self.local_queues[ask.local_queue].pending -= 1
+            self._orphans.setdefault(ask.local_queue, {})[ask.key] = ask
         self.awake.discard(queue)
 
     # Past usage
 
-    def past_usage(self, queue: Queue, namespace: str, local_queue: str) -> float:
+    def past_usage(self, queue: Queue, local_queue: Key) -> float:
         """What a LocalQueue used in the past, weighed; 0 where that does not matter."""
         rules = self.options.admission_fair_sharing
-        record = self.local_queues.get(Key(namespace, local_queue))
+        record = self.local_queues.get(local_queue)
         if rules is None or record is None or not queue.by_usage:
             return 0.0
         return record.past_usage(rules)
 
     def order_by_usage(self, queue: Queue) -> Callable[[Ask], float]:
-        return lambda ask: self.past_usage(queue, ask.key.namespace, ask.local_queue)
+        return lambda ask: self.past_usage(queue, ask.local_queue)
 
     def sample_usage(self, now: float) -> None:
         rules = self.options.admission_fair_sharing
@@ -201,11 +202,7 @@ class WaitingRoom:
         totals = ask.shape.totals()
         if self.options.ignore_undeclared:
             totals = {r: v for r, v in totals.items() if r in queue.group_by_resource}
-        self.record(_door(ask)).add_penalty(ask.key, totals, rules)
+        self.record(ask.local_queue).add_penalty(ask.key, totals, rules)
 
     def drop_penalty(self, ask: Ask) -> None:
-        self.record(_door(ask)).penalties.pop(ask.key, None)
-
-
-def _door(ask: Ask) -> Key:
-    return Key(ask.key.namespace, ask.local_queue)
+        self.record(ask.local_queue).penalties.pop(ask.key, None)

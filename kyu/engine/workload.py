@@ -167,7 +167,7 @@ def make_ask(workload: Workload, shape: Shape, options: Options) -> Ask:
         priority=effective_priority(workload, options),
         time=queue_time(workload, options),
         shape=shape,
-        local_queue=workload.spec.queue_name,
+        local_queue=Key(workload.metadata.namespace, workload.spec.queue_name),
         special=special(workload, options),
         generation=workload.metadata.generation,
     )
