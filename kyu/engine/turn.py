@@ -4,7 +4,8 @@ One cycle: the heads of some queues, looked at, put in order, and committed one 
 Each head is nominated by itself (``nomination.py``); then they are processed in order, each seeing what the ones before
 it took (``commit.py``). Who was not admitted goes back to its line, or aside until something changes.
 
-Called by: cycle.py, passes.py, flat.py. Kueue: pkg/scheduler/scheduler.go (schedule, requeueAndUpdate), pkg/cache/queue (requeue)
+Called by: cycle.py, passes.py, flat.py.
+Kueue: pkg/scheduler/scheduler.go (schedule, requeueAndUpdate), pkg/cache/queue (requeue)
 """
 
 from __future__ import annotations
