@@ -3,9 +3,9 @@ The pass over a flat tree: queues directly under one cohort, where what a queue 
 
 In such a tree a little becomes free, all queues would like to have it, and one of them gets it. Where all that waits in
 a queue waits for one flavor and resource, a ``Front`` says for each in line how much must be free at the cohort before
-asking is worth it, and before it fits. It holds until something happens in its own queue. So most of a pass is done on
-paper: queues without hope are passed over, and of those who take part in a turn only the winners are looked at. Where a
-queue turns out to be not as simple as that, the pass ends early and ``passes.py`` goes on.
+it is worth looking at (``passes.py``), and before it fits. It holds until something happens in its own queue. So most
+of a pass is done on paper: queues without hope are passed over, and of those who take part in a turn only the winners
+are looked at. Where a queue turns out to be not as simple as that, the pass ends early and ``passes.py`` goes on.
 
 Called by: cycle.py. Calls: turn.py. Agrees with: passes.py, which decides the same for any tree, quota.py and reach.py,
 whose answers fronts anticipate.

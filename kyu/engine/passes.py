@@ -1,10 +1,11 @@
 """
 A pass: all turns of the queues of a tree until nothing more is decided, without those that cannot matter.
 
-A pass knows who is worth asking (``watch.py``), and in which turn: as many turns away as others stand before them. It
-goes from one turn that matters to the next and takes it as the cycle would (``turn.py``), with everybody in it who
-could change its outcome: those who are worth asking, heads that keep their place until they get what they want
-(StrictFIFO, preemptors), and heads that hold back capacity while they wait.
+A workload that was parked is worth asking again, that is, looking at for quota, only if what it waits for may have come
+within reach since (``watch.py``). A pass knows who is, and in which turn: as many turns away as others stand before it
+in its queue. It goes from one turn that matters to the next and takes it as the cycle would (``turn.py``), with
+everybody in it who could change its outcome: those who are worth asking, heads that keep their place until they get
+what they want (StrictFIFO, preemptors), and heads that hold back capacity while they wait.
 
 Called by: cycle.py. Calls: turn.py.
 """

@@ -45,6 +45,10 @@ class State:
 
     options: Options
     hierarchy: Hierarchy = field(default_factory=Hierarchy)
+    queues: dict[str, Queue] = field(init=False)
+    """Those of the hierarchy, by name."""
+    forest: Forest = field(init=False)
+    """The nodes of the cluster, by topology."""
     cluster: Cluster = field(init=False)
     shapes: Shapes = field(init=False)
     waiting: WaitingRoom = field(init=False)
@@ -67,19 +71,11 @@ class State:
     def __post_init__(self) -> None:
         if self.options.fair_sharing:
             self.find_targets = fair_preemption.find_targets
-        self.cluster = Cluster(Forest(self.options.topology_gates))
+        self.queues = self.hierarchy.queues
+        self.forest = Forest(self.options.topology_gates)
+        self.cluster = Cluster(self.forest)
         self.shapes = Shapes(self.options)
-        self.waiting = WaitingRoom(self.options, self.hierarchy.queues)
-
-    # Shorthands for the rules
-
-    @property
-    def forest(self) -> Forest:
-        return self.cluster.forest
-
-    @property
-    def queues(self) -> dict[str, Queue]:
-        return self.hierarchy.queues
+        self.waiting = WaitingRoom(self.options, self.queues)
 
     # Objects
 
