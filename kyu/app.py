@@ -140,8 +140,10 @@ async def _run(settings: Settings, ready: Callable[[Embedded], None]) -> None:
         loop.add_signal_handler(number, stopped.set)
     async with embedded(settings) as running:
         memory.collect_seldom()
+        database = settings.data / "kyu.db"
+        ours = identity(database)
         ready(running)
-        has_folder = await wait_for_end(stopped, settings.data / "kyu.db")
+        has_folder = await wait_for_end(stopped, database, ours)
         log.info("stopping")
     if not has_folder:
         raise FolderLost(
@@ -149,11 +151,10 @@ async def _run(settings: Settings, ready: Callable[[Embedded], None]) -> None:
         )
 
 
-async def wait_for_end(stopped: asyncio.Event, database: Path) -> bool:
+async def wait_for_end(stopped: asyncio.Event, database: Path, ours: tuple[int, int] | None) -> bool:
     """Until the event. False if the file has gone before: writes would be accepted, and lost with the process."""
-    ours = identity(database)
     while not stopped.is_set():
-        if identity(database) != ours:
+        if ours is None or identity(database) != ours:
             return False
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FOLDER_SECONDS):

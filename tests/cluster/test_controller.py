@@ -1,4 +1,4 @@
-"""`kyu controller` on a real Kubernetes, as its users run it: jobs run and grow, of several one acts and is followed."""
+"""`kyu controller` on a real Kubernetes, as its users run it: jobs run and grow; of several one acts, until it ends."""
 
 from __future__ import annotations
 
