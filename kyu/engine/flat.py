@@ -82,12 +82,6 @@ class Front:
     private: int = 0
     """The part of it that is its own."""
 
-    def begin(self, turn: int) -> bool:
-        """From this turn on it goes through its line, from the first; False if nobody in it is worth asking."""
-        self.index = 0
-        self.at = self.due = turn
-        return self.keeper is not None or self.look_ahead(turn)
-
     def index_in(self, turn: int) -> int:
         """Who of the line is next in a turn: one after another had theirs, until one stays who is worth asking."""
         return self.index + (turn if turn < self.due else self.due) - self.at
@@ -163,8 +157,10 @@ def _make(queue: Queue, places: list[Place]) -> Front | None:
         # What is left after all that it could preempt in its own queue must be free, or its own to claim.
         short = amount - own(cell, ask.priority)
         asked_from.append(-BOUNDLESS if short <= unused else short - private if short <= room else NEVER)
-    least = list(accumulate(reversed(asked_from), min))
-    least.reverse()
+    least = asked_from
+    if len(asked_from) > 1:
+        least = list(accumulate(reversed(asked_from), min))
+        least.reverse()
     root = None if found is None else found.parent
     peers_in_line = [place[3] for place in places]
     return Front(queue, None, found, root, peers_in_line, amounts, asked_from, least, room=room, private=private)
@@ -292,7 +288,9 @@ class FlatPass:
         return flat
 
     def _add(self, front: Front) -> None:
-        if front.begin(self.number):
+        """From now on it goes through its line, from the first."""
+        front.index, front.at, front.due = 0, self.number, self.number
+        if front.keeper is not None or front.look_ahead(self.number):
             self.fronts.append(front)
         else:
             front.queue.line.skip_all()

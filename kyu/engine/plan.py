@@ -139,22 +139,23 @@ def nominate(state: State, queue: Queue, ask: Ask) -> Sketch | Claim | None:
     pod_set, last, policy = ask.shape.pod_sets[0], len(group.flavors) - 1, queue.spec.flavor_fungibility
     memory = None if ask.memory is None else valid_memory(state, queue, ask)
     start = 0 if memory is None else memory.next_flavor(pod_set.name, resource)
-    cells = []
+    refused: list[tuple[Cell, int]] = []
     for index in range(start, len(group.flavors)):
         flavor = group.flavors[index]
         cell = flavor.cells[resource]
         if amount > cell.potential or eligibility.why_not(state, queue, group, flavor, pod_set) is not None:
             return None
-        if amount <= 0 or amount <= quota.available(cell):
+        free = quota.available(cell)
+        if amount <= 0 or amount <= free:
             level = quota.borrowing_level(cell, amount).height
             if last and level and policy.when_can_borrow == "TryNextFlavor":
                 return None
             return Sketch(queue, ask, cell, amount, level, index if index < last else -1)
-        cells.append(cell)
+        refused.append((cell, free))
     if ask.shape.can_shrink:
         return None
     # What can be told about all flavors cannot be told about the rest of them.
-    return _claim(state, queue, ask, cells, amount, short=not start)
+    return _claim(state, queue, ask, refused, amount, short=not start)
 
 
 def reserve(queue: Queue, ask: Ask) -> Reservation | None:
@@ -180,14 +181,14 @@ def _may_preempt(queue: Queue, cell: Cell, amount: int, level: Level) -> bool:
     return queue.policies.may_preempt_while_borrowing(fair_sharing=False)
 
 
-def _claim(state: State, queue: Queue, ask: Ask, cells: list[Cell], amount: int, *, short: bool) -> Claim:
-    """The best that preemption could do in any of the flavors."""
-    best, best_cell, best_targets = WORST, cells[0], list[Target]()
-    for cell in cells:
+def _claim(state: State, queue: Queue, ask: Ask, refused: list[tuple[Cell, int]], amount: int, *, short: bool) -> Claim:
+    """The best that preemption could do in any of the flavors, of each of which so much is free."""
+    best, best_cell, best_targets = WORST, refused[0][0], list[Target]()
+    for cell, _ in refused:
         verdict, targets = _try(state, queue, ask, cell, amount)
         if best is WORST or prefers(verdict, best, preemption_over_borrowing=_prefers_preemption(queue)):
             best, best_cell, best_targets = verdict, cell, targets
-    reasons = tuple([InsufficientQuota(*cell.key, amount, max(0, quota.available(cell))) for cell in cells])
+    reasons = tuple([InsufficientQuota(*cell.key, amount, max(0, free)) for cell, free in refused])
     return Claim(queue, ask, best_cell, amount, best, best_targets, reasons, short)
 
 
@@ -208,10 +209,12 @@ def _try(state: State, queue: Queue, ask: Ask, cell: Cell, amount: int) -> tuple
             targets = preemption.search(state, Demand(queue, ask, {cell: amount}, (cell.key,)))
     if not targets:
         return Verdict(Inner.NO_CANDIDATES, level.height), targets
-    for target in targets:
-        quota.refund_all(target.holding.charges)
-    level = quota.borrowing_level(cell, amount)
-    for target in targets:
-        quota.charge_all(target.holding.charges)
-    from_own = any(target.queue is queue for target in targets)
+    from_own = queue in [target.queue for target in targets]
+    if from_own or not queue.flat:
+        # In a flat tree what others return changes nothing about how much of its own the queue uses.
+        for target in targets:
+            quota.refund_all(target.holding.charges)
+        level = quota.borrowing_level(cell, amount)
+        for target in targets:
+            quota.charge_all(target.holding.charges)
     return Verdict(Inner.PREEMPT if from_own else Inner.RECLAIM, level.height), targets

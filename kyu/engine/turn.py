@@ -164,7 +164,11 @@ class Turn:
         reasons = entry.reasons if isinstance(entry, Claim) else entry.assignment.pod_sets[0].reasons
         if not entry.short or len(reasons) > 1:
             return None
-        leaving = sum([len(queue.held(evicted=True)) for queue in queues if queue.has_evicted])
+        leaving = 0
+        for queue in queues:
+            # As has_evicted says, which would be half of the cost.
+            if queue.holdings and queue.holdings[0][1].evicted:
+                leaving += len(queue.held(evicted=True))
         return entry.ask if leaving == len(entry.targets) else None
 
     # Nomination
