@@ -132,6 +132,24 @@ def test_every_served_kind_can_be_read_filled_in_and_prepared() -> None:
 # Pods
 
 
+@pytest.mark.parametrize(
+    ("group", "kind", "status"),
+    [
+        ("apps", "Deployment", {}),
+        ("batch", "CronJob", {}),
+        ("", "ResourceQuota", {}),
+        ("apps", "StatefulSet", {"availableReplicas": 0, "replicas": 0}),
+        ("", "ConfigMap", None),
+    ],
+)
+def test_a_new_object_has_the_empty_status_of_its_kind(group: str, kind: str, status: Json | None) -> None:
+    """It is shown even where nothing is in it, and what the request says about it does not count."""
+    body: Json = {"metadata": {"name": "x"}}
+    if status is not None:
+        body["status"] = {"replicas": 7}
+    assert created(group, kind, body).get("status") == status
+
+
 def test_the_defaults_of_a_pod() -> None:
     stored = created("", "Pod", pod())
     assert stored["status"] == {"phase": "Pending", "qosClass": "BestEffort"}

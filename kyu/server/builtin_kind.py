@@ -163,8 +163,10 @@ class BuiltinKind:
     def prepare_create(self, obj: Json) -> None:
         if self.has_status and not self.brings_status:
             # Nothing has happened to the object: of its status there is what cannot be left out, and that empty.
-            nothing_yet = {"status": clone(status)} if (status := managed.unborn(self.schema).get("status")) else {}
-            carry_over("status", nothing_yet, obj)
+            unborn = managed.unborn(self.schema)
+            obj.pop("status", None)
+            if "status" in unborn:
+                obj["status"] = clone(unborn["status"])
         if self.generation:
             obj["metadata"]["generation"] = 1
         self.on_create(obj)
