@@ -69,7 +69,7 @@ MOST_ROUNDS = 5
 CONTENTION = 10_000
 WIDE_CONTENTION = 700
 # Decisions that are timed together, and how many such blocks are compared.
-BLOCK, BLOCKS = 50, 7
+BLOCK, BLOCKS = 50, 15
 # Arrivals between two settlings while a state is built.
 SETTLE_EVERY = 50_000
 
