@@ -139,6 +139,18 @@ class FlatStory(WideStory):
         )
 
 
+class MixedStory(FlatStory):
+    """Some of the queues are one level further down: what they have borrowed can be taken back from there, too."""
+
+    def objects(self) -> list[Object]:
+        found: list[Object] = [flavor("f0"), cohort("inner", parent="outer")]
+        for number, name in enumerate(self.queues):
+            quotas = {"f0": {"cpu": (self.random.choice([0, 2, 4]), None, None)}}
+            parent = "inner" if number % 2 else "outer"
+            found += [cluster_queue(name, quotas, cohort=parent, **self.policies()), local_queue(name)]
+        return found
+
+
 def decided(found: Cycle) -> list[object]:
     facts: list[object] = []
     for decision in found.decisions:
@@ -161,7 +173,7 @@ def lines(state: State) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("kind", [Story, WideStory, FlatStory])
+@pytest.mark.parametrize("kind", [Story, WideStory, FlatStory, MixedStory])
 @pytest.mark.parametrize("seed", STORIES)
 def test_passes_decide_what_cycles_would(kind: type[Story], seed: int) -> None:
     story = kind(seed)

@@ -264,7 +264,7 @@ class Queue(TreeNode):
 
     def is_flat(self) -> bool:
         parent, policies = self.parent, self.policies
-        if parent is None or parent.parent is not None or self.strict or self.by_usage:
+        if parent is None or parent.parent is not None or parent.children or self.strict or self.by_usage:
             return False
         return policies.reclaim == "Any" and policies.borrow_forbidden
 
