@@ -67,7 +67,7 @@ def _natural(key: str) -> list[tuple[int, int, int]]:
     ]
 
 
-class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]  # known only at run time
+class _Dumper(yaml.CSafeDumper):
     """Texts in the quotes of Kubernetes, and no anchors."""
 
     def ignore_aliases(self, data: Any) -> bool:
