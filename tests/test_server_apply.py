@@ -155,6 +155,16 @@ def test_who_only_joins_has_no_time() -> None:
     assert times == {"ann": "2026-01-01T12:00:00Z", "bob": None}
 
 
+def test_entries_stand_by_operation_then_time_then_name() -> None:
+    shelf = apply(None, "zoe", {"height": 3})
+    shelf = apply(shelf, "ann", {"plain": ["a"]})
+    shelf = update(shelf, "bob", {"height": 3, "plain": ["a"], "free": {"x": 1}})
+    assert list(owned(shelf)) == ["ann", "zoe", "bob*"]
+    # Who writes in a later second comes after those with later names.
+    shelf = apply(shelf, "ann", {"plain": ["b"]}, now=NOON + timedelta(seconds=1))
+    assert list(owned(shelf)) == ["zoe", "ann", "bob*"]
+
+
 def test_an_apply_that_changes_nothing_is_settled_whatever_the_time() -> None:
     shelf = apply(None, "ann", {"height": 3})
     again = apply(shelf, "ann", {"height": 3}, now=NOON + timedelta(hours=1))

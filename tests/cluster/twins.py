@@ -4,6 +4,7 @@ The same requests to two servers, and what differs in the answers.
 A dialogue is a YAML file of requests. Each is sent to a real API server and to Kyu's; what no two servers can agree on
 (uids, times, resource versions, the words of a message) is blanked, the rest must be equal: the code, the reason, the
 fields that are blamed, the whole object with its defaults and, where a dialogue is about them, the owners of fields.
+These are compared by name, as their order is that of the seconds in which they wrote.
 
 Called by: test_same_answers.py.
 """
@@ -18,6 +19,7 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import yaml
@@ -110,12 +112,18 @@ def answer(client: Client, each: Step) -> Manifest:
 def blanked(value: Manifest, left_out: Collection[str]) -> Manifest:
     """The answer with a mark in place of what differs from server to server."""
 
-    def blank(pairs: list[tuple[str, object]]) -> dict[str, object]:
-        kept = ((name, content) for name, content in pairs if name not in left_out)
-        return {name: "(set)" if name in BLANKED and content else content for name, content in kept}
+    def blank(pairs: list[tuple[str, Any]]) -> Manifest:
+        kept = {name: content for name, content in pairs if name not in left_out}
+        if "managedFields" in kept:
+            kept["managedFields"] = sorted(kept["managedFields"], key=writer)
+        return {name: "(set)" if name in BLANKED and content else content for name, content in kept.items()}
 
     result: Manifest = json.loads(UID.sub("(uid)", json.dumps(value)), object_pairs_hook=blank)
     return result
+
+
+def writer(entry: Manifest) -> tuple[str, str, str, str]:
+    return entry["operation"], entry["manager"], entry["apiVersion"], entry.get("subresource", "")
 
 
 def render(value: Manifest) -> list[str]:
