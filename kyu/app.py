@@ -6,7 +6,7 @@ The API server alone starts in half the time: so what it does not need is import
 A data folder belongs to one process at a time. In it are the database, the certificates, the kubeconfig of the
 administrator, and what must not change between two starts (the port).
 
-Called by: cli/up.py, cli/controller.py, bench, tests. The only place that reads the environment and builds things.
+Called by: cli/up.py, bench, tests. Controllers on a cluster are put together in on_cluster.py.
 """
 
 from __future__ import annotations
@@ -29,15 +29,14 @@ from typing import TYPE_CHECKING, Literal
 import uvloop
 
 from kyu import log
+from kyu.api import config_unused
 from kyu.api.config import Configuration
-from kyu.api.meta import Key
 from kyu.bus.connector import Bus, Connector, State
 from kyu.controllers import memory
 from kyu.controllers.first import first_objects, read_configuration, settings_object
 from kyu.kube import kubeconfig
 from kyu.kube.client import Client
 from kyu.kube.direct import Direct
-from kyu.kube.kubeconfig import Credentials
 from kyu.lock import Lock
 from kyu.server import auth, bootstrap, job_definitions, tls, tokens
 from kyu.server.api import Api
@@ -53,7 +52,6 @@ ADMINISTRATOR = "admin"
 # A thread that has waited this long for the interpreter gets it. The thread that stores writes needs it a few times in
 # each transaction; with Python's own five milliseconds a busy event loop keeps it waiting longer than the disk does.
 SWITCH_SECONDS = 0.0005
-POOLS_LEASE = "pools.kueue.x-k8s.io"
 # How often is looked whether the data folder is still there, and whether the certificate is about to end.
 FOLDER_SECONDS = 2.0
 CERTIFICATE_SECONDS = 86_400.0
@@ -91,9 +89,12 @@ class Settings:
 
     def configuration(self) -> Configuration:
         try:
-            return read_configuration(self.config)
+            configuration = read_configuration(self.config)
         except (OSError, ValueError) as error:
             raise CannotStart(f"{self.config}: {error}") from error
+        for warning in config_unused.embedded_warnings(configuration):
+            log.warning("settings", source=self.config, warning=warning)
+        return configuration
 
     def node_settings(self) -> NodeSettings:
         from kyu.embedded import NodeSettings
@@ -169,55 +170,6 @@ def identity(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
-
-
-def control(credentials: Credentials, config: Path | None, only: Literal["pools"] | None = None) -> None:
-    """
-    Run the controllers on somebody else's API server, until SIGINT or SIGTERM; all of them, or those of pools.
-
-    Of several such processes one acts at a time. ``LeaseLost`` if this was the one, and cannot be sure of it any more.
-    """
-    configuration = read_configuration(config)
-    uvloop.run(_control(credentials, configuration, only))
-
-
-async def _control(credentials: Credentials, configuration: Configuration, only: Literal["pools"] | None) -> None:
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, task.cancel)
-    from kyu.controllers.plane import Plane
-    from kyu.controllers.pool_plane import PoolPlane
-    from kyu.kube import http
-
-    client = Client(await http.connect(credentials), "kyu")
-    plane = PoolPlane if only == "pools" else Plane
-    try:
-        async with election(client, configuration, only):
-            await plane(client, configuration, clock, connect).run()
-    except asyncio.CancelledError:
-        log.info("stopping")
-    finally:
-        await client.close()
-
-
-def election(
-    client: Client, configuration: Configuration, only: Literal["pools"] | None
-) -> contextlib.AbstractAsyncContextManager[None]:
-    """Be the only one who decides. The Lease is that of an installed Kueue; what is done for pools has its own."""
-    rules = configuration.leader_election
-    if not rules.leader_elect:
-        return contextlib.nullcontext()
-    from kyu.kube.lease import Lease, Terms
-
-    terms = Terms(
-        Key(rules.resource_namespace or configuration.namespace, POOLS_LEASE if only else rules.resource_name),
-        f"{socket.gethostname()}_{secrets.token_hex(8)}",
-        rules.lease_duration.total_seconds(),
-        rules.renew_deadline.total_seconds(),
-        rules.retry_period.total_seconds(),
-    )
-    return Lease(client, terms, clock).held()
 
 
 @contextlib.asynccontextmanager

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kyu.api import config, config_file, documents, duration, features
 from kyu.api.config import Configuration, Section
 from kyu.api.config_file import InvalidConfiguration, Loaded
-from kyu.api.config_unused import GATES_NOT_FOLLOWED, NOT_FOLLOWED
+from kyu.api.config_unused import GATES_NOT_FOLLOWED, NOT_FOLLOWED, embedded_warnings
 from kyu.api.meta import Json, selects
 
 CASES = Path(__file__).parent / "cases" / "api" / "config" / "refused.yaml"
@@ -212,7 +212,6 @@ def test_durations_are_read_back(value: timedelta) -> None:
     ("settings", "named"),
     [
         ({"multiKueue": {"gcInterval": "5m"}}, "multiKueue"),
-        ({"metrics": {"bindAddress": ":9090"}}, "metrics.bindAddress"),
         ({"controller": {"groupKindConcurrency": {"Job.batch": 5}}}, "controller"),
         ({"clientConnection": {"qps": 20}}, "clientConnection"),
         ({"tls": {"minVersion": "VersionTLS13"}}, "tls"),
@@ -227,6 +226,13 @@ def test_a_setting_that_has_no_effect_is_named(settings: Json, named: str) -> No
 
 def test_a_setting_that_says_what_holds_anyway_is_not_worth_a_word() -> None:
     assert load(clientConnection={"qps": 300, "burst": 500}, health={"healthProbeBindAddress": ":8081"}).warnings == ()
+
+
+def test_addresses_have_an_effect_on_a_cluster_and_none_for_embedded_controllers() -> None:
+    loaded = load(metrics={"bindAddress": ":9090"})
+    assert loaded.warnings == ()
+    (warning,) = embedded_warnings(loaded.configuration)
+    assert warning.startswith("metrics.bindAddress has no effect: ")
 
 
 def test_the_gates_without_an_effect_are_gates() -> None:

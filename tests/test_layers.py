@@ -31,6 +31,8 @@ MAY_IMPORT = {
     "bench": {"api", "kinds", "engine", "workflows", "plans", "kube", "bus", "controllers", "server", "runtime", "app"},
     "pools": {"api", "engine", "plans", "kube", "bus", "controllers", "server", "runtime"},
     "embedded": {"api", "kinds", "engine", "plans", "kube", "bus", "controllers", "server", "runtime", "pools"},
+    "endpoints": {"api", "kube", "server"},
+    "on_cluster": {"api", "kube", "controllers", "app", "endpoints"},
     "app": {"api", "kinds", "engine", "plans", "kube", "bus", "controllers", "server", "runtime", "embedded", "lock"},
 }
 PURE = {"api", "kinds", "engine", "workflows", "plans"}

@@ -3,30 +3,28 @@ Settings of Kueue that are read and judged, and that Kyu does not follow: whoeve
 
 Files of Kueue are taken as they are, so such a setting is no fault. Silence would be one.
 
-Used by: config_file.py.
+Used by: config_file.py, app.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from operator import attrgetter
 
 from kyu.api.config import Configuration
 
 NO_WEBHOOKS = "Kyu has no webhooks"
-NO_PORT = "the controllers listen nowhere; `kyu up` serves health and metrics at the address of its API"
+SERVED_BY_API = "`kyu up` serves health and metrics at the address of its API"
 NO_DISPATCH = "Kyu does not send jobs to other clusters"
 # By the path in the file.
 NOT_FOLLOWED = {
     "webhook": NO_WEBHOOKS,
     "internalCertManagement": NO_WEBHOOKS,
-    "tls": NO_WEBHOOKS,
-    "health": NO_PORT,
-    "metrics.bindAddress": NO_PORT,
+    "tls": "Kyu has no webhooks, and its metrics are served with the defaults of TLS",
     "metrics.enableClusterQueueResources": "what queues hold and use is always told, their quotas never are",
     "metrics.customLabels": "metrics have the labels of Kueue only",
     "metrics.localQueueMetrics": "metrics are those of ClusterQueues",
-    "pprofBindAddress": NO_PORT,
+    "pprofBindAddress": "there is no profiler behind a port",
     "visibilityServer": "pending workloads are shown by `kyu jobs` and `kyu why`",
     "controller": "all controllers take turns in one loop",
     "clientConnection": "requests are not limited by a rate: what changes together is written together",
@@ -35,6 +33,8 @@ NOT_FOLLOWED = {
     "multiKueue": NO_DISPATCH,
     "resources.deviceClassMappings": "devices of resource claims are not counted",
 }
+# What controllers follow on a cluster, and the embedded ones do not.
+NOT_FOLLOWED_EMBEDDED = {"health": SERVED_BY_API, "metrics.bindAddress": SERVED_BY_API}
 # Feature gates that somebody may switch on, and wait for what does not come.
 GATES_NOT_FOLLOWED = {
     "ElasticJobsViaWorkloadSlicesWithTAS": "an elastic job that is placed by topology is queued again when it grows",
@@ -48,13 +48,22 @@ DEFAULTS = Configuration()
 
 def warnings(configuration: Configuration) -> Iterator[str]:
     """A line for each setting that differs from its default and has no effect."""
-    for path, reason in NOT_FOLLOWED.items():
-        value = attrgetter(attribute(path))
-        if value(configuration) != value(DEFAULTS):
-            yield f"{path} has no effect: {reason}"
+    yield from _without_effect(configuration, NOT_FOLLOWED)
     for name, reason in GATES_NOT_FOLLOWED.items():
         if configuration.feature_gates.get(name):
             yield f"featureGates.{name} has no effect: {reason}"
+
+
+def embedded_warnings(configuration: Configuration) -> Iterator[str]:
+    """The same for what has an effect on a cluster only."""
+    yield from _without_effect(configuration, NOT_FOLLOWED_EMBEDDED)
+
+
+def _without_effect(configuration: Configuration, reasons: Mapping[str, str]) -> Iterator[str]:
+    for path, reason in reasons.items():
+        value = attrgetter(attribute(path))
+        if value(configuration) != value(DEFAULTS):
+            yield f"{path} has no effect: {reason}"
 
 
 def attribute(path: str) -> str:

@@ -6,6 +6,7 @@ Run Kyu's controllers on a Kubernetes cluster: quotas, queues and jobs of the cl
     kyu controller --only pools                          MasterQueues, where an installed Kueue does all the rest
 
 Run as many as you like: one acts, and another takes over when it ends. All of them wait while an installed Kueue acts.
+Probes are answered on port 8081 (/healthz, /readyz), metrics on port 8443 (/metrics, with HTTPS and a token).
 """
 
 from __future__ import annotations
@@ -20,20 +21,31 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     target.arguments(parser)
     parser.add_argument("--config", type=Path, metavar="FILE", help="Kueue's Configuration; a ConfigMap overrides it")
     parser.add_argument("--only", choices=("pools",), help="leave queues and jobs to an installed Kueue")
+    parser.add_argument(
+        "--health-probe-bind-address",
+        metavar="ADDRESS",
+        help="instead of health.healthProbeBindAddress, :8081 by default; 0 for none",
+    )
+    parser.add_argument(
+        "--metrics-bind-address", metavar="ADDRESS", help="instead of metrics.bindAddress, :8443 by default; 0 for none"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    from kyu import app, log
+    from kyu import log, on_cluster
     from kyu.cli.main import BadInput, Failed
+    from kyu.endpoints import CannotListen
     from kyu.kube.lease import LeaseLost
 
     chosen = target.choose(args)
     log.start()
     chosen.announce()
     try:
-        app.control(chosen.credentials, args.config, args.only)
+        settings = on_cluster.read_settings(args.config, args.health_probe_bind_address, args.metrics_bind_address)
     except ValueError as error:
         raise BadInput(f"{args.config}: {error}") from error
-    except LeaseLost as error:
+    try:
+        on_cluster.control(chosen.credentials, settings, args.only)
+    except (CannotListen, LeaseLost) as error:
         raise Failed(str(error)) from error
     return 0

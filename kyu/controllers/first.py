@@ -1,7 +1,7 @@
 """
 What the controllers find at their first start: Kueue's settings, where users of Kueue look for them.
 
-Called by: app.py. From then on the settings are read live.
+Called by: app.py, on_cluster.py. From then on the settings are read live.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Kueue's metrics, under Kueue's names: what cycles decided, how long workloads wa
 Counters and histograms move as decisions are written and workloads change; gauges are read off the engine when somebody
 asks, so a queue that nobody looks at costs nothing.
 
-Called by: scheduler.py. Kueue: pkg/metrics
+Called by: scheduler.py; endpoints.py shows them on a cluster. Kueue: pkg/metrics
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from functools import cache
+from typing import Literal
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
@@ -23,8 +24,20 @@ from kyu.engine.decisions import Cycle, Preempt
 from kyu.engine.state import State
 from kyu.plans.admission import seconds_queued
 
-ROLE = "standalone"
+# What a process is to others like it: alone, or the one of several that acts.
+Role = Literal["standalone", "leader"]
 WAIT_BUCKETS = (1.0, 2.5, *(5.0 * 2**n for n in range(12)))
+
+
+def own_registry() -> CollectorRegistry:
+    """For controllers without a server of their own: what the process itself takes is in it already."""
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    return registry
+
+
+def render(registry: CollectorRegistry) -> bytes:
+    return generate_latest(registry)
 
 
 class Metrics:
@@ -33,7 +46,8 @@ class Metrics:
     Each counter is a function from its labels: the library takes longer to look one up than to count.
     """
 
-    def __init__(self, registry: CollectorRegistry, state: Callable[[], State]) -> None:
+    def __init__(self, registry: CollectorRegistry, state: Callable[[], State], role: Role = "standalone") -> None:
+        self._role = role
         queue_labels = ["cluster_queue", "priority_class", "replica_role"]
 
         def counter(name: str, text: str, labels: list[str]) -> Callable[..., Counter]:
@@ -70,15 +84,15 @@ class Metrics:
         self._wait_reserved = histogram(
             "kueue_quota_reserved_wait_time_seconds", "From queued to quota reserved.", queue_labels
         )
-        registry.register(QueueGauges(state))
+        registry.register(QueueGauges(state, role))
 
     def note_cycle(self, decided: Cycle, seconds: float) -> None:
         result = "success" if any(decided.admitted()) else "inadmissible"
-        self._attempts(result, ROLE).inc()
-        self._attempt_seconds(result, ROLE).observe(seconds)
+        self._attempts(result, self._role).inc()
+        self._attempt_seconds(result, self._role).observe(seconds)
         for decision in decided.decisions:
             if isinstance(decision, Preempt):
-                self._preempted(decision.cluster_queue, decision.reason, ROLE).inc()
+                self._preempted(decision.cluster_queue, decision.reason, self._role).inc()
 
     def note_workload(self, old: Json, new: Workload, now: datetime) -> None:
         """Count what became true with this change. What was true when we came is not counted again."""
@@ -90,7 +104,7 @@ class Metrics:
         admission = new.status.admission
         name = admission.cluster_queue if admission else (before.get("admission") or {}).get("clusterQueue", "")
         ref = new.spec.priority_class_ref
-        labels = (name, ref.name if ref else "", ROLE)
+        labels = (name, ref.name if ref else "", self._role)
         waited = seconds_queued(new, now)
         if "QuotaReserved" in now_true:
             self._reserved(*labels).inc()
@@ -105,21 +119,22 @@ class Metrics:
             preempted = find_condition(new.status.conditions, "Preempted")
             if reason == "Preempted" and preempted is not None:
                 cause = preempted.reason
-            self._evicted(name, reason, cause, labels[1], ROLE).inc()
+            self._evicted(name, reason, cause, labels[1], self._role).inc()
 
 
 class QueueGauges(Collector):
     """What queues hold and what waits in them, read when it is asked for."""
 
-    def __init__(self, state: Callable[[], State]) -> None:
+    def __init__(self, state: Callable[[], State], role: Role) -> None:
         self._state = state
+        self._role = role
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
         """Nothing is computed at registration."""
         return ()
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        state = self._state()
+        state, role = self._state(), self._role
         queue = ["cluster_queue", "replica_role"]
         usage = ["cohort", "cluster_queue", "flavor", "resource", "replica_role"]
         pending = GaugeMetricFamily(
@@ -143,18 +158,18 @@ class QueueGauges(Collector):
             stats = state.stats(name)
             cohort = node.parent.name if node.parent else ""
             parked = len(node.line.inadmissible())
-            pending.add_metric([name, "active", ROLE], stats.pending - parked)
-            pending.add_metric([name, "inadmissible", ROLE], parked)
-            reserving.add_metric([name, ROLE], stats.reserving)
-            admitted.add_metric([name, ROLE], stats.admitted)
+            pending.add_metric([name, "active", role], stats.pending - parked)
+            pending.add_metric([name, "inadmissible", role], parked)
+            reserving.add_metric([name, role], stats.reserving)
+            admitted.add_metric([name, role], stats.admitted)
             word = "terminating" if node.terminating else "active" if node.active else "pending"
             for each in ("pending", "active", "terminating"):
-                status.add_metric([name, each, ROLE], float(each == word))
+                status.add_metric([name, each, role], float(each == word))
             for cell, amounts in stats.usage.items():
-                labels = [cohort, name, cell.flavor, cell.resource, ROLE]
+                labels = [cohort, name, cell.flavor, cell.resource, role]
                 reserved.add_metric(labels, in_units(cell.resource, amounts.reserved))
                 used.add_metric(labels, in_units(cell.resource, amounts.admitted))
-            share.add_metric([name, cohort, ROLE], stats.weighted_share)
+            share.add_metric([name, cohort, role], stats.weighted_share)
         yield from (pending, reserving, admitted, status, reserved, used, share)
 
 

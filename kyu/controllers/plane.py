@@ -3,7 +3,7 @@ All controllers of one process, put together: cache, reflectors, loop, scheduler
 
 The same in both modes: on a cluster the client speaks to its API server, embedded to our own in the same process.
 
-Called by: app.py, embedded.py. Calls: everything in this folder but the stand-ins.
+Called by: on_cluster.py, embedded.py. Calls: everything in this folder but the stand-ins.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from kyu.bus.connector import Connect
 from kyu.controllers import memory, pool_rows, table
 from kyu.controllers.live import LiveView
 from kyu.controllers.loop import Controller, Loop
+from kyu.controllers.metrics import Role
 from kyu.controllers.pools import PoolListener
 from kyu.controllers.scheduler import TYPE_BY_KIND, Scheduler
 from kyu.kube.apply import Writer
@@ -55,6 +56,7 @@ class Plane:
         extra: Iterable[Controller] = (),
         registry: CollectorRegistry | None = None,
         turns: Turns | None = None,
+        role: Role = "standalone",
     ) -> None:
         self.cache = Cache()
         self._client = client
@@ -68,6 +70,7 @@ class Plane:
             registry or CollectorRegistry(),
             client.parallel,
             turns or Turns(),
+            role,
         )
         rows = (*table.controllers(), *pool_rows.controllers(), *self._queue_rows(), *extra)
         self._loop = Loop(self.view, write, rows, clock)

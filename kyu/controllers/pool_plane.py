@@ -4,7 +4,7 @@ MasterQueues alone, on a cluster where somebody else schedules: pools become fla
 The rows and the listener are those of the whole control plane. Kueue must be installed and MasterQueue be defined; what
 is not served yet is asked for again until it is.
 
-Called by: app.py (`kyu controller --only pools`). Calls: pool_rows.py, pools.py.
+Called by: on_cluster.py (`kyu controller --only pools`). Calls: pool_rows.py, pools.py.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ class PoolPlane:
         write = Writer(client, self._cache, clock, component="kyu-pools")
         self._loop = Loop(view, write, pool_rows.controllers(), clock)
         self._pools = PoolListener(self._cache, client, clock, connect)
+        # Set when all kinds were listed.
+        self.started = asyncio.Event()
         self._cache.subscribe(self._changed)
 
     async def run(self) -> None:
@@ -48,6 +50,7 @@ class PoolPlane:
             for kind in self._loop.kinds - HEARD:
                 group.create_task(Reflector(self._client, self._cache, kind).run())
             await self._cache.synced()
+            self.started.set()
             group.create_task(self._loop.run())
             group.create_task(self._pools.run())
 

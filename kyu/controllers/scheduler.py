@@ -32,7 +32,7 @@ from kyu.api.kueue import (
 from kyu.api.meta import Json, Key, Kind, Object, key_of
 from kyu.controllers.live import LiveView
 from kyu.controllers.loop import Writer
-from kyu.controllers.metrics import Metrics
+from kyu.controllers.metrics import Metrics, Role
 from kyu.controllers.outcome import Outcome
 from kyu.controllers.queue_numbers import QueueNumbers
 from kyu.engine import cycle
@@ -72,6 +72,7 @@ class Scheduler:
         registry: CollectorRegistry,
         parallel: int,
         turns: Turns,
+        role: Role = "standalone",
     ) -> None:
         self._view = view
         self._clock = clock
@@ -79,7 +80,7 @@ class Scheduler:
         self._wakeup = asyncio.Event()
         self._outcome = Outcome(view, write, clock, lambda: self._state, self._wakeup.set, parallel, turns)
         self.numbers = QueueNumbers(view, lambda: self._state, queue_changed)
-        self._metrics = Metrics(registry, lambda: self._state)
+        self._metrics = Metrics(registry, lambda: self._state, role)
         self._is_running = False
 
     # Objects in.

@@ -4,7 +4,7 @@ One of several: whoever holds a Lease acts, the others wait. Leader election as 
 Clocks of two machines are not compared: a Lease has run out when it did not change for its duration, as seen from here.
 Its holder gives up before that, if it cannot renew the Lease.
 
-Called by: app.py. Calls: kube/client.py. Kubernetes: client-go/tools/leaderelection.
+Called by: on_cluster.py. Calls: kube/client.py. Kubernetes: client-go/tools/leaderelection.
 """
 
 from __future__ import annotations
@@ -78,6 +78,8 @@ class Lease:
         self._terms = terms
         self._clock = clock
         self._sight = Sight({}, 0.0)
+        # Whether somebody else acts, and this one is there to take over.
+        self.is_standing_by = False
 
     @contextlib.asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
@@ -102,10 +104,12 @@ class Lease:
     async def _acquire(self) -> None:
         told = None
         while not await self._try():
+            self.is_standing_by = True
             if self._holder != told:
                 told = self._holder
                 log.info("waiting for the lease", lease=self._terms.key, holder=told)
             await asyncio.sleep(self._terms.retry)
+        self.is_standing_by = False
         log.info("holding the lease", lease=self._terms.key, holder=self._terms.holder)
 
     async def _keep(self) -> None:

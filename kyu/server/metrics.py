@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, ProcessCollector, generate_latest
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
@@ -50,6 +50,7 @@ class Metrics:
     def __init__(self, store: Store, hub: Hub) -> None:
         self._store = store
         self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
         self._durations = Durations()
         self.registry.register(self._durations)
         self._in_flight = 0

@@ -4,7 +4,7 @@ The certificate of the server: an own authority and a certificate for this machi
 Clients trust the authority, which stays for ten years; the server's certificate is made anew when it is about to end or
 when the server gets another address, and no kubeconfig has to change for it.
 
-Called by: app.py.
+Called by: app.py, endpoints.py.
 """
 
 from __future__ import annotations

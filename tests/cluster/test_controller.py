@@ -22,6 +22,9 @@ CONFIGURATION = """\
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
 leaderElection: {leaseDuration: 5s, renewDeadline: 4s, retryPeriod: 200ms}
+# Several of them run on this machine.
+health: {healthProbeBindAddress: "127.0.0.1:0"}
+metrics: {bindAddress: "127.0.0.1:0"}
 """
 
 

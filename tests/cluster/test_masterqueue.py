@@ -48,6 +48,8 @@ def pooled(kueue_plane: ControlPlane, nats: NatsServer, tmp_path_factory: pytest
 
 def control(plane: ControlPlane) -> None:
     kyu = [sys.executable, "-m", "kyu", "controller", "--only", "pools"]
+    # Kueue has the usual addresses.
+    kyu += ["--health-probe-bind-address=0", "--metrics-bind-address=0"]
     plane.processes.start(CONTROLLER, [*kyu, f"--kubeconfig={plane.kubeconfig}"])
 
 
