@@ -32,12 +32,12 @@ lint: $(VENV)/.installed-dev       ## style
 types: $(VENV)/.installed-dev      ## mypy --strict
 	$(BIN)/mypy
 
-update: $(VENV)/.installed         ## write the generated files (CRDs, roles, the page of commands)
-	$(BIN)/kyu manifests --write config
+update: $(VENV)/.installed         ## write the generated files (CRDs, roles, the Deployment, the page of commands)
+	$(BIN)/kyu manifests --image kyu:latest --write config
 	$(BIN)/python -m kyu.cli.reference > docs/commands.md
 
 verify: $(VENV)/.installed         ## fail if a generated file is out of date
-	$(BIN)/kyu manifests --verify config
+	$(BIN)/kyu manifests --image kyu:latest --verify config
 
 control-plane: $(VENV)/.installed-dev ## build a real Kubernetes control plane for the tests, once
 	$(BIN)/python -m tests.cluster build

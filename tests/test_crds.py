@@ -41,7 +41,7 @@ def walk(node: Json, path: str = "") -> Iterator[tuple[str, Json]]:
 
 
 def test_what_lies_in_config_is_what_would_be_generated(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["manifests", "--verify", str(ROOT / "config")]) == 0
+    assert main(["manifests", "--image", "kyu:latest", "--verify", str(ROOT / "config")]) == 0
     assert "up to date" in capsys.readouterr().out
 
 

@@ -1,9 +1,10 @@
 """
-Print, write or verify the files that are generated from the types: CustomResourceDefinitions and roles.
+Print, write or verify the files that are generated: CustomResourceDefinitions, roles, and what runs the controllers.
 
   kyu manifests                      all of them, as YAML, ready for kubectl apply --server-side -f -
   kyu manifests --crds-only          the CustomResourceDefinitions
-  kyu manifests --write config       write them to config/crds and config/rbac
+  kyu manifests --image IMAGE        with a Deployment that runs `kyu controller`, its rights, and a Service for metrics
+  kyu manifests --write config       write them to config/crds, config/rbac, config/manager
   kyu manifests --verify config      compare; 1 if a file is missing, stale or not ours
 """
 
@@ -17,13 +18,14 @@ from kyu.cli.main import Failed
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--crds-only", action="store_true", help="only the CustomResourceDefinitions")
+    parser.add_argument("--image", metavar="IMAGE", help="also a Deployment of this image, which has kyu in it")
     action = parser.add_mutually_exclusive_group()
     action.add_argument("--write", type=Path, metavar="DIR", help="write the files below this directory")
     action.add_argument("--verify", type=Path, metavar="DIR", help="compare with the files below this directory")
 
 
 def run(args: argparse.Namespace) -> int:
-    files = generated(crds_only=args.crds_only)
+    files = generated(crds_only=args.crds_only, image=args.image)
     if args.write:
         write(args.write, files)
     elif args.verify:
@@ -33,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def generated(*, crds_only: bool) -> dict[str, str]:
+def generated(*, crds_only: bool, image: str | None = None) -> dict[str, str]:
     """What is generated, by its path below the directory."""
     from kyu.api import crds, documents, pools, roles
 
@@ -43,6 +45,10 @@ def generated(*, crds_only: bool) -> dict[str, str]:
         files[f"crds/{group}_{plural}.yaml"] = documents.render([definition])
     if not crds_only:
         files["rbac/cluster_roles.yaml"] = documents.render(roles.cluster_roles())
+    if image is not None:
+        from kyu.controllers import installation
+
+        files["manager/manager.yaml"] = documents.render(installation.objects(image))
     return files
 
 

@@ -115,6 +115,11 @@ class ControlPlane:
         """A client that is this user; what it may do is up to RBAC. Its kubeconfig is in the folder."""
         return write_user(self.layout, self.authority, name, groups)
 
+    def user_kubeconfig(self, name: str) -> Path:
+        """For processes that are this user."""
+        self.user(name).close()
+        return user_file(self.layout, name)
+
     def add_nodes(
         self, names: Iterable[str], resources: Mapping[str, str], labels: Mapping[str, str] | None = None
     ) -> None:
@@ -153,13 +158,19 @@ def write_certificates(layout: Layout) -> KeyPair:
 
 def write_user(layout: Layout, authority: KeyPair, name: str, groups: Sequence[str]) -> Client:
     """The files by which a user is known, and a client that uses them."""
-    file_name = "admin" if name == "admin" else f"user-{name.replace(':', '-').replace('/', '-')}"
+    path = user_file(layout, name)
+    file_name = "admin" if name == "admin" else path.stem
     write_pair(layout, file_name, certificates.user(authority, name, groups))
-    path = layout.kubeconfig if name == "admin" else layout.folder / f"{file_name}.kubeconfig"
     path.write_text(kubeconfig(layout, file_name))
     return client.client(
         layout.server, layout.certificate("authority"), layout.certificate(file_name), layout.key(file_name)
     )
+
+
+def user_file(layout: Layout, name: str) -> Path:
+    if name == "admin":
+        return layout.kubeconfig
+    return layout.folder / f"user-{name.replace(':', '-').replace('/', '-')}.kubeconfig"
 
 
 def write_pair(layout: Layout, name: str, pair: KeyPair) -> None:

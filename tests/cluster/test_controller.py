@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kyu.api.config import LeaderElectionConfiguration
+from kyu.controllers import installation
 from tests.cluster import kueue, kyu
 from tests.cluster.client import Manifest, has
 from tests.cluster.conftest import require
@@ -29,9 +30,17 @@ metrics: {bindAddress: "127.0.0.1:0"}
 
 
 def control(plane: ControlPlane, name: str, folder: Path) -> None:
+    """Run a controller, with the rights that its Deployment has."""
     (folder / "configuration.yaml").write_text(CONFIGURATION)
-    words = ["controller", f"--kubeconfig={plane.kubeconfig}", f"--config={folder / 'configuration.yaml'}"]
+    account = plane.user_kubeconfig(f"system:serviceaccount:{installation.NAMESPACE}:{installation.NAME}")
+    words = ["controller", f"--kubeconfig={account}", f"--config={folder / 'configuration.yaml'}"]
     plane.processes.start(name, [sys.executable, "-m", "kyu", *words])
+
+
+def end(plane: ControlPlane, name: str) -> None:
+    """Kill it; whatever it has tried to do, it was allowed to."""
+    plane.processes.kill(name)
+    assert "forbidden" not in plane.processes.log(name).read_text()
 
 
 def until_told(plane: ControlPlane, name: str, word: str) -> None:
@@ -85,8 +94,13 @@ def job(name: str) -> Manifest:
 def ready(plane: ControlPlane) -> ControlPlane:
     plane.add_nodes(["node"], {"cpu": "8", "memory": "8Gi"})
     kyu.install(plane)
+    plane.admin.apply(rights())
     plane.admin.apply(queue("team", {}))
     return plane
+
+
+def rights() -> list[Manifest]:
+    return [one for one in installation.objects("kyu") if one["kind"] not in ("Deployment", "Service")]
 
 
 def test_a_job_finishes_and_another_when_the_first_controller_is_killed(ready: ControlPlane, tmp_path: Path) -> None:
@@ -96,11 +110,11 @@ def test_a_job_finishes_and_another_when_the_first_controller_is_killed(ready: C
     until_told(ready, "second", "waiting for the lease")
     ready.admin.create(job("one"))
     ready.admin.until(has("Complete"), "batch/v1", "Job", "one")
-    ready.processes.kill("first")
+    end(ready, "first")
     until_told(ready, "second", "holding the lease")
     ready.admin.create(job("two"))
     ready.admin.until(has("Complete"), "batch/v1", "Job", "two")
-    ready.processes.kill("second")
+    end(ready, "second")
 
 
 def running_pod(ready: ControlPlane, name: str, *, not_on: str = "") -> Manifest:
@@ -132,7 +146,7 @@ def test_a_pod_finds_another_node_when_its_own_is_gone(ready: ControlPlane, tmp_
     assert {first, second} == {"here", "there"}
     (workload,) = ready.admin.list(KUEUE, "Workload", "default", "kueue.x-k8s.io/job-uid")[-1:]
     assert "unhealthyNodes" not in workload["status"]
-    ready.processes.kill("third")
+    end(ready, "third")
 
 
 def test_an_elastic_job_grows_and_a_queue_that_is_deleted_waits_for_it(ready: ControlPlane, tmp_path: Path) -> None:
@@ -155,7 +169,7 @@ def test_an_elastic_job_grows_and_a_queue_that_is_deleted_waits_for_it(ready: Co
     ready.admin.delete("batch/v1", "Job", "four")
     for kind in ("ClusterQueue", "ResourceFlavor"):
         until_gone(ready, kind, "elastic")
-    ready.processes.kill("fourth")
+    end(ready, "fourth")
 
 
 def until_gone(plane: ControlPlane, kind: str, name: str) -> None:
@@ -175,6 +189,7 @@ def test_it_waits_while_an_installed_kueue_acts(tmp_path: Path) -> None:
         kueue.start(plane, {"leaderElection": {"leaderElect": True, "resourceNamespace": "kueue-system"}})
         # Kueue is ready before it is the one that acts.
         plane.admin.until(is_held, "coordination.k8s.io/v1", "Lease", LEASE, "kueue-system")
+        plane.admin.apply(rights())
         control(plane, "waiting", tmp_path)
         until_told(plane, "waiting", "waiting for the lease")
         assert "holding the lease" not in plane.processes.log("waiting").read_text()

@@ -19,7 +19,7 @@ VERSION = "v1beta2"
 
 def test_a_real_api_server_takes_every_manifest() -> None:
     require()
-    manifests = kyu_manifests()
+    manifests = kyu_manifests("--image", "kyu")
     with ControlPlane.start() as plane:
         plane.admin.apply(manifests)
         names = [manifest["metadata"]["name"] for manifest in manifests if manifest["kind"] == KIND]
@@ -43,8 +43,9 @@ def test_no_field_of_upstream_kueue_is_lost() -> None:
     assert lost == []
 
 
-def kyu_manifests() -> list[Manifest]:
-    printed = subprocess.run([sys.executable, "-m", "kyu", "manifests"], capture_output=True, check=True).stdout
+def kyu_manifests(*words: str) -> list[Manifest]:
+    command = [sys.executable, "-m", "kyu", "manifests", *words]
+    printed = subprocess.run(command, capture_output=True, check=True).stdout
     return list(yaml.load_all(printed, yaml.CSafeLoader))
 
 
