@@ -211,12 +211,15 @@ def test_durations_are_read_back(value: timedelta) -> None:
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        ({"multiKueue": {"gcInterval": "5m"}}, "multiKueue"),
+        ({"multiKueue": {"externalFrameworks": [{"name": "Task.v1.example.com"}]}}, "multiKueue.externalFrameworks"),
         ({"controller": {"groupKindConcurrency": {"Job.batch": 5}}}, "controller"),
         ({"clientConnection": {"qps": 20}}, "clientConnection"),
         ({"tls": {"minVersion": "VersionTLS13"}}, "tls"),
         ({"visibilityServer": {"bindPort": 9000}}, "visibilityServer"),
-        ({"featureGates": {"MultiKueue": True, "PartialAdmission": True}}, "featureGates.MultiKueue"),
+        (
+            {"featureGates": {"MultiKueueManagerQuotaAutomation": True, "PartialAdmission": True}},
+            "featureGates.MultiKueueManagerQuotaAutomation",
+        ),
     ],
 )
 def test_a_setting_that_has_no_effect_is_named(settings: Json, named: str) -> None:

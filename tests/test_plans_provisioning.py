@@ -300,13 +300,3 @@ def test_the_check_is_active_while_its_config_is_there(kept: bool, active: str) 
         view.carry_out(action)
     (found,) = view.objects["kueue.x-k8s.io", "AdmissionCheck", Key("", "nodes")]["status"]["conditions"]
     assert (found["type"], found["status"]) == ("Active", active)
-
-
-def test_a_check_that_would_send_jobs_to_other_clusters_says_that_nobody_does_so() -> None:
-    check = {"metadata": {"name": "far"}, "spec": {"controllerName": "kueue.x-k8s.io/multikueue"}}
-    view = MemoryView([{"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck", **check}])
-    for action in provisioning.plan_check(view, Key("", "far"), NOW):
-        view.carry_out(action)
-    (found,) = view.objects["kueue.x-k8s.io", "AdmissionCheck", Key("", "far")]["status"]["conditions"]
-    assert (found["status"], found["reason"]) == ("False", "NotSupported")
-    assert "other clusters" in found["message"]

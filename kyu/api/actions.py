@@ -62,6 +62,13 @@ class Bind(msgspec.Struct, frozen=True):
     node: str
 
 
+class Elsewhere(msgspec.Struct, frozen=True):
+    """Do this in another cluster: the MultiKueueCluster of this name."""
+
+    cluster: str
+    action: Create | Patch | Delete
+
+
 class Event(msgspec.Struct, frozen=True):
     """Tell the users of an object what happened to it. Equal events in a short time are sent once, with a count."""
 
@@ -78,7 +85,7 @@ class WakeAt(msgspec.Struct, frozen=True):
     at: datetime
 
 
-Action: TypeAlias = Create | Apply | Patch | Delete | Bind | Event | WakeAt
+Action: TypeAlias = Create | Apply | Patch | Delete | Bind | Elsewhere | Event | WakeAt
 
 
 class View(Protocol):

@@ -15,7 +15,7 @@ from kyu.api.config import Configuration
 
 NO_WEBHOOKS = "Kyu has no webhooks"
 SERVED_BY_API = "`kyu up` serves health and metrics at the address of its API"
-NO_DISPATCH = "Kyu does not send jobs to other clusters"
+NO_PROFILES = "worker clusters are reached by kubeconfigs only"
 # By the path in the file.
 NOT_FOLLOWED = {
     "webhook": NO_WEBHOOKS,
@@ -30,7 +30,8 @@ NOT_FOLLOWED = {
     "clientConnection": "requests are not limited by a rate: what changes together is written together",
     "leaderElection.resourceLock": "the lock is always a Lease",
     "integrations.externalFrameworks": "only the kinds that Kyu knows are queued",
-    "multiKueue": NO_DISPATCH,
+    "multiKueue.externalFrameworks": "only kinds that Kyu knows are sent to other clusters",
+    "multiKueue.clusterProfile": NO_PROFILES,
     "resources.deviceClassMappings": "devices of resource claims are not counted",
 }
 # What controllers follow on a cluster, and the embedded ones do not.
@@ -38,10 +39,9 @@ NOT_FOLLOWED_EMBEDDED = {"health": SERVED_BY_API, "metrics.bindAddress": SERVED_
 # Feature gates that somebody may switch on, and wait for what does not come.
 GATES_NOT_FOLLOWED = {
     "ElasticJobsViaWorkloadSlicesWithTAS": "an elastic job that is placed by topology is queued again when it grows",
-    "MultiKueue": NO_DISPATCH,
-    "MultiKueueClusterProfile": NO_DISPATCH,
-    "MultiKueueManagerQuotaAutomation": NO_DISPATCH,
-    "MultiKueueOrchestratedPreemption": NO_DISPATCH,
+    "MultiKueueClusterProfile": NO_PROFILES,
+    "MultiKueueManagerQuotaAutomation": "quotas are those that somebody has set",
+    "MultiKueueOrchestratedPreemption": "every worker cluster preempts as its queues say",
 }
 DEFAULTS = Configuration()
 

@@ -26,6 +26,7 @@ from kyu.controllers.loop import Controller, Loop
 from kyu.controllers.metrics import Role
 from kyu.controllers.pools import PoolListener
 from kyu.controllers.scheduler import TYPE_BY_KIND, Scheduler
+from kyu.controllers.workers import Links
 from kyu.kube.apply import Writer
 from kyu.kube.cache import Cache, Reflector
 from kyu.kube.client import Client
@@ -75,6 +76,7 @@ class Plane:
         rows = (*table.controllers(), *pool_rows.controllers(), *self._queue_rows(), *extra)
         self._loop = Loop(self.view, write, rows, clock)
         self.pools = PoolListener(self.cache, client, clock, connect)
+        self._links = Links(self.view, client, self.cache, clock)
         self._served: set[Kind] = set()
         self._followed: set[Kind] = set()
         self._new_kinds = asyncio.Event()
@@ -96,6 +98,7 @@ class Plane:
             group.create_task(self._loop.run())
             group.create_task(self.scheduler.run())
             group.create_task(self.pools.run())
+            group.create_task(self._links.run())
 
     async def _follow_definitions(self, group: asyncio.TaskGroup) -> None:
         while True:
@@ -127,12 +130,14 @@ class Plane:
         self.pools.changed(kind, old, new)
         self.scheduler.changed(kind, old, new)
         self._loop.changed(kind, old, new)
+        self._links.changed(kind, old, new)
 
     def _queue_changed(self, type_: type[Object], key: Key) -> None:
         self._loop.again((ROW_BY_TYPE[type_], key))
 
     def _settings_changed(self) -> None:
         self.scheduler.rebuild()
+        self._links.settings_changed()
         for kind in self._loop.kinds:
             for obj in self.cache.list_json(kind):
                 self._loop.changed(kind, None, obj)

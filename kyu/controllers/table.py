@@ -4,7 +4,8 @@ CONTROLLERS: the table of all controllers. START HERE to find what reacts to wha
 A row has a name, a pure plan, and what it watches: a kind, which keys of the row a change concerns, and whether the
 change matters at all (the status of a queue changes all the time; most rows care about its spec only).
 
-Used by: plane.py, which gives the rows to the loop. Those of pools are in pool_rows.py.
+Used by: plane.py, which gives the rows to the loop. Those of pools are in pool_rows.py, those that work in other
+clusters in dispatch_rows.py.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from kyu.api.kueue import (
     AdmissionCheck,
     ClusterQueue,
     LocalQueue,
+    MultiKueueCluster,
+    MultiKueueConfig,
     ProvisioningRequestConfig,
     ResourceFlavor,
     Topology,
@@ -31,7 +34,7 @@ from kyu.kinds import conditions, fields, metadata, pod_group, table, templates
 from kyu.kinds.job import JOB
 from kyu.kinds.kind import JobKind
 from kyu.kinds.pod import POD
-from kyu.plans import after, in_use, job, node_failures, provisioning, slices, topology, workload
+from kyu.plans import after, dispatch_clusters, in_use, job, node_failures, provisioning, slices, topology, workload
 
 
 def controllers() -> tuple[Controller, ...]:
@@ -61,6 +64,15 @@ def controllers() -> tuple[Controller, ...]:
             (
                 Watch(AdmissionCheck.KIND),
                 Watch(ProvisioningRequestConfig.KIND, every(AdmissionCheck.KIND)),
+            ),
+        ),
+        Controller(
+            "multikueue-check",
+            dispatch_clusters.plan_check,
+            (
+                Watch(AdmissionCheck.KIND),
+                Watch(MultiKueueConfig.KIND, every(AdmissionCheck.KIND), spec_changed),
+                Watch(MultiKueueCluster.KIND, every(AdmissionCheck.KIND), spec_or_activity_changed),
             ),
         ),
         Controller("after", after.plan, (Watch(JOB, matters=is_gated), Watch(JOB, jobs_after, has_ended))),

@@ -66,6 +66,19 @@ class Job(JobKind):
         """The API server freezes the template of a Job that has a start time."""
         return {"startTime": None} if fields.value_at(obj, ("status", "startTime")) else {}
 
+    def for_worker(self, obj: Json) -> Json:
+        """Without what the API server has put in to find its pods."""
+        copied = super().for_worker(obj)
+        template = templates.without_labels(fields.json_at(copied, TEMPLATE), CONTROLLER_LABELS)
+        copied = fields.with_value(copied, TEMPLATE, template)
+        copied["spec"].pop("selector", None)
+        return copied
+
+    def forget_patch(self, obj: Json) -> Json:
+        """Its counts of pods that are over stay: they cannot get smaller."""
+        status = fields.json_at(obj, ("status",))
+        return {name: None for name in ("active", "ready", "terminating") if name in status}
+
     def is_active(self, obj: Json) -> bool:
         return fields.int_at(obj, ("status", "active")) > 0
 

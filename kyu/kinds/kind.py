@@ -25,6 +25,9 @@ from kyu.api.meta import Json, Key, Kind, Ref
 from kyu.kinds import conditions, fields, metadata, pods, templates, validation
 from kyu.kinds.templates import NO_RANKS, Conflict, Mismatch, PodSet, PodSetInfo, Ranks
 
+# What users write there; all else belongs to the server that has the object.
+COPIED_METADATA = ("name", "namespace", "labels", "annotations")
+
 
 class Slot(msgspec.Struct, frozen=True):
     """Where one pod set lies in the object, and how many pods it has."""
@@ -177,6 +180,27 @@ class JobKind(ABC):
     def reset_patch(self, obj: Json) -> Json:
         """What must change in the status of a stopped object before its templates may be put back."""
         return {}
+
+    # Other clusters
+
+    @property
+    def may_be_dispatched(self) -> bool:
+        """Another cluster can run it: it says who does, and takes a Workload that was there before."""
+        return bool(self.framework) and self.managed_by_path is not None and self.may_be_prebuilt
+
+    def for_worker(self, obj: Json) -> Json:
+        """The object as another cluster gets it, where the usual controller of its kind runs it."""
+        meta = {name: obj["metadata"][name] for name in COPIED_METADATA if name in obj["metadata"]}
+        spec = self.with_suspend({"spec": obj.get("spec") or {}}, suspend=True)
+        if self.managed_by_path is not None:
+            parent = self.managed_by_path[:-1]
+            kept = {name: v for name, v in fields.json_at(spec, parent).items() if name != self.managed_by_path[-1]}
+            spec = fields.with_value(spec, parent, kept)
+        return {"metadata": meta, **spec}
+
+    def forget_patch(self, obj: Json) -> Json:
+        """What changes in its status when nobody can tell any more how its pods do."""
+        return dict.fromkeys(fields.json_at(obj, ("status",)))
 
     # How it does
 

@@ -57,6 +57,9 @@ IS_GROUP_WORKLOAD = PREFIX + "is-group-workload"
 SLICE_REPLACEMENT_FOR = PREFIX + "workload-slice-replacement-for"
 SLICE_NAME = PREFIX + "workload-slice-name"
 
+MULTI_KUEUE_ORIGIN = PREFIX + "multikueue-origin"
+MULTI_KUEUE_ORIGIN_UID = PREFIX + "multikueue-origin-uid"
+
 # Scheduling gates.
 ADMISSION_GATE = PREFIX + "admission"
 TOPOLOGY_GATE = PREFIX + "topology"

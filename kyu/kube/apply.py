@@ -2,9 +2,10 @@
 Carries out what plans ask for: the only place that writes to a cluster.
 
 Actions run in their order. What is already as wanted (created before, gone before) is success. The answer of each write
-goes into the cache, so that the next plan sees it at once. Events are written beside, one after the other, and never
-hold up what they tell about: the same event about the same object raises the count of the first instead of making
-another one, and where more happen than can be written, some are left out and counted.
+goes into the cache, so that the next plan sees it at once. What is for another cluster is given to its writer. Events
+are written beside, one after the other, and never hold up what they tell about: the same event about the same object
+raises the count of the first instead of making another one, and where more happen than can be written, some are left
+out and counted.
 
 Called by: controllers/loop.py, controllers/outcome.py and runtime/agent.py, through the writer that they are given.
 """
@@ -20,7 +21,7 @@ from functools import partial
 from typing import assert_never
 
 from kyu import log
-from kyu.api.actions import Action, Apply, Bind, Create, Delete, Event, Patch, WakeAt
+from kyu.api.actions import Action, Apply, Bind, Create, Delete, Elsewhere, Event, Patch, WakeAt
 from kyu.api.meta import Json, Key, Kind, Ref
 from kyu.kube import errors
 from kyu.kube.cache import Cache
@@ -40,13 +41,28 @@ EVENTS_PAUSE_SECONDS = 0.05
 PAUSES_PER_WRITE = 5
 
 
+def nowhere(cluster: str) -> Writer:
+    """The writer of a cluster, where none is known."""
+    raise errors.Unreachable(f"{cluster}: not connected")
+
+
 class Writer:
-    def __init__(self, client: Client, cache: Cache, clock: Callable[[], datetime], component: str = "kyu") -> None:
+    """``elsewhere`` finds the writer of another cluster, or raises Unreachable."""
+
+    def __init__(
+        self,
+        client: Client,
+        cache: Cache,
+        clock: Callable[[], datetime],
+        component: str = "kyu",
+        elsewhere: Callable[[str], Writer] = nowhere,
+    ) -> None:
         # A cache changes nothing of what it is shown.
         self._client = client.sharing()
         self._cache = cache
         self._clock = clock
         self._component = component
+        self._elsewhere = elsewhere
         self._events: OrderedDict[Event, tuple[str, int, datetime]] = OrderedDict()
         self._waiting: deque[Event] = deque()
         self._telling: asyncio.Task[None] | None = None
@@ -80,6 +96,8 @@ class Writer:
                     await self._delete(action)
                 case Bind():
                     await self._bind(action)
+                case Elsewhere():
+                    await self._elsewhere(action.cluster)([action.action])
                 case Event():
                     self._tell(action)
                 case WakeAt():
@@ -91,6 +109,10 @@ class Writer:
         try:
             answer = await self._client.create(action.kind, action.body)
         except errors.AlreadyExists:
+            metadata = action.body["metadata"]
+            found = await self._client.find(action.kind, Key(metadata.get("namespace", ""), metadata["name"]))
+            if found is not None:
+                self._cache.observe(action.kind, found)
             return
         self._cache.observe(action.kind, answer)
 

@@ -180,18 +180,29 @@ class Cache:
 
 
 class Reflector:
-    """Keeps one kind of one server in the cache, for as long as ``run`` runs."""
+    """Keeps one kind of one server in the cache, for as long as ``run`` runs; with ``labels``, what they select."""
 
-    def __init__(self, client: Client, cache: Cache, kind: Kind, namespace: str | None = None) -> None:
+    def __init__(
+        self, client: Client, cache: Cache, kind: Kind, namespace: str | None = None, labels: str = ""
+    ) -> None:
         self._client = client
         self._cache = cache
         self._kind = kind
         self._namespace = namespace
+        self._labels = labels
         self._version = ""
         self._failures = 0
         cache.add(kind)
 
     async def run(self) -> None:
+        while True:
+            try:
+                await self.follow()
+            except errors.ApiError as error:
+                await self._wait(error)
+
+    async def follow(self) -> None:
+        """Until the server fails, for who wants to know about that."""
         while True:
             try:
                 if not self._version:
@@ -200,16 +211,16 @@ class Reflector:
                 self._failures = 0
             except errors.Gone:
                 self._version = ""
-            except errors.ApiError as error:
-                await self._wait(error)
 
     async def _list(self) -> None:
-        objects, version = await self._client.list(self._kind, self._namespace)
+        objects, version = await self._client.list(self._kind, self._namespace, labels=self._labels)
         self._cache.replace(self._kind, objects, version)
         self._version = version
 
     async def _watch(self) -> None:
-        await self._client.follow(self._kind, self._namespace, version=self._version, tell=self._heard)
+        await self._client.follow(
+            self._kind, self._namespace, version=self._version, tell=self._heard, labels=self._labels
+        )
 
     def _heard(self, type_: str, obj: Json) -> None:
         match type_:

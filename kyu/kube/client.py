@@ -75,9 +75,12 @@ class Client:
         async for line in self._transport.lines(call):
             yield requests.parse_event(line)
 
-    async def follow(self, kind: Kind, namespace: str | None = None, *, version: str, tell: Tell) -> None:
+    async def follow(
+        self, kind: Kind, namespace: str | None = None, *, version: str, tell: Tell, labels: str = ""
+    ) -> None:
         """The same for who can be called, at once where the server is in the same process."""
-        await self._transport.follow(requests.watch(kind, namespace, {"resourceVersion": version}), tell)
+        options = {"resourceVersion": version, **({"labelSelector": labels} if labels else {})}
+        await self._transport.follow(requests.watch(kind, namespace, options), tell)
 
     async def create(self, kind: Kind, body: Json, *, subresource: str = "") -> Json:
         return await self._ask(requests.create(kind, body, self.manager, subresource))

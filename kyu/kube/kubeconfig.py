@@ -26,10 +26,15 @@ from kyu.api.meta import Json
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 EXEC_SECONDS = 60.0
+FOREIGN_USER_FIELDS = ("tokenFile", "exec", "auth-provider", "username", "password", "client-certificate", "client-key")
 
 
 class BadKubeconfig(Exception):
     """The file cannot be used; the message names it and the place in it."""
+
+
+class UnsafeKubeconfig(BadKubeconfig):
+    """Somebody else wrote it, and it would read files of this machine, run programs, or trust everybody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +142,41 @@ class Credentials:
 def load(path: Path, context: str = "") -> Credentials:
     """The credentials of a context of the file, of its current one by default."""
     try:
-        found = documents.parse(path.read_text())
+        text = path.read_text()
     except (OSError, ValueError) as error:
+        raise BadKubeconfig(f"{path}: {error}") from error
+    return _credentials(path, _parse(path, text), context)
+
+
+def parse_foreign(text: str, source: str) -> Credentials:
+    """The same of a text that somebody else wrote: all that it needs stands in it, and the server proves itself."""
+    path = Path(source)
+    document = _parse(path, text)
+    for entry in document.get("clusters") or ():
+        _refuse(path, entry, "cluster", ("insecure-skip-tls-verify", "certificate-authority"))
+    for entry in document.get("users") or ():
+        _refuse(path, entry, "user", FOREIGN_USER_FIELDS)
+    return _credentials(path, document, "")
+
+
+def _refuse(path: Path, entry: Json, inner: str, names: tuple[str, ...]) -> None:
+    for name in names:
+        if (entry.get(inner) or {}).get(name):
+            raise UnsafeKubeconfig(f"{path}: {inner} {entry.get('name', '')!r}: {name} is not allowed here")
+
+
+def _parse(path: Path, text: str) -> Json:
+    try:
+        found = documents.parse(text)
+    except ValueError as error:
         raise BadKubeconfig(f"{path}: {error}") from error
     if len(found) != 1 or not isinstance(found[0].value, dict):
         raise BadKubeconfig(f"{path}: not a kubeconfig")
     document: Json = found[0].value
+    return document
+
+
+def _credentials(path: Path, document: Json, context: str) -> Credentials:
     name = context or document.get("current-context") or ""
     chosen = _named(path, document, "contexts", name, "context")
     cluster = _named(path, document, "clusters", chosen.get("cluster", ""), "cluster")

@@ -1,7 +1,8 @@
 """
 Admission checks on a Workload: which apply, whether all are ready and what follows then, how long a retry waits.
 
-Called by: plans/workload.py, plans/admission.py. Kueue: pkg/workload/admissionchecks.go
+Called by: plans/workload.py, plans/admission.py, and the plans that answer checks.
+Kueue: pkg/workload/admissionchecks.go
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from datetime import datetime, timedelta
 
 from kyu.api.config import Configuration
 from kyu.api.kueue import AdmissionCheckState, ClusterQueue, Workload
+from kyu.api.meta import Json
 from kyu.plans.eviction import NOT_READY
 from kyu.plans.status import StatusEdit, parse_time, timestamp
 
@@ -53,6 +55,28 @@ def list_checks(edit: StatusEdit, names: list[str], now: datetime) -> None:
 
 def all_ready(workload: Workload) -> bool:
     return all(check.state == "Ready" for check in workload.status.admission_checks)
+
+
+def set_state(
+    edit: StatusEdit,
+    state: AdmissionCheckState,
+    wanted: str,
+    message: str,
+    updates: list[Json] | None = None,
+    *,
+    requeue_after_seconds: int | None = None,
+) -> None:
+    """What one check says now; the time moves only when its state does."""
+    for check in edit.status.get("admissionChecks") or ():
+        if check["name"] != state.name or (check["state"] == wanted and check.get("message", "") == message):
+            continue
+        if check["state"] != wanted:
+            check["lastTransitionTime"] = timestamp(edit.now)
+        check.update(state=wanted, message=message)
+        if updates:
+            check["podSetUpdates"] = updates
+        if requeue_after_seconds is not None:
+            check["requeueAfterSeconds"] = requeue_after_seconds
 
 
 def delay_requeue(edit: StatusEdit, retrying: Iterable[AdmissionCheckState], now: datetime) -> None:

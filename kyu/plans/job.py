@@ -217,6 +217,23 @@ def workload_body(this: Round, name: str, pod_sets: Sequence[PodSet], found: pri
     return {"apiVersion": Workload.KIND.api_version, "kind": "Workload", "metadata": meta, "spec": spec}
 
 
+def take_prebuilt(this: Round) -> list[Action] | None:
+    """A Workload that was there before the job becomes its own; one that says something else is over."""
+    workload, raw, unit = this.workload, this.raw, this.unit
+    assert workload is not None
+    assert raw is not None
+    if not isinstance(unit, JobUnit) or not metadata.identifier(unit.head, metadata.PREBUILT_WORKLOAD):
+        return None
+    if not any(owner.controller for owner in workload.metadata.owner_references):
+        change: Json = {"ownerReferences": unit.owners(), "labels": {metadata.JOB_UID: unit.uid}}
+        return [Patch(Ref(Workload.KIND, workload.key), {"metadata": change}, "", workload.metadata.resource_version)]
+    if injection.same_pods(unit.kind.pod_sets(unit.head), raw) or is_true(workload.status.conditions, "Finished"):
+        return None
+    edit = this.edit()
+    edit.set_condition("Finished", "True", "OutOfSync", "The prebuilt workload is not what its job asks for")
+    return [*written(edit), *unit.stop("The prebuilt workload is not what it asks for")]
+
+
 def leave_with_workload(this: Round) -> list[Action] | None:
     """Somebody deletes the Workload: the job stops, and a fresh Workload follows when the old one is gone."""
     assert this.workload is not None
@@ -416,6 +433,7 @@ RULES: tuple[Callable[[Round], list[Action] | None], ...] = (
     finish,
     leave_deleted,
     create,
+    take_prebuilt,
     leave_with_workload,
     finished_without_job,
     await_replacements,

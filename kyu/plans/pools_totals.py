@@ -22,7 +22,7 @@ from kyu.api.kueue import ClusterQueue, Workload
 from kyu.api.meta import Json, Key, is_true, key_of
 from kyu.api.pools import MasterQueue
 from kyu.kinds import fields
-from kyu.plans.provisioning import set_state
+from kyu.plans.checks import set_state
 from kyu.plans.status import StatusEdit
 
 CONTROLLER = "kyu.dev/total-limit"

@@ -19,7 +19,6 @@ from datetime import datetime
 
 from kyu.api.actions import Action, Create, Delete, Event, View
 from kyu.api.kueue import (
-    MULTIKUEUE_CONTROLLER,
     PROVISIONING_CONTROLLER,
     AdmissionCheck,
     AdmissionCheckState,
@@ -30,8 +29,8 @@ from kyu.api.kueue import (
 from kyu.api.meta import Json, Key, Kind, Ref, is_true, key_of
 from kyu.kinds import crds, metadata
 from kyu.kinds.templates import Conflict, PodSetInfo, merged
-from kyu.plans import injection
-from kyu.plans.status import StatusEdit, timestamp
+from kyu.plans import checks, injection
+from kyu.plans.status import StatusEdit
 from kyu.plans.unit import owner_reference
 
 REQUEST = crds.PROVISIONING_REQUEST
@@ -80,11 +79,11 @@ def plan(view: View, key: Key, now: datetime) -> list[Action]:
 def follow(view: View, workload: Workload, state: AdmissionCheckState, edit: StatusEdit) -> list[Action]:
     config = config_of(view, state.name)
     if config is None:
-        set_state(edit, state, "Pending", "the check is not active: its ProvisioningRequestConfig is missing")
+        checks.set_state(edit, state, "Pending", "the check is not active: its ProvisioningRequestConfig is missing")
         return []
     entries = list(pods_to_provision(view, workload, config))
     if not entries:
-        set_state(edit, state, "Ready", "No pod set asks for resources that this check provisions")
+        checks.set_state(edit, state, "Ready", "No pod set asks for resources that this check provisions")
         return []
     requests = [r for r in view.owned_by(REQUEST, workload.metadata.uid) if check_of(r) == state.name]
     stale = [r for r in requests if not in_sync(r, config)]
@@ -148,16 +147,18 @@ def read_answer(
     if "Failed" in said:
         retry_or_reject(state, config, attempt_of(request), said["Failed"].get("message", ""), edit)
     elif "CapacityRevoked" in said:
-        set_state(edit, state, "Rejected", said["CapacityRevoked"].get("message", "") or "The capacity was revoked")
+        checks.set_state(
+            edit, state, "Rejected", said["CapacityRevoked"].get("message", "") or "The capacity was revoked"
+        )
     elif "BookingExpired" in said and not admitted:
         retry_or_reject(state, config, attempt_of(request), said["BookingExpired"].get("message", ""), edit)
     elif "Provisioned" in said:
-        set_state(
+        checks.set_state(
             edit, state, "Ready", said["Provisioned"].get("message", ""), pod_set_updates(config, entries, request)
         )
     elif "Accepted" in said:
         expected: Json = next((c for c in request["status"]["conditions"] if c["type"] == "Provisioned"), {})
-        set_state(edit, state, "Pending", expected.get("message", ""))
+        checks.set_state(edit, state, "Pending", expected.get("message", ""))
 
 
 def retry_or_reject(
@@ -165,31 +166,10 @@ def retry_or_reject(
 ) -> None:
     strategy, retries = config.retry_strategy, state.retry_count or 0
     if attempt > strategy.backoff_limit_count:
-        set_state(edit, state, "Rejected", message or "The request failed too often")
+        checks.set_state(edit, state, "Rejected", message or "The request failed too often")
     elif attempt > retries and state.state == "Pending":
         delay = min(strategy.backoff_base_seconds * 2**retries, strategy.backoff_max_seconds)
-        set_state(edit, state, "Retry", f"Retrying after failure: {message}", requeue_after_seconds=delay)
-
-
-def set_state(
-    edit: StatusEdit,
-    state: AdmissionCheckState,
-    wanted: str,
-    message: str,
-    updates: list[Json] | None = None,
-    *,
-    requeue_after_seconds: int | None = None,
-) -> None:
-    for check in edit.status.get("admissionChecks") or ():
-        if check["name"] != state.name or (check["state"] == wanted and check.get("message", "") == message):
-            continue
-        if check["state"] != wanted:
-            check["lastTransitionTime"] = timestamp(edit.now)
-        check.update(state=wanted, message=message)
-        if updates:
-            check["podSetUpdates"] = updates
-        if requeue_after_seconds is not None:
-            check["requeueAfterSeconds"] = requeue_after_seconds
+        checks.set_state(edit, state, "Retry", f"Retrying after failure: {message}", requeue_after_seconds=delay)
 
 
 def pod_set_updates(config: ProvisioningRequestConfigSpec, entries: list[PodsOfRequest], request: Json) -> list[Json]:
@@ -291,15 +271,12 @@ def config_of(view: View, check_name: str) -> ProvisioningRequestConfigSpec | No
 
 
 def plan_check(view: View, key: Key, now: datetime) -> list[Action]:
-    """For an AdmissionCheck of a controller that Kueue has: is it active?"""
+    """For an AdmissionCheck of this controller: is it active?"""
     check, raw = view.get(AdmissionCheck, key), view.find_json(AdmissionCheck.KIND, key)
-    ours = (PROVISIONING_CONTROLLER, MULTIKUEUE_CONTROLLER)
-    if check is None or raw is None or check.spec.controller_name not in ours:
+    if check is None or raw is None or check.spec.controller_name != PROVISIONING_CONTROLLER:
         return []
     edit = StatusEdit(raw, now)
-    if check.spec.controller_name == MULTIKUEUE_CONTROLLER:
-        edit.set_condition("Active", "False", "NotSupported", "Kyu does not send jobs to other clusters")
-    elif config_of(view, key.name) is not None:
+    if config_of(view, key.name) is not None:
         edit.set_condition("Active", "True", "Active", "The admission check is active")
     else:
         edit.set_condition("Active", "False", "BadParametersRef", "Its ProvisioningRequestConfig is not there")

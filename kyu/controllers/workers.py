@@ -1,0 +1,231 @@
+"""
+Connections to worker clusters: each MultiKueueCluster has one, and what we sent there is followed over it.
+
+Of a cluster only objects with our origin are followed: Workloads, and the kinds of jobs that it serves. A connection
+that breaks is made again, later each time, and everything listed anew; meanwhile its objects count as not known. A
+kubeconfig that cannot be used is tried again when it changes. Without a MultiKueueCluster nothing here runs.
+
+Their rows have a loop of their own: a cluster that answers slowly must not hold up the work on this one.
+
+Called by: plane.py. Calls: dispatch_rows.py, worker_secrets.py. Kueue: admissionchecks/multikueue/multikueuecluster.go
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+from kyu import log
+from kyu.api.core import SECRET
+from kyu.api.kueue import MultiKueueCluster, Workload
+from kyu.api.meta import Json, Key, Kind, key_of
+from kyu.controllers import dispatch_rows
+from kyu.controllers.live import LiveView
+from kyu.controllers.loop import Loop
+from kyu.controllers.table import has_checks
+from kyu.controllers.worker_secrets import Unusable, find_credentials
+from kyu.kinds import metadata, table
+from kyu.kube import errors, http
+from kyu.kube.apply import Writer
+from kyu.kube.cache import Cache, Reflector
+from kyu.kube.client import Client
+from kyu.kube.kubeconfig import Credentials
+from kyu.plans.workers import Worker
+
+FIRST_DELAY_SECONDS = 0.5
+LONGEST_DELAY_SECONDS = 60.0
+
+
+class Link:
+    """The connection to one cluster, and what is known of it."""
+
+    def __init__(self, links: Links, name: str) -> None:
+        self._links = links
+        self._failures = 0
+        self.worker = Worker(name, False, links.clock(), "ClientConnectionFailed", "Connecting", Cache())
+        self.writer: Writer | None = None
+        self.task: asyncio.Task[None] | None = None
+
+    async def run(self, cluster: MultiKueueCluster) -> None:
+        """Until it is cancelled; or until it is clear that the kubeconfig has to change first."""
+        while True:
+            try:
+                credentials = find_credentials(cluster, self._links.secrets, self._links.view.configuration)
+            except Unusable as error:
+                self.lose(error.reason, str(error))
+                return
+            try:
+                await self._hold(credentials)
+            except* (errors.ApiError, OSError) as group:
+                self.lose("ClientConnectionFailed", str(first_of(group)))
+            delay = min(FIRST_DELAY_SECONDS * 2**self._failures, LONGEST_DELAY_SECONDS)
+            self._failures = min(self._failures + 1, 10)
+            await asyncio.sleep(delay * random.uniform(0.5, 1.0))
+
+    async def _hold(self, credentials: Credentials) -> None:
+        """Connect, and stay so until something breaks."""
+        client = Client(await http.connect(credentials), "kyu")
+        try:
+            labels = f"{metadata.MULTI_KUEUE_ORIGIN}={self._links.view.configuration.multi_kueue.origin}"
+            kinds = await self._served(client, labels)
+            cache = Cache()
+            async with asyncio.TaskGroup() as group:
+                for kind in kinds:
+                    group.create_task(Reflector(client, cache, kind, labels=labels).follow())
+                await cache.synced()
+                self._connected(client, cache, kinds)
+        finally:
+            await client.close()
+
+    async def _served(self, client: Client, labels: str) -> frozenset[Kind]:
+        """Workloads, which every worker has, and the kinds of jobs that it has too."""
+        kinds = {Workload.KIND}
+        await client.page(Workload.KIND, None, labels=labels, limit=1)
+        for kind in self._links.job_kinds():
+            try:
+                await client.page(kind, None, labels=labels, limit=1)
+            except errors.NotFound:
+                continue
+            kinds.add(kind)
+        return frozenset(kinds)
+
+    def _connected(self, client: Client, cache: Cache, kinds: frozenset[Kind]) -> None:
+        self._failures = 0
+        self.writer = Writer(client, cache, self._links.clock)
+        cache.subscribe(self._changed)
+        name, now = self.worker.name, self._links.clock()
+        self.worker = Worker(name, True, now, "Active", "Connected", cache, kinds)
+        log.info("connected to cluster", cluster=name)
+        self._links.flipped(name)
+
+    def lose(self, reason: str, message: str) -> None:
+        """The time of the loss is that of the first failure."""
+        known = self.worker
+        since = self._links.clock() if known.is_connected else known.since
+        self.writer = None
+        self.worker = Worker(known.name, False, since, reason, message, Cache())
+        if known.is_connected:
+            log.warning("cluster lost", cluster=known.name, error=message)
+            self._links.flipped(known.name)
+        elif (known.reason, known.message) != (reason, message):
+            self._links.told(known.name)
+
+    def _changed(self, kind: Kind, old: Json | None, new: Json | None) -> None:
+        obj = new or old
+        assert obj is not None
+        name = key_of(obj).name if kind == Workload.KIND else metadata.identifier(obj, metadata.PREBUILT_WORKLOAD)
+        if name:
+            self._links.concerns(Key(obj["metadata"]["namespace"], name))
+
+
+class Links:
+    """All connections of this process. ``changed`` follows the MultiKueueClusters; ``run`` runs until cancelled."""
+
+    def __init__(self, view: LiveView, client: Client, cache: Cache, clock: Callable[[], datetime]) -> None:
+        self.view = view
+        self.clock = clock
+        self.secrets = Cache()
+        self._client = client
+        self._links: dict[str, Link] = {}
+        self._due: dict[str, None] = {}
+        self._wakeup = asyncio.Event()
+        write = Writer(client, cache, clock, component="multikueue", elsewhere=self._writer)
+        self._loop = Loop(view, write, dispatch_rows.controllers(self._workers), clock)
+        self.secrets.subscribe(self._secret_changed)
+
+    def changed(self, kind: Kind, old: Json | None, new: Json | None) -> None:
+        if kind == MultiKueueCluster.KIND and spec_of(old) != spec_of(new):
+            obj = new or old
+            assert obj is not None
+            self._connect_anew(obj["metadata"]["name"])
+        if self._links:
+            self._loop.changed(kind, old, new)
+
+    def settings_changed(self) -> None:
+        for obj in self.view.list_json(MultiKueueCluster.KIND):
+            self._connect_anew(obj["metadata"]["name"])
+
+    async def run(self) -> None:
+        await self._wakeup.wait()
+        async with asyncio.TaskGroup() as group:
+            namespace = self.view.configuration.namespace
+            group.create_task(Reflector(self._client, self.secrets, SECRET, namespace).run())
+            await self.secrets.synced()
+            group.create_task(self._loop.run())
+            while True:
+                self._wakeup.clear()
+                while self._due:
+                    self._restart(group, next(iter(self._due)))
+                await self._wakeup.wait()
+
+    def _restart(self, group: asyncio.TaskGroup, name: str) -> None:
+        del self._due[name]
+        cluster = self.view.get(MultiKueueCluster, Key("", name))
+        link = self._links.get(name)
+        if link is not None and link.task is not None:
+            link.task.cancel()
+            link.lose("ClientConnectionFailed", "Connecting")
+        if cluster is None or not self.view.configuration.gates.enabled("MultiKueue"):
+            if self._links.pop(name, None) is not None:
+                self.flipped(name)
+            return
+        if link is None:
+            link = self._links[name] = Link(self, name)
+        link.task = group.create_task(link.run(cluster))
+
+    def _connect_anew(self, name: str) -> None:
+        self._due[name] = None
+        self._wakeup.set()
+
+    def _secret_changed(self, kind: Kind, old: Json | None, new: Json | None) -> None:
+        if old is not None and new is not None and old.get("data") == new.get("data"):
+            return
+        obj = new or old
+        assert obj is not None
+        for cluster in self.view.list(MultiKueueCluster):
+            source = cluster.spec.cluster_source.kube_config
+            if source and source.location_type == "Secret" and source.location == obj["metadata"]["name"]:
+                self._connect_anew(cluster.metadata.name)
+
+    # For the rows.
+
+    def _workers(self) -> Mapping[str, Worker]:
+        return {name: link.worker for name, link in self._links.items()}
+
+    def _writer(self, cluster: str) -> Writer:
+        link = self._links.get(cluster)
+        if link is None or link.writer is None:
+            raise errors.Unreachable(f"cluster {cluster} is not connected")
+        return link.writer
+
+    # For the links.
+
+    def job_kinds(self) -> list[Kind]:
+        enabled = self.view.configuration.integrations.frameworks
+        return [kind.kind for kind in table.KINDS if kind.may_be_dispatched and kind.framework in enabled]
+
+    def concerns(self, workload: Key) -> None:
+        self._loop.again((dispatch_rows.WORKLOADS, workload))
+
+    def told(self, name: str) -> None:
+        self._loop.again((dispatch_rows.CLUSTERS, Key("", name)))
+
+    def flipped(self, name: str) -> None:
+        """A cluster was reached or lost: that concerns everything that may be there."""
+        self.told(name)
+        self._loop.again((dispatch_rows.GARBAGE, Key("", name)))
+        for one in self.view.list_json(Workload.KIND):
+            if has_checks(one):
+                self.concerns(key_of(one))
+
+
+def spec_of(cluster: Json | None) -> Json | None:
+    return cluster.get("spec") if cluster is not None else None
+
+
+def first_of(group: ExceptionGroup[Exception]) -> Exception:
+    """The first fault of a group, which may hold groups itself."""
+    fault = group.exceptions[0]
+    return first_of(fault) if isinstance(fault, ExceptionGroup) else fault
