@@ -9,7 +9,7 @@ import pytest
 
 from kyu.api.kueue import ClusterQueue, ResourceFlavor
 from kyu.api.meta import Json, Key
-from kyu.cli import jobs, logs, lookup
+from kyu.cli import jobs, jobs_pods, logs, lookup
 from kyu.cli.connection import Server
 from kyu.kinds.job import JOB
 from tests.local_kyu import LocalKyu, local_kyu
@@ -76,7 +76,41 @@ def test_of_two_workloads_of_the_same_second_the_one_in_force_is_newer() -> None
 
 def test_who_should_run_a_pod_may_say_what_is_wrong() -> None:
     pod = {"status": {"phase": "Pending", "reason": "NoRunner", "message": "pool a does not answer"}}
-    assert lookup.troubles([pod]) == ["1 pod: NoRunner: pool a does not answer"]
+    assert jobs_pods.troubles([pod]) == ["1 pod: NoRunner: pool a does not answer"]
+
+
+def pod(*, ready: bool = False, waiting: Json | None = None) -> Json:
+    condition = {"type": "Ready", "status": "True" if ready else "False"}
+    return {"status": {"conditions": [condition], "containerStatuses": [{"state": {"waiting": waiting or {}}}]}}
+
+
+@pytest.mark.parametrize(
+    ("pods", "why"),
+    [
+        ([], "its pods are not made yet"),
+        ([pod(ready=True), pod()], "1 of 3 pods are ready"),
+        ([pod(ready=True), pod(waiting={"reason": "ImagePullBackOff"})], "1 pod: ImagePullBackOff"),
+    ],
+)
+def test_a_job_that_is_starting_tells_what_its_pods_wait_for_or_how_far_they_are(pods: list[Json], why: str) -> None:
+    assert jobs_pods.why_starting(3, pods) == why
+
+
+def test_the_list_and_the_reasons_of_a_job_tell_that_no_node_takes_its_pods(kyu: LocalKyu) -> None:
+    container = {"name": "main", "image": "x", "command": ["true"], "resources": {"requests": {"cpu": "100m"}}}
+    template = {"restartPolicy": "Never", "nodeSelector": {"gpu": "yes"}, "containers": [container]}
+    meta = {"name": "picky", "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": "local"}}
+    kyu.client.create(JOB, {"metadata": meta, "spec": {"template": {"spec": template}}})
+    kyu.wait_for("picky", "Starting")
+
+    def line() -> str:
+        return next(line for line in kyu.kyu("jobs", "-o", "wide").stdout.splitlines() if line.startswith("picky"))
+
+    kyu.wait("it tells why", lambda: "1 pod: Unschedulable: 0/1 nodes are available" in line())
+    told = json.loads(kyu.kyu("why", "picky", "-o", "json").stdout)
+    assert told["state"] == "Starting"
+    assert told["pods"][0].startswith("1 pod: Unschedulable: ")
+    kyu.kyu("cancel", "picky")
 
 
 def test_the_queue_that_a_fresh_folder_has_is_held_while_it_is_used(kyu: LocalKyu) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from kyu.api.kueue import ClusterQueue, Workload, WorkloadPriorityClass
 from kyu.api.meta import Json, Key, key_of
-from kyu.cli import jobs, lookup
+from kyu.cli import jobs, jobs_pods, lookup
 from kyu.cli.connection import Server
 from kyu.kinds.job import JOB
 from kyu.kinds.pod import POD
@@ -95,7 +95,7 @@ def test_a_job_that_grows_while_it_runs_keeps_its_pods_if_it_is_elastic(kyu: Loc
         kyu.wait("the first is over", lambda: jobs.state_of(kyu.client.get(Workload.KIND, small)).word == "Replaced")
         now = lookup.in_force(server, kyu.client.get(Workload.KIND, small))
         assert key_of(now) != small
-        assert {pod["metadata"]["uid"] for pod in lookup.pods_of(server, now)} == pods_of(kyu, name)
+        assert {pod["metadata"]["uid"] for pod in jobs_pods.pods_of(server, now)} == pods_of(kyu, name)
     kyu.kyu("cancel", name)
 
 

@@ -16,13 +16,14 @@ from dataclasses import dataclass, replace
 
 from kyu.api.kueue import Workload
 from kyu.api.meta import Json, Key, Kind
-from kyu.cli import connection, output
+from kyu.cli import connection, jobs_pods, output
 from kyu.cli.connection import Server
 from kyu.kinds import metadata
 from kyu.kube.errors import Forbidden
 
 # Not imported from the kinds: a command that starts in no time loads no kinds.
 JOB = Kind("batch", "v1", "Job", "jobs")
+STARTING = "Starting"
 GATED = "AdmissionGated"
 # A Workload of an elastic job whose place another has taken.
 REPLACED = "Replaced"
@@ -56,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         output.note(f"no jobs in {place}" + ("" if args.all else "; --all shows finished ones"))
         return 0
     told = [replace(line, state=full_state(server, line.obj)) if line.is_queued else line for line in shown]
-    table = jobs_table(told, namespaces=args.all_namespaces)
+    table = jobs_table(with_pods(server, namespace, told), namespaces=args.all_namespaces)
     print(table if args.output == "wide" else output.fitted(table))
     return 0
 
@@ -137,7 +138,7 @@ def state_of_job(job: Json) -> State:
         return State("Succeeded" if "Complete" in ended else "Failed", why)
     if (job.get("spec") or {}).get("suspend"):
         return State("Suspended", why)
-    return State("Running" if (job.get("status") or {}).get("ready") else "Starting", why)
+    return State("Running" if (job.get("status") or {}).get("ready") else STARTING, why)
 
 
 # Of all.
@@ -163,7 +164,7 @@ def state_of(workload: Json) -> State:
     if holds("Evicted") and holds("QuotaReserved"):
         return State("Stopping", conditions["Evicted"].get("message", ""))
     if holds("Admitted"):
-        return State("Running" if holds("PodsReady") else "Starting")
+        return State("Running" if holds("PodsReady") else STARTING)
     if holds("QuotaReserved"):
         waiting = [c["name"] for c in workload["status"].get("admissionChecks") or () if c["state"] != "Ready"]
         return State("Reserved", f"waits for admission check {', '.join(waiting)}" if waiting else "")
@@ -181,6 +182,24 @@ def full_state(server: Server, workload: Json) -> State:
     job = server.client.find(JOB, Key(namespace, name)) or {}
     waits = [f"{before}{trouble}" for before, trouble in waits_for(server, namespace, metadata.jobs_before(job))]
     return State(plain.word, f"waits for {'; '.join(waits)}", plain.reason) if waits else plain
+
+
+def with_pods(server: Server, namespace: str | None, lines: list[Line]) -> list[Line]:
+    """The lines; those of jobs that are starting say what their pods wait for, if the user may see pods."""
+    if all(line.state.word != STARTING for line in lines):
+        return lines
+    try:
+        everything = server.client.list(jobs_pods.POD, namespace, fields="status.phase!=Succeeded")
+    except Forbidden:
+        return lines
+
+    def told(line: Line) -> Line:
+        if line.state.word != STARTING or not line.is_queued:
+            return line
+        why = jobs_pods.why_starting(line.pods, jobs_pods.own_pods(line.obj, everything))
+        return replace(line, state=State(STARTING, why))
+
+    return [told(line) for line in lines]
 
 
 def waits_for(server: Server, namespace: str, names: Iterable[str]) -> Iterator[tuple[str, str]]:

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 
 from kyu.api.kueue import Workload
 from kyu.api.meta import Json, Key, key_of
-from kyu.cli import connection, jobs, lookup, output
+from kyu.cli import connection, jobs, jobs_pods, lookup, output
 from kyu.cli.connection import Server
 from kyu.cli.main import Failed
 from kyu.kinds.pod import POD
@@ -62,13 +62,13 @@ def run(args: argparse.Namespace) -> int:
     else:
         workload = lookup.find_workload(server, args.job)
         if not print_pods(server, started_pods(server, args.job, workload), query):
-            for trouble in lookup.troubles(lookup.pods_of(server, workload)):
+            for trouble in jobs_pods.troubles(jobs_pods.pods_of(server, workload)):
                 output.note(f"nothing was written; {trouble}")
     return 0
 
 
 def started_pods(server: Server, name: str, workload: Json) -> list[Json]:
-    pods = [pod for pod in lookup.pods_of(server, workload) if is_started(pod)]
+    pods = [pod for pod in jobs_pods.pods_of(server, workload) if is_started(pod)]
     if not pods:
         state = jobs.full_state(server, workload)
         why = f": {state.why}" if state.why else ""
@@ -130,7 +130,7 @@ class Following:
         raise Failed(f"{self._job} was deleted")
 
     def _read_new_pods(self, workload: Json) -> None:
-        for pod in lookup.pods_of(self._server, workload):
+        for pod in jobs_pods.pods_of(self._server, workload):
             if is_started(pod) and pod["metadata"]["uid"] not in self._seen:
                 self._seen.add(pod["metadata"]["uid"])
                 self._waiting.append(pod)

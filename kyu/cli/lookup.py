@@ -1,14 +1,12 @@
 """
-Finding what a user means by the name of a job: its Workload, its pods, its job object.
+Finding what a user means by the name of a job: its Workload.
 
-A name is `train`, or `job/train` where kinds share a name. The pods of a job are those that were started for its
-Workload, however many objects stand in between.
+A name is `train`, or `job/train` where kinds share a name.
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter
 
 from kyu.api.kueue import Workload
 from kyu.api.meta import Json, Key
@@ -17,7 +15,6 @@ from kyu.cli.jobs import REPLACED, owner_of, state_of, state_of_job
 from kyu.cli.main import Failed
 from kyu.kinds import metadata
 from kyu.kinds.job import JOB
-from kyu.kinds.pod import POD
 
 JUST_SUBMITTED_SECONDS = 10.0
 POLL_SECONDS = 0.1
@@ -67,39 +64,6 @@ def is_submitted(server: Server, kind: str, name: str) -> bool:
     return job is not None and bool(metadata.queue_name(job))
 
 
-def pods_of(server: Server, workload: Json) -> list[Json]:
-    """In the order in which they were made."""
-    name = metadata.annotations_of(workload).get(metadata.SLICE_NAME) or workload["metadata"]["name"]
-    owners = {owner["uid"] for owner in workload["metadata"].get("ownerReferences") or ()}
-    mine = [
-        pod
-        for pod in server.client.list(POD, server.namespace)
-        if metadata.annotations_of(pod).get(metadata.WORKLOAD) == name or pod["metadata"]["uid"] in owners
-    ]
-    return sorted(mine, key=lambda pod: (str(pod["metadata"].get("creationTimestamp")), metadata.name_of(pod)))
-
-
 def pod_count(workload: Json) -> int:
     """How many pods the job asks for at once."""
     return sum(pod_set.get("count", 1) for pod_set in workload["spec"]["podSets"])
-
-
-def troubles(pods: list[Json]) -> list[str]:
-    """Why pods do not run, or did not end well: each trouble once, with the number of pods that have it."""
-    found = Counter(trouble for pod in pods if (trouble := trouble_of(pod)))
-    return [f"{count} pod{'s' if count > 1 else ''}: {trouble}" for trouble, count in found.items()]
-
-
-def trouble_of(pod: Json) -> str:
-    status = pod.get("status") or {}
-    for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
-        state = container.get("state") or {}
-        held = state.get("waiting") or state.get("terminated") or {}
-        if held.get("reason") not in (None, "Completed"):
-            code = f", exit code {held['exitCode']}" if held.get("exitCode") else ""
-            return f"{held['reason']}{code}{': ' + held['message'] if held.get('message') else ''}"
-    for condition in status.get("conditions") or ():
-        if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            return f"{condition.get('reason', 'not scheduled')}: {condition.get('message', '')}"
-    # Of the pod as a whole, by who should run it.
-    return f"{status['reason']}: {status.get('message', '')}" if status.get("reason") else ""

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from kyu.api.kueue import Workload
 from kyu.api.meta import Json
-from kyu.cli import connection, jobs, lookup, output
+from kyu.cli import connection, jobs, jobs_pods, lookup, output
 from kyu.cli.main import Failed
 from kyu.kinds import pods
 
@@ -51,8 +51,8 @@ def outcome(server: connection.Server, workload: Json, deadline: float | None, t
         return 1
     if jobs.state_of(last).word == "Succeeded":
         return 0
-    its_pods = lookup.pods_of(server, last)
-    for trouble in lookup.troubles(its_pods):
+    its_pods = jobs_pods.pods_of(server, last)
+    for trouble in jobs_pods.troubles(its_pods):
         tell(trouble)
     return next((code for code in map(pods.exit_code, its_pods) if code is not None), 1)
 

@@ -18,7 +18,7 @@ from functools import partial
 
 from kyu.api import codec, quantity
 from kyu.api.meta import Json, key_of
-from kyu.cli import connection, jobs, live, lookup, output
+from kyu.cli import connection, jobs, jobs_pods, live, lookup, output
 from kyu.cli.connection import Server
 from kyu.engine import explain, options, reasons
 from kyu.engine.cluster import Inactive
@@ -61,12 +61,12 @@ def run(args: argparse.Namespace) -> int:
             remedy = remedy_of(known, workload, found)
         except Forbidden:
             output.note("you may not see what others use; this is what the job itself was told")
+    pods = jobs_pods.pods_of(server, workload) if state.word in (jobs.STARTING, "Failed") else []
     if args.output == "json":
-        print(json.dumps(to_json(workload, state, found, remedy), indent=2))
+        print(json.dumps(to_json(workload, state, found, remedy, jobs_pods.troubles(pods)), indent=2))
     elif found is not None:
         print("\n".join(told(workload, state, found, remedy)))
     else:
-        pods = lookup.pods_of(server, workload) if state.word in ("Starting", "Failed") else []
         print("\n".join(told_state(workload, state, pods)))
     return 0
 
@@ -108,7 +108,7 @@ def told(workload: Json, state: jobs.State, found: Explanation, remedy: str) -> 
 def told_state(workload: Json, state: jobs.State, pods: list[Json]) -> Iterator[str]:
     """Of a job that does not wait for quota, or of which no more can be seen."""
     yield f"{jobs.owner_of(workload)[1]}: {state.word.lower()}{': ' + state.why if state.why else ''}"
-    if state.word == "Starting":
+    if state.word == jobs.STARTING:
         yield "  it has its quota; its pods are not all ready yet"
     if state.word == "Reserved":
         for check in workload["status"].get("admissionChecks") or ():
@@ -116,7 +116,7 @@ def told_state(workload: Json, state: jobs.State, pods: list[Json]) -> Iterator[
                 yield f"  {check['name']}: {check['state']}{': ' + check['message'] if check.get('message') else ''}"
     if state.reason == jobs.GATED:
         yield f"  `kyu cancel {jobs.owner_of(workload)[1]}` gives it up; it goes on when all of these have succeeded"
-    yield from (f"  {trouble}" for trouble in lookup.troubles(pods))
+    yield from (f"  {trouble}" for trouble in jobs_pods.troubles(pods))
 
 
 def told_shortage(shortage: Shortage) -> Iterator[str]:
@@ -158,11 +158,11 @@ def told_place(found: Explanation) -> Iterator[str]:
             yield f"nobody overtakes in this queue, so first of all: kyu why {found.ahead[0].name}"
 
 
-def to_json(workload: Json, state: jobs.State, found: Explanation | None, remedy: str) -> Json:
+def to_json(workload: Json, state: jobs.State, found: Explanation | None, remedy: str, troubles: list[str]) -> Json:
     kind, name = jobs.owner_of(workload)
     body: Json = {"job": name, "kind": kind, "workload": str(key_of(workload)), "state": state.word}
     if found is None:
-        return {**body, "message": state.why}
+        return {**body, "message": state.why, "pods": troubles}
     word, message = reasons.render(found.reason)
     return {
         **body,
