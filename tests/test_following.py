@@ -105,9 +105,9 @@ async def test_a_follower_is_shown_the_version_it_asked_for(tmp_path: Path) -> N
 async def test_who_only_reads_answers_shares_them_with_followers(tmp_path: Path, kind: Kind) -> None:
     body = config_map("a") if kind is CONFIG_MAP else workload("a")
     async with serving(tmp_path) as (api, client), following(api, client, kind) as (one,):
-        created = await client.sharing().create(kind, body)
+        created = await client.add(kind, body)
         copied = await client.patch(kind, KEY, {"metadata": {"labels": {"a": "b"}}})
-        patched = await client.sharing().patch(kind, KEY, {"metadata": {"labels": {"a": "c"}}})
+        patched = await client.merge(kind, KEY, {"metadata": {"labels": {"a": "c"}}})
         seen = one.objects
         assert created is seen[0]
         assert copied == seen[1]
@@ -115,4 +115,4 @@ async def test_who_only_reads_answers_shares_them_with_followers(tmp_path: Path,
         assert patched is seen[2]
         assert patched == await client.get(kind, KEY)
         with pytest.raises(errors.AlreadyExists):
-            await client.sharing().create(kind, body)
+            await client.add(kind, body)

@@ -1,4 +1,4 @@
-"""Patches of clients in the same process: the same write as any other, on its way when the call returns."""
+"""Creates and patches of clients in the same process: the same writes as any other, on their way when they return."""
 
 from __future__ import annotations
 
@@ -68,6 +68,85 @@ async def test_it_is_the_write_of_any_client(
         other = await client.patch(kind, Key("default", "b"), patch)
         assert comparable(await client.merge(kind, KEY, patch)) == comparable(other)
         assert comparable(await client.get(kind, KEY)) == comparable(other)
+
+
+async def test_a_create_has_begun_when_the_call_returns_and_is_answered_from_the_disk(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, client), following(api, client, CONFIG_MAP) as (followed,):
+        answer = client.add(CONFIG_MAP, config_map("a"))
+        assert b'"k":"1"' in stored(api, "configmaps")
+        assert await client.find(CONFIG_MAP, KEY) is None, "nobody reads what is not on the disk"
+        added = await answer
+        assert added == await client.get(CONFIG_MAP, KEY)
+        assert added is followed.objects[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [(CONFIG_MAP, config_map), (WORKLOAD, workload), (OLDER, workload)],
+    ids=["built in", "custom", "converted"],
+)
+async def test_it_is_the_create_of_any_client_also_when_the_same_spec_came_before(
+    tmp_path: Path, kind: Kind, body: Callable[..., Json]
+) -> None:
+    async with serving(tmp_path) as (_, client):
+        other = comparable(await client.create(kind, body("a")))
+        for name in ("b", "c", "d"):
+            assert comparable(await client.add(kind, body(name))) == other
+            assert comparable(await client.get(kind, Key("default", name))) == other
+
+
+async def test_of_what_is_added_nothing_is_kept(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (_, client):
+        for name in ("a", "b", "c"):
+            body = workload(name)
+            body["metadata"]["labels"] = {"x": "y"}
+            added = await client.add(WORKLOAD, body)
+            body["metadata"]["labels"]["x"] = "z"
+            body["spec"]["podSets"][0]["template"]["spec"]["containers"].clear()
+            assert added["metadata"]["labels"] == {"x": "y"}
+            assert added["spec"]["podSets"][0]["template"]["spec"]["containers"]
+
+
+ODD = {**workload("a"), "metadata": {"name": "a", "namespace": "default", "labels": {"x": 7}}}
+REVIEW = Kind("authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False)
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        (NOBODYS, workload("a")),
+        (WORKLOAD, workload("there")),
+        (WORKLOAD, workload("a", "nowhere")),
+        (WORKLOAD, {**workload("a"), "spec": {"podSets": []}}),
+        (WORKLOAD, {**workload("a"), "kind": "Job"}),
+        (WORKLOAD, {"metadata": {"name": "a", "namespace": "default"}, "spec": 7}),
+        (WORKLOAD, ODD),
+        (WORKLOAD, workload("a", "")),
+    ],
+    ids=["no such kind", "there", "no such namespace", "rules", "another kind", "type", "metadata", "no namespace"],
+)
+async def test_a_create_is_refused_as_that_of_any_client(tmp_path: Path, kind: Kind, body: Json) -> None:
+    async with serving(tmp_path) as (_, client):
+        # Their spec is known, and alone says yes.
+        for name in ("there", "too"):
+            await client.create(WORKLOAD, workload(name))
+        with pytest.raises(errors.ApiError) as one:
+            await client.create(kind, body)
+        with pytest.raises(errors.ApiError) as other:
+            await client.add(kind, body)
+        if kind is WORKLOAD and body["metadata"]["namespace"]:
+            assert type(other.value) is type(one.value)
+            assert str(other.value) == str(one.value)
+            assert other.value.details == one.value.details
+        assert len((await client.list(WORKLOAD))[0]) == 2
+
+
+async def test_what_is_answered_and_not_stored_cannot_be_added(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, client):
+        before = api.store.next_version
+        with pytest.raises(errors.ApiError, match="does not allow this method"):
+            await client.add(REVIEW, {"metadata": {}, "spec": {}})
+        assert api.store.next_version == before
 
 
 async def test_a_status_is_written_as_by_any_client(tmp_path: Path) -> None:

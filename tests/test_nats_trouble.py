@@ -177,6 +177,10 @@ class Stalling:
             await self._stall()
         return await self._inner.send(call)
 
+    async def add(self, kind: Kind, body: Json, manager: str) -> Json:
+        await self._stall()
+        return await self._inner.add(kind, body, manager)
+
     async def merge(self, kind: Kind, key: Key, body: Json, subresource: Part, manager: str) -> Json:
         await self._stall()
         return await self._inner.merge(kind, key, body, subresource, manager)

@@ -106,7 +106,7 @@ async def submit(client: Client, submitted: Sequence[Submission]) -> None:
 
     async def create(body: Json) -> None:
         try:
-            await client.create(Workload.KIND, body)
+            await client.add(Workload.KIND, body)
         finally:
             slots.release()
 

@@ -57,8 +57,7 @@ class Writer:
         component: str = "kyu",
         elsewhere: Callable[[str], Writer] = nowhere,
     ) -> None:
-        # A cache changes nothing of what it is shown.
-        self._client = client.sharing()
+        self._client = client
         self._cache = cache
         self._clock = clock
         self._component = component
@@ -107,7 +106,7 @@ class Writer:
 
     async def _create(self, action: Create) -> None:
         try:
-            answer = await self._client.create(action.kind, action.body)
+            answer = await self._client.add(action.kind, action.body)
         except errors.AlreadyExists:
             metadata = action.body["metadata"]
             found = await self._client.find(action.kind, Key(metadata.get("namespace", ""), metadata["name"]))
@@ -177,7 +176,7 @@ class Writer:
                 await self._count(event, name, count, now)
             else:
                 name, count = _event_name(event, now), times
-                await self._client.create(EVENT, {**self._event_body(event, name, now), "count": count})
+                await self._client.add(EVENT, {**self._event_body(event, name, now), "count": count})
             self._events[event] = (name, count, now)
         except errors.ApiError as error:
             log.warning("event not written", reason=event.reason, object=event.regarding, error=error)
@@ -187,9 +186,9 @@ class Writer:
     async def _count(self, event: Event, name: str, count: int, now: datetime) -> None:
         key = Key(_event_namespace(event.regarding), name)
         try:
-            await self._client.patch(EVENT, key, {"count": count, "lastTimestamp": _time(now)})
+            await self._client.merge(EVENT, key, {"count": count, "lastTimestamp": _time(now)})
         except errors.NotFound:
-            await self._client.create(EVENT, {**self._event_body(event, name, now), "count": count})
+            await self._client.add(EVENT, {**self._event_body(event, name, now), "count": count})
 
     def _event_body(self, event: Event, name: str, now: datetime) -> Json:
         kind, key = event.regarding.kind, event.regarding.key

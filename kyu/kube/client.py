@@ -8,27 +8,20 @@ Called by: kube/cache.py, kube/apply.py, the commands. Calls: kube/http.py or ku
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from typing import Any
 
 from kyu.api.meta import Json, Key, Kind
 from kyu.kube import errors, requests
-from kyu.kube.requests import Answer, Call, Part, Propagation, Tell, Transport
+from kyu.kube.requests import Call, Part, Propagation, Tell, Transport
 
 PAGE = 500
 
 
 class Client:
-    def __init__(
-        self, transport: Transport, manager: str = "kyu", parse: Callable[[Answer], Json] = requests.parse
-    ) -> None:
+    def __init__(self, transport: Transport, manager: str = "kyu") -> None:
         self._transport = transport
         self.manager = manager
-        self._parse = parse
-
-    def sharing(self) -> Client:
-        """The same for somebody who only reads the answers: where others hold the same object, it is not made anew."""
-        return Client(self._transport, self.manager, requests.parse_shared)
 
     @property
     def parallel(self) -> int:
@@ -85,6 +78,13 @@ class Client:
     async def create(self, kind: Kind, body: Json, *, subresource: str = "") -> Json:
         return await self._ask(requests.create(kind, body, self.manager, subresource))
 
+    def add(self, kind: Kind, body: Json) -> Awaitable[Json]:
+        """A create by somebody who only reads the answer: others may hold the same object.
+
+        Where the server is in the same process, the write has begun when this returns.
+        """
+        return self._transport.add(kind, body, self.manager)
+
     async def update(self, kind: Kind, body: Json, *, subresource: str = "") -> Json:
         return await self._ask(requests.update(kind, body, self.manager, subresource))
 
@@ -92,10 +92,7 @@ class Client:
         return await self._ask(requests.patch(kind, key, body, self.manager, subresource))
 
     def merge(self, kind: Kind, key: Key, body: Json, *, subresource: Part = "") -> Awaitable[Json]:
-        """A merge patch by somebody who only reads the answer: others may hold the same object.
-
-        Where the server is in the same process, the write has begun when this returns.
-        """
+        """A merge patch, as ``add`` is a create."""
         return self._transport.merge(kind, key, body, subresource, self.manager)
 
     async def apply(
@@ -134,4 +131,4 @@ class Client:
         await self._transport.close()
 
     async def _ask(self, call: Call) -> Json:
-        return self._parse(await self._transport.send(call))
+        return requests.parse(await self._transport.send(call))

@@ -1,10 +1,10 @@
 """
 The transport without a socket: a server in the same process is simply called.
 
-Requests and answers are bytes, so that neither side can change what the other holds; of a merge patch the server takes
-a copy. Who follows a kind is called by the server as soon as a change is on disk, with an object that is not copied:
-all who follow the kind get the same one, and none of them may change it. A client that only reads its answers is given
-that object, too (``Client.sharing``).
+Requests and answers are bytes, so that neither side can change what the other holds; of what is added or merged the
+server takes a copy. Who follows a kind is called by the server as soon as a change is on disk, with an object that is
+not copied: all who follow the kind get the same one, and none of them may change it. Who adds or merges is answered
+with that object, too.
 
 Called by: kube/client.py through Transport. Made by: app.py, which gives the server to call.
 """
@@ -23,19 +23,22 @@ from kyu.turns import Begun
 
 
 class Server(Protocol):
-    """Status, headers, and the body: as bytes, or bit by bit as it comes; and what it says, if that can be shared."""
+    """Status, headers, and the body: as bytes, or bit by bit as it comes."""
 
     async def serve(
         self, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], body: bytes
-    ) -> tuple[int, Mapping[str, str], bytes | AsyncGenerator[bytes, None], Json | None]: ...
+    ) -> tuple[int, Mapping[str, str], bytes | AsyncGenerator[bytes, None]]: ...
 
     async def follow(
         self, path: str, query: Mapping[str, str], headers: Mapping[str, str], tell: Tell
     ) -> tuple[int, Mapping[str, str], bytes] | None:
         """A watch: tell of its events until it ends; or status, headers and body of a refusal."""
 
+    def add(self, kind: Kind, body: Json, manager: str) -> Awaitable[tuple[int, Json]]:
+        """A create, which has begun when this returns: its code, and the object, or the Status of a refusal."""
+
     def merge(self, kind: Kind, key: Key, body: Json, subresource: Part, manager: str) -> Awaitable[tuple[int, Json]]:
-        """A merge patch, which has begun when this returns: its code, and the object, or the Status of a refusal."""
+        """A merge patch: the same."""
 
 
 class Direct:
@@ -50,19 +53,22 @@ class Direct:
     async def send(self, call: Call) -> Answer:
         if self._turn is not None:
             await self._turn()
-        status, headers, body, obj = await self._server.serve(
-            call.method, call.path, call.query, call.headers, call.body
-        )
+        status, headers, body = await self._server.serve(call.method, call.path, call.query, call.headers, call.body)
         if not isinstance(body, bytes):
             body = b"".join([part async for part in body])
-        return Answer(status, body, headers, obj)
+        return Answer(status, body, headers)
+
+    def add(self, kind: Kind, body: Json, manager: str) -> Awaitable[Json]:
+        return self._begun(partial(self._server.add, kind, body, manager))
 
     def merge(self, kind: Kind, key: Key, body: Json, subresource: Part, manager: str) -> Awaitable[Json]:
-        begin = partial(self._server.merge, kind, key, body, subresource, manager)
+        return self._begun(partial(self._server.merge, kind, key, body, subresource, manager))
+
+    def _begun(self, begin: Callable[[], Awaitable[tuple[int, Json]]]) -> Awaitable[Json]:
         return Begun(partial(_judged, begin()) if self._turn is None else partial(_in_turn, self._turn, begin))
 
     async def lines(self, call: Call) -> AsyncIterator[bytes]:
-        status, headers, body, _ = await self._server.serve(call.method, call.path, call.query, call.headers, call.body)
+        status, headers, body = await self._server.serve(call.method, call.path, call.query, call.headers, call.body)
         if isinstance(body, bytes):
             if status >= 400:
                 raise errors.from_answer(status, body, headers)

@@ -66,11 +66,13 @@ class Http:
         self._give_back(connection)
         return answer
 
-    def merge(self, kind: Kind, key: Key, body: Json, subresource: Part, manager: str) -> Awaitable[Json]:
-        return Begun(partial(self._merge, kind, key, body, subresource, manager))
+    def add(self, kind: Kind, body: Json, manager: str) -> Awaitable[Json]:
+        return Begun(partial(self._parsed, requests.create(kind, body, manager)))
 
-    async def _merge(self, kind: Kind, key: Key, body: Json, subresource: Part, manager: str) -> Json:
-        call = requests.patch(kind, key, body, manager, subresource)
+    def merge(self, kind: Kind, key: Key, body: Json, subresource: Part, manager: str) -> Awaitable[Json]:
+        return Begun(partial(self._parsed, requests.patch(kind, key, body, manager, subresource)))
+
+    async def _parsed(self, call: Call) -> Json:
         return requests.parse(await self.send(call))
 
     async def lines(self, call: Call) -> AsyncIterator[bytes]:

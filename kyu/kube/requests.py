@@ -57,8 +57,6 @@ class Answer(msgspec.Struct, frozen=True):
     status: int
     body: bytes
     headers: Mapping[str, str] = {}
-    # What the body says, where the server is in the same process and others hold the same object: only read it.
-    obj: Json | None = None
 
 
 # Given the type and the object of an event. The object may be shared: only read it.
@@ -76,8 +74,11 @@ class Transport(Protocol):
 
     async def send(self, call: Call) -> Answer: ...
 
+    def add(self, kind: Kind, body: Json, manager: str) -> Awaitable[Json]:
+        """A create, which has begun when this returns if that can be. The answer may be shared: only read it."""
+
     def merge(self, kind: Kind, key: Key, body: Json, subresource: Part, manager: str) -> Awaitable[Json]:
-        """A merge patch, which has begun when this returns if that can be. The answer may be shared: only read it."""
+        """A merge patch: the same."""
 
     def lines(self, call: Call) -> AsyncIterator[bytes]:
         """The lines of an answer without end; an answer of failure is raised."""
@@ -157,11 +158,6 @@ def parse(answer: Answer) -> Json:
     if answer.status >= 400:
         raise errors.from_answer(answer.status, answer.body, answer.headers)
     return _decode(answer.body)
-
-
-def parse_shared(answer: Answer) -> Json:
-    """The same; others may hold the object, too."""
-    return answer.obj if answer.obj is not None else parse(answer)
 
 
 def parse_event(line: bytes) -> tuple[str, Json]:

@@ -13,7 +13,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from kyu.api.meta import Json
 from kyu.server import auth, builtin, pods, rbac, reviews, routes, scale, writes
 from kyu.server.admission import Admission
 from kyu.server.database import Database
@@ -50,7 +49,8 @@ class Api:
         lifecycle = Lifecycle(self.store)
         self.admission = Admission(self.store, self.authorizer, lifecycle)
         self.writes = writes.Writes(self.objects, clock, self.admission.admit)
-        self.merge = Inside(self.registry, self.objects, self.writes, INTERNAL).merge
+        inside = Inside(self.registry, self.objects, self.writes, INTERNAL)
+        self.add, self.merge = inside.add, inside.merge
         self.reads = Reads(self.store, self.hub)
         self.deletion = Deletion(self.objects, self.reads, clock, lifecycle.objection)
         self.definitions = Definitions(self.store, self.registry, self.hub, self.objects, self.deletion, clock)
@@ -64,11 +64,11 @@ class Api:
 
     async def serve(
         self, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], body: bytes
-    ) -> tuple[int, Mapping[str, str], bytes | AsyncGenerator[bytes, None], Json | None]:
+    ) -> tuple[int, Mapping[str, str], bytes | AsyncGenerator[bytes, None]]:
         """The same for clients in this process, in the form that kube/direct.py calls."""
         response = await self._routes(Request(method, path, query, headers, body, INTERNAL))
         answer = response.body if isinstance(response.body, bytes) else response.body.parts()
-        return response.status, response.headers, answer, response.obj
+        return response.status, response.headers, answer
 
     async def follow(
         self, path: str, query: Mapping[str, str], headers: Mapping[str, str], tell: Tell

@@ -70,8 +70,6 @@ class Response(msgspec.Struct, frozen=True):
     content_type: str = JSON
     warnings: tuple[str, ...] = ()
     headers: Mapping[str, str] = {}
-    # What the body says, for who is in the same process and reads it only. Not every answer has it.
-    obj: Json | None = None
 
 
 def json_response(status: int, body: Json, *, content_type: str = JSON, warnings: tuple[str, ...] = ()) -> Response:

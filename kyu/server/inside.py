@@ -1,6 +1,6 @@
 """
-Patches of those in the same process, without the shape of HTTP: no path to take apart, no rights to look up, no form to
-choose, and no bytes of an answer.
+Creates and patches of those in the same process, without the shape of HTTP: no path to take apart, no rights to look
+up, no form to choose, and no bytes of an answer.
 
 The write itself is the same as that of any client. It has begun when the call returns; what is left is to wait for the
 disk.
@@ -35,22 +35,36 @@ class Inside:
         self._writes = writes
         self._user = user
 
+    def add(self, kind: Kind, body: Json, manager: str) -> Begun[tuple[int, Json]]:
+        """A create: its code, and the object, which is shared, or the Status of a refusal."""
+        namespace = body.get("metadata", {}).get("namespace", "")
+        typed = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
+        try:
+            target = self._target(kind, Key(namespace, ""), "", "create")
+            if target.namespace == "":
+                raise errors.method_not_allowed()
+            written = self._writes.create_by(target, typed, _options(manager), self._user)
+        except errors.ApiError as error:
+            return Begun(partial(_refused, error))
+        return Begun(partial(self._stored, target.resource, written))
+
     def merge(
         self, kind: Kind, key: Key, body: Json, subresource: Literal["", "status"], manager: str
     ) -> Begun[tuple[int, Json]]:
-        """A merge patch: its code, and the object, which is shared, or the Status of a refusal."""
+        """A merge patch: the same."""
         try:
-            target = self._target(kind, key, subresource)
+            target = self._target(kind, key, subresource, "patch")
             written = self._writes.merge_by(target, body, _options(manager), self._user)
         except errors.ApiError as error:
             return Begun(partial(_refused, error))
         return Begun(partial(self._stored, target.resource, written))
 
-    def _target(self, kind: Kind, key: Key, subresource: str) -> Target:
+    def _target(self, kind: Kind, key: Key, subresource: str, verb: str) -> Target:
         resource = self._registry.find(kind.group, kind.version, kind.plural)
         if resource is None or (subresource and subresource not in resource.subresources):
             raise errors.no_such_resource()
-        if "patch" not in resource.verbs:
+        # What cannot be read is answered and not stored.
+        if verb not in resource.verbs or "get" not in resource.verbs:
             raise errors.method_not_allowed()
         return Target(resource, key.namespace if resource.kind.namespaced else None, key.name, subresource)
 
@@ -60,10 +74,11 @@ class Inside:
                 await written.done
         except Unwritable as error:
             return await _refused(errors.unavailable(f"the change could not be stored: {error}"))
+        code = 201 if written.created else 200
         if written.obj is not None and not resource.needs_conversion:
-            return 200, written.obj
+            return code, written.obj
         # Nothing has changed, or what was converted may look different when it is read again.
-        return 200, intake.typed(resource, self._objects.lent(resource, written.record))
+        return code, intake.typed(resource, self._objects.lent(resource, written.record))
 
 
 @lru_cache

@@ -19,7 +19,7 @@ from kyu.server import bodies, custom_metadata, intake
 from kyu.server.attempts import Written
 from kyu.server.bodies import Parted
 from kyu.server.custom import CustomRules
-from kyu.server.exchange import Request
+from kyu.server.exchange import Request, encode
 from kyu.server.options import FieldValidation
 from kyu.server.registry import Resource
 from kyu.server.repeats import AcceptedSpec
@@ -39,31 +39,54 @@ class NewObject(msgspec.Struct, frozen=True):
 
 
 def read(resource: Resource, request: Request, validation: FieldValidation) -> NewObject:
-    rules, text = resource.rules, b""
-    if isinstance(rules, CustomRules) and rules.decides_by_spec and request.content_type in ("", bodies.JSON):
-        body = bodies.parted(request.body, "spec")
-        if body is not None and body.besides.keys() == BESIDES:
-            text, accepted = body.text, rules.specs.find(body.text)
-            if accepted is not None and (obj := _repeated(resource, request, body, accepted)) is not None:
-                return NewObject(obj, accepted=accepted)
+    """The body of a request."""
+    is_json = request.content_type in ("", bodies.JSON)
+    body = bodies.parted(request.body, "spec") if is_json and _remembers(resource) else None
+    known = None if body is None else _repeated(resource, body)
+    if known is not None and body is not None and body.is_all_of(request.body):
+        return known
     value, duplicates = bodies.decode(request, resource.kind, is_custom=resource.is_custom)
+    return _looked_into(resource, value, duplicates, body, validation)
+
+
+def copied(resource: Resource, given: Json, validation: FieldValidation) -> NewObject:
+    """The object of somebody in the same process: of what is shown nothing is kept, it is written as text."""
+    body = None
+    if "spec" in given and "metadata" in given and _remembers(resource):
+        body = bodies.in_parts({**given, "metadata": bodies.parse_json(encode(given["metadata"]))}, "spec")
+        if (known := _repeated(resource, body)) is not None:
+            return known
+    return _looked_into(resource, bodies.parse_json(encode(given)), [], body, validation)
+
+
+def _remembers(resource: Resource) -> bool:
+    return isinstance(resource.rules, CustomRules) and resource.rules.decides_by_spec
+
+
+def _looked_into(
+    resource: Resource, value: Json, duplicates: list[str], body: Parted | None, validation: FieldValidation
+) -> NewObject:
     obj, warnings = intake.from_body(resource, value, duplicates, validation)
     # Where nobody is told of unknown fields, it is not known that there are none.
-    return NewObject(obj, warnings, b"" if warnings or validation == "Ignore" else text)
+    is_certain = not warnings and validation != "Ignore"
+    is_usual = body is not None and body.besides.keys() == BESIDES
+    return NewObject(obj, warnings, body.text if body is not None and is_usual and is_certain else b"")
 
 
-def _repeated(resource: Resource, request: Request, body: Parted, accepted: AcceptedSpec) -> Json | None:
+def _repeated(resource: Resource, body: Parted) -> NewObject | None:
     """The object of a body whose spec is known; None if there is more to say about the rest than that it is right."""
-    given = body.besides
-    if given["kind"] != resource.kind.kind or given["apiVersion"] != resource.api_version:
+    assert isinstance(resource.rules, CustomRules)
+    accepted, given = resource.rules.specs.find(body.text), body.besides
+    if accepted is None or given.keys() != BESIDES or type(given["metadata"]) is not dict:
         return None
-    if type(given["metadata"]) is not dict or not body.is_all_of(request.body):
+    if given["kind"] != resource.kind.kind or given["apiVersion"] != resource.api_version:
         return None
     try:
         metadata, unknown = custom_metadata.read(given["metadata"], {})
     except TypeMismatch:
         return None
-    return None if unknown else {**given, "metadata": metadata, "spec": accepted.spec}
+    obj = {**given, "metadata": metadata, "spec": accepted.spec}
+    return None if unknown else NewObject(obj, accepted=accepted)
 
 
 def remember(resource: Resource, new: NewObject, written: Written) -> None:

@@ -21,6 +21,7 @@ from kyu.api.meta import Json
 from kyu.server import bodies, errors, forms, intake, managed, metadata, new_objects, patch, strategic
 from kyu.server.attempts import Admission, Attempt, Written
 from kyu.server.exchange import Request, Response, User, encode
+from kyu.server.new_objects import NewObject
 from kyu.server.objects import Objects
 from kyu.server.options import WriteOptions, write_options
 from kyu.server.records import Record
@@ -51,12 +52,7 @@ class Writes:
         options = write_options(request, "CreateOptions")
         form = forms.choose(resource, request.accept, request.query.get("includeObject", ""))
         new = new_objects.read(resource, request, options.validation)
-        warnings = new.warnings + metadata.drop_double_owners(new.obj)
-        with errors.Warned(warnings):
-            metadata.check_place(resource.kind, new.obj, target.namespace)
-            written = self.create_object(resource, new.obj, options, request.user, accepted=new.accepted)
-        new_objects.remember(resource, new, written)
-        return await _answer(resource, _warned(written, warnings), form)
+        return await _answer(resource, self._create(target, new, options, request.user), form)
 
     async def update(self, request: Request, target: Target) -> Response:
         resource = target.resource
@@ -82,7 +78,20 @@ class Writes:
         written = self.patch_by(target, content_type, request.body, options, request.user)
         return await _answer(resource, written, form)
 
-    # The same without HTTP.
+    # The same without HTTP. Of what somebody in the same process shows nothing is kept: it is written as text.
+
+    def create_by(self, target: Target, body: Json, options: WriteOptions, user: User) -> Written:
+        """A create of somebody in the same process."""
+        return self._create(target, new_objects.copied(target.resource, body, options.validation), options, user)
+
+    def _create(self, target: Target, new: NewObject, options: WriteOptions, user: User) -> Written:
+        resource = target.resource
+        warnings = new.warnings + metadata.drop_double_owners(new.obj)
+        with errors.Warned(warnings):
+            metadata.check_place(resource.kind, new.obj, target.namespace)
+            written = self.create_object(resource, new.obj, options, user, accepted=new.accepted)
+        new_objects.remember(resource, new, written)
+        return _warned(written, warnings)
 
     def patch_by(self, target: Target, type_: str, text: bytes, options: WriteOptions, user: User) -> Written:
         """A patch of one of the types that the kind takes."""
@@ -95,7 +104,7 @@ class Writes:
         return self.patch_object(target, body, told, type_, options, user)
 
     def merge_by(self, target: Target, body: Json, options: WriteOptions, user: User) -> Written:
-        """A merge patch of somebody in the same process. Of what is shown nothing is kept: it is written as text."""
+        """A merge patch of somebody in the same process."""
         if target.subresource == "status" and "status" in body:
             written = self._status.write_parted(target, MERGE, bodies.in_parts(body, "status"), options)
             if written is not None:
@@ -310,6 +319,4 @@ async def _answer(resource: Resource, written: Written, form: forms.Form) -> Res
     warnings = written.warnings
     if resource.warning:
         warnings = (*warnings, f'299 - "{resource.warning}"')
-    # What was converted may look different when it is read again.
-    obj = written.obj if isinstance(form, forms.Whole) and not resource.needs_conversion else None
-    return Response(201 if written.created else 200, form.one(written.record) + b"\n", warnings=warnings, obj=obj)
+    return Response(201 if written.created else 200, form.one(written.record) + b"\n", warnings=warnings)
