@@ -23,7 +23,7 @@ from typing import Protocol
 
 from kyu import log
 from kyu.api.actions import Action, View, WakeAt
-from kyu.api.meta import Json, Key, Kind
+from kyu.api.meta import Json, Key, Kind, key_of
 from kyu.kube.errors import ApiError, Conflict
 
 FIRST_DELAY_SECONDS = 0.02
@@ -38,6 +38,11 @@ CLOCK_STEP = timedelta(seconds=1)
 SPARE_TIMERS = 1000
 
 
+Keys = Callable[[View, Json], Iterable[Key]]
+Matters = Callable[[Json | None, Json | None], bool]
+_NOTHING: Mapping[Matters | None, list[tuple[str, Keys | None]]] = {}
+
+
 @dataclass(frozen=True, slots=True)
 class Watch:
     """A change of an object of this kind, if it is one that matters, concerns these keys of the controller.
@@ -46,8 +51,8 @@ class Watch:
     """
 
     kind: Kind
-    keys: Callable[[View, Json], Iterable[Key]] | None = None
-    matters: Callable[[Json | None, Json | None], bool] | None = None
+    keys: Keys | None = None
+    matters: Matters | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +93,12 @@ class Loop:
         self._write = write
         self._clock = clock
         self._controllers = {controller.name: controller for controller in controllers}
-        self._watches: dict[Kind, list[tuple[str, Watch]]] = {}
+        # What matters to several is asked once.
+        self._watches: dict[Kind, dict[Matters | None, list[tuple[str, Keys | None]]]] = {}
         for controller in self._controllers.values():
             for watch in controller.watches:
-                self._watches.setdefault(watch.kind, []).append((controller.name, watch))
+                of_kind = self._watches.setdefault(watch.kind, {})
+                of_kind.setdefault(watch.matters, []).append((controller.name, watch.keys))
         self._owners: dict[Kind, dict[tuple[str, str], list[Controller]]] = {}
         for controller in self._controllers.values():
             if (owned := controller.owned) is not None:
@@ -117,23 +124,24 @@ class Loop:
     def changed(self, kind: Kind, old: Json | None, new: Json | None) -> None:
         """An object was created (no old), changed or deleted (no new)."""
         states = [state for state in (old, new) if state is not None]
-        metadata = states[-1]["metadata"]
-        own = Key(metadata.get("namespace", ""), metadata["name"])
-        for name, watch in self._watches.get(kind, ()):
-            if watch.matters is not None and not watch.matters(old, new):
+        own = key_of(states[-1])
+        for matters, watches in self._watches.get(kind, _NOTHING).items():
+            if matters is not None and not matters(old, new):
                 continue
-            if watch.keys is None:
-                self.again((name, own))
-                continue
-            for state in states:
-                for key in watch.keys(self._view, state):
-                    self.again((name, key))
+            for name, keys in watches:
+                if keys is None:
+                    self.again((name, own))
+                    continue
+                for state in states:
+                    for key in keys(self._view, state):
+                        self.again((name, key))
         if (of_owner := self._owners.get(kind)) is not None:
             for state in states:
-                self._note_owners(of_owner, state["metadata"])
+                if "ownerReferences" in state["metadata"]:
+                    self._note_owners(of_owner, state["metadata"])
 
     def _note_owners(self, of_owner: Mapping[tuple[str, str], list[Controller]], metadata: Json) -> None:
-        for reference in metadata.get("ownerReferences") or ():
+        for reference in metadata["ownerReferences"] or ():
             owner = (reference["apiVersion"].rpartition("/")[0], reference["kind"])
             for controller in of_owner.get(owner, ()):
                 assert controller.owned is not None

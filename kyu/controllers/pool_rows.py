@@ -16,7 +16,7 @@ from kyu.api.kueue import AdmissionCheck, ClusterQueue, LocalQueue, ResourceFlav
 from kyu.api.meta import Json, Key
 from kyu.api.pools import MasterQueue, PoolReport, PoolSource
 from kyu.controllers.loop import Controller, Watch
-from kyu.controllers.table import every, owner_of, spec_changed
+from kyu.controllers.table import every, is_checked, owner_of, spec_changed
 from kyu.plans import pools, pools_totals
 
 # A message this many periods after the one before may find its pool dropped.
@@ -40,7 +40,8 @@ def controllers() -> tuple[Controller, ...]:
                 Watch(Workload.KIND, master_queue_of_workload, quota_returned),
             ),
         ),
-        Controller("total-limit", pools_totals.plan, (Watch(Workload.KIND, capped_queue_of_workload),)),
+        # Who waits for the total has its check, and is answered at once.
+        Controller("total-limit", pools_totals.plan, (Watch(Workload.KIND, capped_queue_of_workload, is_checked),)),
     )
 
 

@@ -215,7 +215,8 @@ def job_of_elastic_pod(view: View, obj: Json) -> Iterable[Key]:
 
 
 def job_of_elastic_workload(view: View, obj: Json) -> Iterable[Key]:
-    return owner_of(JOB)(view, obj) if metadata.ELASTIC_JOB in metadata.annotations_of(obj) else ()
+    annotations = obj["metadata"].get("annotations")
+    return owner_of(JOB)(view, obj) if annotations and metadata.ELASTIC_JOB in annotations else ()
 
 
 def workloads_on_node(view: View, obj: Json) -> Iterable[Key]:
