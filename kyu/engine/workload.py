@@ -205,11 +205,12 @@ def queue_time(workload: Workload, options: Options) -> float:
 
 def special(workload: Workload, options: Options) -> Special:
     status, annotations = workload.status, workload.metadata.annotations
-    if not (annotations or status.conditions or status.admission_checks or status.requeue_state) and not (
-        workload.spec.preemption_gates
+    requeued = find_condition(status.conditions, REQUEUED)
+    may_queue = requeued is None or requeued.status != "False"
+    if may_queue and not (
+        annotations or status.admission_checks or status.requeue_state or workload.spec.preemption_gates
     ):
         return ORDINARY
-    requeued = find_condition(status.conditions, REQUEUED)
     requeue_at = status.requeue_state.requeue_at if status.requeue_state else None
     gated = options.multi_kueue_orchestrated_preemption or options.concurrent_admission
     open_gates = {gate.name for gate in status.preemption_gates if gate.position == "Open"}
@@ -217,7 +218,7 @@ def special(workload: Workload, options: Options) -> Special:
     replaces = annotations.get(REPLACEMENT_FOR, "") if options.elastic_jobs_via_workload_slices else ""
     found = Special(
         requeue_at=seconds(requeue_at) if requeue_at else None,
-        requeued=requeued is None or requeued.status != "False",
+        requeued=may_queue,
         failed_check=any(check.state in ("Retry", "Rejected") for check in status.admission_checks),
         allowed_flavor=annotations.get(ALLOWED_FLAVORS, "") if options.concurrent_admission else "",
         variant_of=owner.uid if owner and options.concurrent_admission and ALLOWED_FLAVORS in annotations else "",
