@@ -11,21 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from functools import cache
+from functools import partial
 from typing import Literal
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from kyu.api.kueue import Workload
 from kyu.api.meta import Json, find_condition
+from kyu.controllers.counts import Count, Spread
 from kyu.engine.decisions import Cycle, Preempt
 from kyu.engine.state import State
 from kyu.plans.admission import seconds_queued
 
 # What a process is to others like it: alone, or the one of several that acts.
 Role = Literal["standalone", "leader"]
+ATTEMPT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 WAIT_BUCKETS = (1.0, 2.5, *(5.0 * 2**n for n in range(12)))
 
 
@@ -41,58 +43,46 @@ def render(registry: CollectorRegistry) -> bytes:
 
 
 class Metrics:
-    """One set for the process; ``state`` gives the engine's state as it is when asked.
-
-    Each counter is a function from its labels: the library takes longer to look one up than to count.
-    """
+    """One set for the process; ``state`` gives the engine's state as it is when asked."""
 
     def __init__(self, registry: CollectorRegistry, state: Callable[[], State], role: Role = "standalone") -> None:
         self._role = role
-        queue_labels = ["cluster_queue", "priority_class", "replica_role"]
-
-        def counter(name: str, text: str, labels: list[str]) -> Callable[..., Counter]:
-            return cache(Counter(name, text, labels, registry=registry).labels)
-
-        def histogram(name: str, text: str, labels: list[str]) -> Callable[..., Histogram]:
-            return cache(Histogram(name, text, labels, registry=registry, buckets=WAIT_BUCKETS).labels)
-
-        self._attempts = counter(
-            "kueue_admission_attempts_total", "Scheduling passes, by their result.", ["result", "replica_role"]
+        count, spread = partial(Count, registry), partial(Spread, registry)
+        queue_labels = ("cluster_queue", "priority_class", "replica_role")
+        result_labels = ("result", "replica_role")
+        self._attempts = count("kueue_admission_attempts_total", "Scheduling passes, by their result.", result_labels)
+        self._attempt_seconds = spread(
+            "kueue_admission_attempt_duration_seconds",
+            "How long a scheduling pass took.",
+            result_labels,
+            ATTEMPT_BUCKETS,
         )
-        self._attempt_seconds = cache(
-            Histogram(
-                "kueue_admission_attempt_duration_seconds",
-                "How long a scheduling pass took.",
-                ["result", "replica_role"],
-                registry=registry,
-            ).labels
-        )
-        self._reserved = counter("kueue_quota_reserved_workloads_total", "Workloads that got quota.", queue_labels)
-        self._admitted = counter("kueue_admitted_workloads_total", "Workloads that were admitted.", queue_labels)
-        self._finished = counter("kueue_finished_workloads_total", "Workloads that finished.", queue_labels)
-        self._evicted = counter(
+        self._reserved = count("kueue_quota_reserved_workloads_total", "Workloads that got quota.", queue_labels)
+        self._admitted = count("kueue_admitted_workloads_total", "Workloads that were admitted.", queue_labels)
+        self._finished = count("kueue_finished_workloads_total", "Workloads that finished.", queue_labels)
+        self._evicted = count(
             "kueue_evicted_workloads_total",
             "Evictions, by their reason.",
-            ["cluster_queue", "reason", "underlying_cause", "priority_class", "replica_role"],
+            ("cluster_queue", "reason", "underlying_cause", "priority_class", "replica_role"),
         )
-        self._preempted = counter(
+        self._preempted = count(
             "kueue_preempted_workloads_total",
             "Workloads that were preempted, by the queue that did it.",
-            ["preempting_cluster_queue", "reason", "replica_role"],
+            ("preempting_cluster_queue", "reason", "replica_role"),
         )
-        self._wait = histogram("kueue_admission_wait_time_seconds", "From queued to admitted.", queue_labels)
-        self._wait_reserved = histogram(
-            "kueue_quota_reserved_wait_time_seconds", "From queued to quota reserved.", queue_labels
+        self._wait = spread("kueue_admission_wait_time_seconds", "From queued to admitted.", queue_labels, WAIT_BUCKETS)
+        self._wait_reserved = spread(
+            "kueue_quota_reserved_wait_time_seconds", "From queued to quota reserved.", queue_labels, WAIT_BUCKETS
         )
         registry.register(QueueGauges(state, role))
 
     def note_cycle(self, decided: Cycle, seconds: float) -> None:
         result = "success" if any(decided.admitted()) else "inadmissible"
-        self._attempts(result, self._role).inc()
-        self._attempt_seconds(result, self._role).observe(seconds)
+        self._attempts.note((result, self._role))
+        self._attempt_seconds.note((result, self._role), seconds)
         for decision in decided.decisions:
             if isinstance(decision, Preempt):
-                self._preempted(decision.cluster_queue, decision.reason, self._role).inc()
+                self._preempted.note((decision.cluster_queue, decision.reason, self._role))
 
     def note_workload(self, old: Json, new: Workload, now: datetime) -> None:
         """Count what became true with this change. What was true when we came is not counted again."""
@@ -107,19 +97,19 @@ class Metrics:
         labels = (name, ref.name if ref else "", self._role)
         waited = seconds_queued(new, now)
         if "QuotaReserved" in now_true:
-            self._reserved(*labels).inc()
-            self._wait_reserved(*labels).observe(waited)
+            self._reserved.note(labels)
+            self._wait_reserved.note(labels, waited)
         if "Admitted" in now_true:
-            self._admitted(*labels).inc()
-            self._wait(*labels).observe(waited)
+            self._admitted.note(labels)
+            self._wait.note(labels, waited)
         if "Finished" in now_true:
-            self._finished(*labels).inc()
+            self._finished.note(labels)
         if evicted := now_true.get("Evicted"):
             reason, _, cause = evicted.reason.partition("DueTo")
             preempted = find_condition(new.status.conditions, "Preempted")
             if reason == "Preempted" and preempted is not None:
                 cause = preempted.reason
-            self._evicted(name, reason, cause, labels[1], self._role).inc()
+            self._evicted.note((name, reason, cause, labels[1], self._role))
 
 
 class QueueGauges(Collector):
