@@ -205,6 +205,19 @@ def test_a_pool_that_says_the_same_on_time_wakes_nobody() -> None:
     assert woken(unknown, said) == {"master-queue: master"}
 
 
+def test_what_a_master_queue_counts_of_pools_wakes_all_who_may_have_the_same() -> None:
+    def master(name: str, **fields: object) -> Json:
+        return obj("vk.io/v1", "MasterQueue", name, "", **fields)
+
+    pool = {"flavor": "f", "name": "p", "state": "Live", "effective": {"cpu": "4"}}
+    one, other = master("one", status={"pools": [pool]}), master("other")
+    both = {"master-queue: one", "master-queue: other"}
+    assert woken(one, master("one", status={"pools": [pool], "livePools": 1}), [one, other]) == {"master-queue: one"}
+    assert woken(one, master("one", status={"pools": [{**pool, "effective": {"cpu": "5"}}]}), [one, other]) == both
+    assert woken(one, master("one", status={"pools": [pool]}, spec={"flavors": []}), [one, other]) == both
+    assert woken(one, None, [other]) == both
+
+
 def test_quota_that_returns_wakes_the_master_of_its_queue() -> None:
     owner = {"apiVersion": "vk.io/v1alpha1", "kind": "MasterQueue", "name": "master", "uid": "u", "controller": True}
     rows = [row for row in ROWS if row.name == "master-queue"]

@@ -1,7 +1,8 @@
 """
 From announcements to quota, on objects in memory: the cases of tests/cases/pools, in rounds.
 
-A round says what is heard at which time (`heard: {pool: {cpu: 8}}`), and what is wanted: every write it causes
+A round says what is heard at which time (`heard: {pool: {cpu: 8}}`; `group/pool` or `queue/group/pool` where there are
+several), and what is wanted: every write it causes
 (`writes`, in order), parts of objects, conditions as `Status/Reason: part of the message`, and the next time to look.
 """
 
@@ -66,9 +67,10 @@ def hear(view: MemoryView, one: Json, now: datetime) -> None:
                 body = {"since": now.timestamp(), **one["source"]}
                 view.put({"apiVersion": "vk.io/v1", "kind": "PoolSource", "metadata": key, **body})
     for path, said in (one.get("heard") or {}).items():
-        flavor, _, pool = path.rpartition("/")
-        queue = view.list(MasterQueue)[0]
-        flavor = flavor or queue.spec.flavors[0].name
+        *before, pool = path.split("/")
+        queues = view.list(MasterQueue)
+        queue = next(one for one in queues if one.metadata.name == before[0]) if len(before) == 2 else queues[0]
+        flavor = before[-1] if before else queue.spec.flavors[0].name
         body = {"flavor": flavor, "pool": pool, "at": now.timestamp(), **said}
         body["quotas"] = {resource: str(amount) for resource, amount in body.get("quotas", {}).items()}
         metadata = {"namespace": queue.metadata.name, "name": f"{flavor}.{pool}"}

@@ -30,6 +30,7 @@ def controllers() -> tuple[Controller, ...]:
             pools.plan,
             (
                 Watch(MasterQueue.KIND),
+                Watch(MasterQueue.KIND, every(MasterQueue.KIND), promises_changed),
                 Watch(PoolReport.KIND, queue_of_pools, report_changed),
                 Watch(PoolSource.KIND, queue_of_pools),
                 Watch(ResourceFlavor.KIND, master_queues_of_flavor, spec_changed),
@@ -80,6 +81,16 @@ def capped_queue_of_workload(view: View, obj: Json) -> Iterable[Key]:
 
 
 # Which changes matter.
+
+
+def promises_changed(old: Json | None, new: Json | None) -> bool:
+    """Of a MasterQueue: it may count other pools, or more or less of one. Others may have the same."""
+    return old is None or new is None or spec_changed(old, new) or promises(old) != promises(new)
+
+
+def promises(queue: Json) -> object:
+    pools = (queue.get("status") or {}).get("pools") or ()
+    return [(pool["flavor"], pool["name"], pool["state"], pool.get("effective")) for pool in pools]
 
 
 def spec_or_room_changed(old: Json | None, new: Json | None) -> bool:

@@ -6,7 +6,8 @@ that says the same every second costs nothing. A pool that falls silent first lo
 there), and its flavor goes when no workload uses it any more.
 
 Called by: row `master-queue` of controllers/pool_rows.py.
-Calls: pools_members.py (who), pools_objects.py (what to write), pools_status.py (what to say).
+Calls: pools_members.py (who), pools_objects.py (what to write), pools_shared.py (who else), pools_status.py (what to
+say).
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from kyu.api.core import Namespace
 from kyu.api.kueue import AdmissionCheck, LocalQueue, ResourceFlavor, Workload
 from kyu.api.meta import Key, Ref, is_true, key_of
 from kyu.api.pools import MasterQueue
-from kyu.plans import pools_objects, pools_status
+from kyu.plans import pools_objects, pools_shared, pools_status
 from kyu.plans.eviction import evict
 from kyu.plans.pools_members import Member, find_members, workloads_on
 from kyu.plans.pools_objects import Wanted
+from kyu.plans.pools_status import Problem
 from kyu.plans.status import StatusEdit
 
 
@@ -40,7 +42,9 @@ def plan(view: View, key: Key, now: datetime) -> list[Action]:
         *local_queues(view, queue),
     ]
     foreign = [one for one in wanted if pools_objects.is_foreign(view, queue, one)]
-    conflicts = [f"{one.kind.kind} {one.key} belongs to others" for one in foreign]
+    problems = [Problem("Conflict", f"{one.kind.kind} {one.key} belongs to others") for one in foreign]
+    if shared := list(pools_shared.overcommitments(view, queue, members)):
+        problems.append(Problem("Overcommitted", f"more is promised than pools have: {pools_status.listed(shared)}"))
     actions: list[Action] = []
     for one in wanted:
         if one not in foreign:
@@ -48,7 +52,7 @@ def plan(view: View, key: Key, now: datetime) -> list[Action]:
     actions += pools_objects.activate(view, queue, now)
     actions += leftovers(view, queue, wanted, members)
     actions += evictions(view, members, now)
-    patch = pools_status.plan_status(view, queue, raw, members, conflicts, now)
+    patch = pools_status.plan_status(view, queue, raw, members, problems, now)
     if patch is not None:
         actions += [patch, *pools_status.changes(queue, members)]
     wakes = [member.next_at for member in members if member.next_at is not None]

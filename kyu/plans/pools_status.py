@@ -32,7 +32,7 @@ class Problem:
 
 
 def plan_status(
-    view: View, queue: MasterQueue, raw: Json, members: Sequence[Member], conflicts: Iterable[str], now: datetime
+    view: View, queue: MasterQueue, raw: Json, members: Sequence[Member], others: Iterable[Problem], now: datetime
 ) -> Patch | None:
     sources = find_sources(view, queue)
     edit = StatusEdit(raw, now)
@@ -42,7 +42,7 @@ def plan_status(
     set_refused(edit.status, sources)
     set_ready(edit, members)
     set_connected(edit, queue, sources)
-    set_problems(edit, [*problems(members, sources), *(Problem("Conflict", text) for text in conflicts)])
+    set_problems(edit, [*problems(members, sources), *others])
     set_too_many(edit, members)
     set_slow(edit, members)
     return edit.patch(MasterQueue.KIND)
