@@ -8,14 +8,17 @@ from typing import Any
 import pytest
 
 from kyu.api import codec
+from kyu.api.config import Configuration
 from kyu.api.kueue import ClusterQueue, Workload
 from kyu.api.meta import Json, Key
-from kyu.engine.decisions import Admit, Preempt
+from kyu.engine.decisions import Admit, Preempt, Wait
+from kyu.engine.reasons import Untried
 from kyu.engine.topology_types import Domain, Placement
 from kyu.engine.workload import AssignedPodSet
 from kyu.plans import admission, checks, queue
 from kyu.plans.eviction import clear_reservation, evict, release
 from kyu.plans.status import StatusEdit
+from kyu.plans.workload import plan as plan_workload
 from tests.memory_view import MemoryView
 
 NOW = datetime(2026, 1, 1, 10, tzinfo=UTC)
@@ -320,3 +323,42 @@ def test_the_first_thing_that_keeps_a_queue_from_admitting_is_told(
     found = codec.decode_as(ClusterQueue, {**QUEUE, "metadata": {"name": "main", **metadata}, "spec": spec})
     problem = queue.why_inactive(MemoryView(objects), found)
     assert (problem.reason if problem else None) == expected
+
+
+OWNED = {"ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": True}]}
+UNTRIED = Wait(Key("team", "wl"), "main", Untried(), parked=True)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "configuration", "said"),
+    [
+        (OWNED, Configuration(), "False/WaitForStart"),
+        # Nobody knows of pods, or nobody waits for them.
+        ({}, Configuration(), None),
+        (OWNED, Configuration(wait_for_pods_ready=None), None),
+    ],
+)
+def test_a_workload_that_waits_for_quota_says_that_its_pods_have_not_started(
+    metadata: Json, configuration: Configuration, said: str | None
+) -> None:
+    waiting = workload(metadata=metadata)
+    del waiting["status"]["admission"]
+    view = MemoryView([waiting], configuration)
+    (told, *_) = admission.plan_wait(view, UNTRIED, None, NOW)
+    view.carry_out(told)
+    held = view.find_json(Workload.KIND, Key("team", "wl"))
+    assert held is not None
+    assert conditions(StatusEdit(held, NOW)).get("PodsReady") == said
+    assert admission.plan_wait(view, UNTRIED, None, NOW) == []
+
+
+@pytest.mark.parametrize("annotations", [{}, {"kueue.x-k8s.io/admission-gated-by": "example.com/gate"}])
+def test_so_does_one_that_cannot_queue_at_all(annotations: Json) -> None:
+    waiting = workload(metadata={**OWNED, "annotations": annotations})
+    del waiting["status"]["admission"]
+    view = MemoryView([waiting])
+    for action in plan_workload(view, Key("team", "wl"), NOW):
+        view.carry_out(action)
+    held = view.find_json(Workload.KIND, Key("team", "wl"))
+    assert held is not None
+    assert conditions(StatusEdit(held, NOW))["PodsReady"] == "False/WaitForStart"

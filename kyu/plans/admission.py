@@ -148,6 +148,7 @@ def plan_wait(view: View, decision: Wait, shape: Shape | None, now: datetime) ->
         return []
     edit = StatusEdit(raw, now)
     edit.set_condition("QuotaReserved", "False", word, message)
+    checks.await_pods(edit, workload, view.configuration)
     if shape is not None:
         edit.status["resourceRequests"] = resource_requests(shape)
     patch = edit.patch(Workload.KIND)

@@ -97,5 +97,10 @@ def delay_requeue(edit: StatusEdit, retrying: Iterable[AdmissionCheckState], now
 def admit(edit: StatusEdit, workload: Workload, configuration: Configuration) -> None:
     """All are ready: the workload may run. Where its pods are waited for, the wait begins with the same write."""
     edit.set_condition("Admitted", "True", "Admitted", "The workload is admitted")
+    await_pods(edit, workload, configuration)
+
+
+def await_pods(edit: StatusEdit, workload: Workload, configuration: Configuration) -> None:
+    """Where pods are waited for, a workload says so from the first that it says: also while it waits for quota."""
     if workload.metadata.owner_references and configuration.wait_for_pods_ready is not None:
         edit.set_condition("PodsReady", "False", "WaitForStart", NOT_READY)

@@ -332,6 +332,7 @@ def say_why_not_queued(life: Life) -> list[Action]:
         return []
     if life.workload.metadata.annotations.get(metadata.ADMISSION_GATED_BY):
         life.edit.set_condition("QuotaReserved", "False", "AdmissionGated", "Held by its admission gates")
+        checks.await_pods(life.edit, life.workload, life.configuration)
         return life.written(life.event("AdmissionGated", "Held by its admission gates"))
     stop = queue.why_stopped(life.local_queue, life.cluster_queue, life.workload)
     if stop is None:
@@ -341,6 +342,7 @@ def say_why_not_queued(life: Life) -> list[Action]:
             life.edit.set_condition("QuotaReserved", "False", *reasons.render(Untried()))
         return life.written()
     life.edit.set_condition("QuotaReserved", "False", stop.reason, stop.message)
+    checks.await_pods(life.edit, life.workload, life.configuration)
     return life.written(life.event(stop.reason, stop.message, warning=True))
 
 
