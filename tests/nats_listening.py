@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from kyu.api.meta import Key
 from kyu.api.pools import MasterQueue, PoolReport, PoolSource
@@ -19,7 +19,7 @@ from kyu.kube.cache import Cache
 from kyu.kube.client import Client
 from kyu.kube.requests import Answer, Call
 
-LONGEST_SECONDS = 30.0
+LONGEST_SECONDS = 60.0
 SUBJECT = "interlink.resources"
 
 
@@ -46,7 +46,8 @@ class Heard:
 
     def __init__(self, secrets: Secrets) -> None:
         self.cache = Cache()
-        self.listener = PoolListener(self.cache, Client(secrets), lambda: datetime.now(UTC), Connection)
+        self.slept = timedelta()
+        self.listener = PoolListener(self.cache, Client(secrets), lambda: datetime.now(UTC) + self.slept, Connection)
         self.cache.subscribe(self.listener.changed)
         self._version = 0
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -105,19 +107,33 @@ async def test_nats_that_is_killed_and_started_again_is_found_and_says_so_withou
 async def test_a_server_that_hangs_is_noticed_and_no_pool_is_forgotten(
     nats: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bus, "PING_SECONDS", 0.2)
+    monkeypatch.setattr(bus, "PING_SECONDS", 1)
     monkeypatch.setattr(bus, "CONNECT_SECONDS", 1)
     async with heard() as one:
         async with speaking(nats.url) as mouth:
             one.put(nats.url)
             await one.until("connected", lambda: one.source().connected)
-            await say(mouth, "a", MESSAGE)
-            await one.until("heard", lambda: one.pools() == ["a"])
+            # Not waited for: with a server that is slow today the connection is lost, and what was said with it.
+            while not one.pools():
+                await mouth.send(f"{SUBJECT}.a", json.dumps(MESSAGE).encode())
+                await asyncio.sleep(0.01)
         nats.pause()
         await one.until("noticed", lambda: not one.source().connected)
         nats.resume()
         await one.until("connected again", lambda: one.source().connected)
         assert one.pools() == ["a"]
+
+
+async def test_who_slept_takes_nobody_for_silent(nats: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening, "PULSE_SECONDS", 0.01)
+    async with heard() as one, speaking(nats.url) as mouth:
+        one.put(nats.url)
+        await one.until("connected", lambda: one.source().connected)
+        await say(mouth, "a", MESSAGE)
+        await one.until("heard", lambda: one.pools() == ["a"])
+        one.slept = timedelta(hours=1)
+        awoke = datetime.now(UTC) + one.slept
+        await one.until("silence counts from now on", lambda: one.source().since >= awoke.timestamp())
 
 
 async def test_a_wrong_password_is_told_without_it(tmp_path: Path) -> None:

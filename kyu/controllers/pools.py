@@ -42,6 +42,9 @@ LONGEST_PAUSE = 2.5
 # A pool that was silent for so many timeouts is not remembered where others need its place.
 FORGOTTEN_AFTER = 10.0
 SECRETS_AGAIN_SECONDS = 30.0
+# How often it is noted that this process runs, and from which gap on it did not.
+PULSE_SECONDS = 1.0
+STANDSTILL_SECONDS = 3.0
 
 
 @dataclass(slots=True)
@@ -95,9 +98,13 @@ class Ear:
     def on_missed(self) -> None:
         """Messages came faster than they can be read, and one was dropped: from silence nothing follows for now."""
         self._refusals.add(Refused("TooFast"), "")
-        if (now := self._pools.now()) - self._since >= DEAF_SECONDS:
-            self._since = now
-            self._tell()
+        if self._pools.now() - self._since >= DEAF_SECONDS:
+            self.was_deaf()
+
+    def was_deaf(self) -> None:
+        """Until now nobody could be heard, so nobody was silent."""
+        self._since = self._pools.now()
+        self._tell()
 
     def _selects(self, pool: str) -> bool | None:
         """None: it has to be found out first."""
@@ -255,6 +262,7 @@ class PoolListener:
                 self._wakeup.set()
 
     async def run(self) -> None:
+        self.spawn(self._notice_standstills())
         try:
             while True:
                 await self._wakeup.wait()
@@ -268,6 +276,17 @@ class PoolListener:
                 task.cancel()
             await asyncio.gather(*self._tasks, *(t for _, t in self._connections.values()), return_exceptions=True)
             await self.expressions.close()
+
+    async def _notice_standstills(self) -> None:
+        """A process that was stopped, or whose machine slept, finds all pools silent before it reads what they said."""
+        before = self.now()
+        while True:
+            await asyncio.sleep(PULSE_SECONDS)
+            now = self.now()
+            if now - before > STANDSTILL_SECONDS:
+                for _, ear, _ in self._ears.values():
+                    ear.was_deaf()
+            before = now
 
     async def _listen(self, name: str) -> None:
         """Make the ears of the MasterQueue as its spec says; those whose group has not changed stay."""
