@@ -1,20 +1,21 @@
-"""A real nats-server for tests, from its wheel, on a free port of this machine."""
+"""A real nats-server for tests, from its wheel, on a port that it chooses."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
-LONGEST_SECONDS = 20.0
+LONGEST_SECONDS = 60.0
 
 
 def program() -> str:
@@ -24,39 +25,41 @@ def program() -> str:
     return found
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
-
-
 class NatsServer:
     """``stop`` and ``start`` as often as you like, on the same port; ``pause`` makes it deaf, not dead."""
 
     def __init__(self, folder: Path, *options: str) -> None:
-        self.port = free_port()
+        self._folder = folder
         self._log = folder / "nats.log"
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
+        # Chosen by the server when it first starts, so that nobody can take it in between.
+        self.port = -1
+        self.websocket_port = -1
 
     @property
     def url(self) -> str:
         return f"nats://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        words = [program(), "-a", "127.0.0.1", "-p", str(self.port), *self._options]
+        """Ready when this returns."""
+        words = [program(), "-a", "127.0.0.1", "-p", str(self.port), "--ports_file_dir", str(self._folder)]
         with self._log.open("ab") as output:
-            self._process = subprocess.Popen(words, stdout=output, stderr=output)
+            self._process = subprocess.Popen([*words, *self._options], stdout=output, stderr=output)
         ends = time.monotonic() + LONGEST_SECONDS
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), 1).close()
-                return
-            except OSError:
-                assert self._process.poll() is None, self._log.read_text()
-                assert time.monotonic() < ends, self._log.read_text()
-                time.sleep(0.02)
+        while not (ports := self._ports(self._process.pid)):
+            assert self._process.poll() is None, self._log.read_text()
+            assert time.monotonic() < ends, self._log.read_text()
+            time.sleep(0.02)
+        self.port, self.websocket_port = (port_of(ports.get(name, [])) for name in ("nats", "websocket"))
+
+    def _ports(self, pid: int) -> dict[str, list[str]]:
+        """Where it listens, once it says so."""
+        for path in self._folder.glob(f"*_{pid}.ports"):
+            with suppress(ValueError):  # it is being written
+                found: dict[str, list[str]] = json.loads(path.read_text())
+                return found
+        return {}
 
     def stop(self) -> None:
         if self._process is not None:
@@ -72,6 +75,10 @@ class NatsServer:
     def resume(self) -> None:
         assert self._process is not None
         os.kill(self._process.pid, signal.SIGCONT)
+
+
+def port_of(addresses: list[str]) -> int:
+    return next((port for address in addresses if (port := urlsplit(address).port)), -1)
 
 
 class Wire:

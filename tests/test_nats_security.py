@@ -18,7 +18,7 @@ from kyu.bus.connector import Connector
 from tests.cluster import certificates
 from tests.cluster.certificates import KeyPair
 from tests.nats_listening import heard, say, speaking
-from tests.nats_servers import free_port, nats_server
+from tests.nats_servers import nats_server
 
 MESSAGE = {"quotas": {"cpu": "8"}}
 # The NATS library calls the one of web sockets in an older way.
@@ -130,21 +130,21 @@ async def test_a_pool_gets_in_with_the_files_of_a_secret(tmp_path: Path, certifi
 
 
 async def test_web_sockets(tmp_path: Path) -> None:
-    port = free_port()
-    text = f'websocket {{ host: "127.0.0.1", port: {port}, no_tls: true }}\nauthorization {{ token: "a-token" }}'
+    text = 'websocket { host: "127.0.0.1", port: -1, no_tls: true }\nauthorization { token: "a-token" }'
     with nats_server(tmp_path, *configured(tmp_path, text)) as server:
-        await listens(Connector(server.url, token="a-token"), {"token": "a-token"}, f"ws://127.0.0.1:{port}")
+        address = f"ws://127.0.0.1:{server.websocket_port}"
+        await listens(Connector(server.url, token="a-token"), {"token": "a-token"}, address)
 
 
 async def test_encrypted_web_sockets_with_user_and_password_in_the_address(
     tmp_path: Path, certified: Certificates
 ) -> None:
-    port = free_port()
     users = 'authorization { user: "ana", password: "hidden" }'
-    text = f'websocket {{ host: "127.0.0.1", port: {port}, {certified.block()} }}\n{users}'
+    text = f'websocket {{ host: "127.0.0.1", port: -1, {certified.block()} }}\n{users}'
     with nats_server(tmp_path, *configured(tmp_path, text)) as server:
         plain = Connector(server.url, user="ana", password="hidden")
-        await listens(plain, {"ca.crt": certified.trusted}, f"wss://ana:hidden@127.0.0.1:{port}/release")
+        address = f"wss://ana:hidden@127.0.0.1:{server.websocket_port}/release"
+        await listens(plain, {"ca.crt": certified.trusted}, address)
 
 
 async def test_an_nkey(tmp_path: Path) -> None:

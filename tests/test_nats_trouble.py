@@ -126,15 +126,21 @@ async def voice(mouth: Connection, subject: str) -> AsyncIterator[Voice]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that does not answer is noticed within a second, and what was refused is told every second."""
+@pytest.fixture
+def quick_to_notice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that does not answer is noticed within a second. What is said in a slower one is lost."""
     monkeypatch.setattr(bus, "PING_SECONDS", 0.2)
     monkeypatch.setattr(bus, "CONNECT_SECONDS", 1)
     monkeypatch.setattr(bus, "LONGEST_DELAY_SECONDS", 0.5)
+
+
+@pytest.fixture(autouse=True)
+def quick_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was refused is told every second."""
     monkeypatch.setattr(pool_refusals, "LONGEST_DELAY_SECONDS", 1.0)
 
 
+@pytest.mark.usefixtures("quick_to_notice")
 @pytest.mark.parametrize("trouble", ["killed", "cut off"])
 async def test_while_we_cannot_hear_no_pool_is_lost(tmp_path: Path, trouble: str) -> None:
     """A pool of another server falls silent in the same moment: when it is lost, there was time to lose both."""
