@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("same", deadline=None, derandomize=True)
-settings.register_profile("fuzz", deadline=None, max_examples=int(os.environ.get("KYU_FUZZ", "1000")))
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+settings.register_profile("same", PATIENT, derandomize=True)
+settings.register_profile("fuzz", PATIENT, max_examples=int(os.environ.get("KYU_FUZZ", "1000")))
 settings.load_profile("fuzz" if "KYU_FUZZ" in os.environ else "same")

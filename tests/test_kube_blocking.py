@@ -49,10 +49,11 @@ def test_an_answer_that_breaks_off_is_none() -> None:
 
 
 def test_nobody_listens() -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
-        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    with pytest.raises(Unreachable):
-        client(address).raw("/version")
+    # The port is taken, so that nobody else begins to listen there.
+    with closing(socket.socket()) as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        with pytest.raises(Unreachable):
+            client(f"http://127.0.0.1:{deaf.getsockname()[1]}").raw("/version")
 
 
 def test_a_read_on_a_connection_that_was_closed_meanwhile_is_asked_again() -> None:

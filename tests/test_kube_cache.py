@@ -34,7 +34,7 @@ def listening(cache: Cache) -> asyncio.Queue[Heard]:
 async def reflecting(client: Client, cache: Cache, kind: Kind) -> AsyncIterator[None]:
     task = asyncio.create_task(Reflector(client, cache, kind, "default").run())
     try:
-        await asyncio.wait_for(cache.synced(), 10)
+        await asyncio.wait_for(cache.synced(), 60)
         yield
     finally:
         task.cancel()
@@ -43,7 +43,7 @@ async def reflecting(client: Client, cache: Cache, kind: Kind) -> AsyncIterator[
 
 
 async def heard_next(heard: asyncio.Queue[Heard]) -> Heard:
-    return await asyncio.wait_for(heard.get(), 10)
+    return await asyncio.wait_for(heard.get(), 60)
 
 
 def state(name: str, version: int, text: str = "1") -> Json:
@@ -82,7 +82,7 @@ async def test_after_410_the_list_is_read_again_and_what_was_missed_is_told(tmp_
         heard = listening(cache)
         reflector = Reflector(client, cache, CONFIG_MAP, "default")
         task = asyncio.create_task(reflector.run())
-        await asyncio.wait_for(cache.synced(), 10)
+        await asyncio.wait_for(cache.synced(), 60)
         assert [await heard_next(heard) for _ in range(2)] == [(None, "1"), (None, "1")]
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):

@@ -131,7 +131,7 @@ async def test_who_cannot_reach_the_server_ends_before_another_begins(tmp_path: 
         story, never, cable = Story(), asyncio.Event(), Cable(api)
         first = asyncio.create_task(act(Lease(Client(cable), terms("a", 1), now), "a", story, never))
         await story.until("a acts")
-        second = asyncio.create_task(act(Lease(client, terms("b", 1), now), "b", story, never))
+        second = asyncio.create_task(act(Lease(client, terms("b", 1000), now), "b", story, never))
         cable.is_cut = True
         await story.until("b acts")
         assert story.told == ["a acts", "a has lost it", "b acts"]

@@ -142,9 +142,9 @@ def test_edit(kubectl: Kubectl) -> None:
 
 def test_wait(kubectl: Kubectl) -> None:
     kubectl("create", "configmap", "seen", "--from-literal=a=1")
-    kubectl("wait", "--for=jsonpath={.data.a}=1", "configmap/seen", "--timeout=10s")
+    kubectl("wait", "--for=jsonpath={.data.a}=1", "configmap/seen", "--timeout=60s")
     kubectl("delete", "configmap", "seen")
-    kubectl("wait", "--for=delete", "configmap/seen", "--timeout=10s")
+    kubectl("wait", "--for=delete", "configmap/seen", "--timeout=60s")
 
 
 def test_watch(server: Path, kubectl: Kubectl) -> None:

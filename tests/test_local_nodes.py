@@ -16,7 +16,7 @@ import pytest
 from kyu import lock
 from kyu.api.config_file import SETTINGS, SETTINGS_FILE
 from kyu.api.core import CONFIG_MAP, Node
-from kyu.api.meta import Json, Key
+from kyu.api.meta import Json, Key, key_of
 from kyu.kinds.job import JOB
 from kyu.kinds.pod import POD
 from tests.local_kyu import LocalKyu, local_kyu
@@ -80,15 +80,14 @@ def test_a_pod_on_a_simulated_node_takes_its_time_and_ends_with_its_code(simulat
 
 
 def test_users_changes_of_nodes_survive_a_restart_and_nodes_that_left_the_file_go(simulated: LocalKyu) -> None:
-    this = next(n["metadata"]["name"] for n in simulated.client.list(Node.KIND) if "kyu.dev/simulated" not in labels(n))
+    this = next(key_of(node) for node in simulated.client.list(Node.KIND) if "kyu.dev/simulated" not in labels(node))
     taint = {"key": "mine", "value": "yes", "effect": "NoSchedule"}
-    simulated.client.patch(Node.KIND, Key("", this), {"spec": {"taints": [taint]}})
+    simulated.client.patch(Node.KIND, this, {"spec": {"taints": [taint]}})
     simulated.kyu("down", "--data", str(simulated.data))
     simulated.client.close()
     simulated.start()
-    names = simulated.wait("nodes are there", lambda: {n["metadata"]["name"] for n in simulated.client.list(Node.KIND)})
-    assert names == {this}
-    assert simulated.client.get(Node.KIND, Key("", this))["spec"]["taints"] == [taint]
+    simulated.wait("only this is left", lambda: [key_of(node) for node in simulated.client.list(Node.KIND)] == [this])
+    assert simulated.client.get(Node.KIND, this)["spec"]["taints"] == [taint]
 
 
 def labels(obj: Json) -> Json:

@@ -54,7 +54,7 @@ async def run(recorder: Recorder) -> None:
     loop = recorder.loop()
     task = asyncio.create_task(loop.run())
     loop.changed(Namespace.KIND, None, {"metadata": {"name": "a"}})
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await recorder.done.wait()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -218,5 +218,5 @@ async def test_a_cancellation_is_heard_whatever_happens_at_the_same_time(before:
     for _ in range(between):
         await asyncio.sleep(0)
     task.cancel()
-    done, _ = await asyncio.wait([task], timeout=5)
+    done, _ = await asyncio.wait([task], timeout=60)
     assert done, "the loop goes on"

@@ -116,4 +116,4 @@ def test_a_local_flavor_takes_the_place_of_the_pools_and_the_job_runs_here(kyu: 
         return [one["metadata"]["name"] for one in found if one["metadata"]["name"] != "local"]
 
     kyu.wait("only what the administrator made is left", lambda: left() == ["local-cpu"])
-    assert "interlink" not in kyu.kyu("get", "nodes").stdout
+    kyu.wait("its node is gone", lambda: "interlink" not in kyu.kyu("get", "nodes").stdout)

@@ -41,7 +41,7 @@ class Watched:
 
     async def until(self, name: str, *phases: str) -> Json:
         """The first status of the pod in one of the phases."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while True:
                 for status in self.told.get(name, ()):
                     if status["phase"] in phases:
@@ -95,10 +95,12 @@ def condition(status: Json, type_: str) -> str:
 
 
 async def test_a_pod_runs_prints_and_tells_its_exit_code(tmp_path: Path) -> None:
-    async with opened(tmp_path) as watched:
-        watched.start(
-            pod("a", shell('echo "out $GREETING"; echo err >&2; exit 3', env=[{"name": "GREETING", "value": "hi"}]))
-        )
+    go = tmp_path / "go"
+    async with opened(tmp_path / "runtime") as watched:
+        script = f'echo "out $GREETING"; echo err >&2; while ! test -e {go}; do sleep 0.01; done; exit 3'
+        watched.start(pod("a", shell(script, env=[{"name": "GREETING", "value": "hi"}])))
+        await watched.until("a", "Running")
+        go.touch()
         status = await watched.over("a")
         assert status["phase"] == "Failed"
         assert terminated(status)["exitCode"] == 3
@@ -428,7 +430,7 @@ async def until_printed(watched: Watched, name: str, text: str) -> str:
     log = logs.find_log(watched.runtime.folder(f"uid-{name}"), name, "main", previous=False)
     assert isinstance(log, logs.Log)
     printed = ""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         async for block in logs.stream(log, LogOptions(follow=True)):
             printed += block.decode()
             if text in printed:
@@ -472,7 +474,7 @@ async def test_all_pods_of_a_folder_can_be_ended_when_kyu_is_down(tmp_path: Path
         watched.start(pod(name, shell("sleep 1000")))
         await watched.until(name, "Running")
     await watched.runtime.close()
-    assert await asyncio.to_thread(shutdown.stop_all, str(tmp_path), 5) == 2
-    assert await asyncio.to_thread(shutdown.stop_all, str(tmp_path), 5) == 0
+    assert await asyncio.to_thread(shutdown.stop_all, str(tmp_path), 60) == 2
+    assert await asyncio.to_thread(shutdown.stop_all, str(tmp_path), 60) == 0
     async with opened(tmp_path) as again:
         assert terminated(await again.over("a"))["exitCode"] == 143

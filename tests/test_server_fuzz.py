@@ -107,7 +107,7 @@ async def send(folder: Path, requests: list[tuple[str, str, str, str, bytes]]) -
             made = await ask(api, "POST", path, msgspec.json.encode(body), content_type="application/json")
             assert made.status == 201, made.body
         for method, path, query, content_type, content in requests:
-            answer = await asyncio.wait_for(ask(api, method, path + query, content, content_type=content_type), 10)
+            answer = await asyncio.wait_for(ask(api, method, path + query, content, content_type=content_type), 60)
             check(answer, f"{method} {path}{query} {content_type} {content!r}")
         for path in ("/api/v1/configmaps", "/apis/apps/v1/deployments", "/apis/kueue.x-k8s.io/v1beta2/workloads"):
             assert (await ask(api, "GET", path)).status == 200

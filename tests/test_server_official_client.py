@@ -49,7 +49,7 @@ def test_a_watch_sees_what_happens_after_the_list(api: Any) -> None:
     core.create_namespaced_config_map(NAMESPACE, {"metadata": {"name": "w"}})
     core.delete_namespaced_config_map("w", NAMESPACE)
     watching = watch.Watch()
-    stream = watching.stream(core.list_namespaced_config_map, NAMESPACE, resource_version=version, timeout_seconds=10)
+    stream = watching.stream(core.list_namespaced_config_map, NAMESPACE, resource_version=version, timeout_seconds=60)
     seen = []
     for event in stream:
         seen.append((event["type"], event["object"].metadata.name))

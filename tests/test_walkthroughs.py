@@ -64,11 +64,13 @@ def queues(terminal: Terminal) -> list[list[str]]:
 
 @pytest.fixture(scope="module")
 def mini_cluster(terminal: Terminal) -> str:
-    """The name of the MiniCluster of the walk-through, which runs for ten seconds."""
+    """The name of the MiniCluster of the walk-through, which runs until it is told that it is enough."""
     terminal.kubectl("apply", "-f", "single-clusterqueue-setup.yaml")
     wanted = [["user-queue", "cluster-queue", "0", "0"]]
     terminal.wait("the queue counts its workloads", lambda: queues(terminal) == wanted)
-    created = terminal.kubectl("create", "-f", "minicluster.yaml")
+    body = yaml.safe_load((MANIFESTS / "minicluster.yaml").read_text())
+    body["spec"]["containers"][0]["command"] = f"while ! test -e {terminal.folder}/enough; do sleep 0.1; done"
+    created = terminal.kubectl("create", "-f", "-", text=yaml.safe_dump(body))
     name = created.split()[0].partition("/")[2]
     assert name.startswith("flux-sample-kueue-")
     return name
@@ -179,7 +181,7 @@ def test_the_framework_of_pods_may_be_added_twice(terminal: Terminal) -> None:
         terminal.kubectl("-n", "kueue-system", "apply", "-f", "-", text=made)
     assert settings["integrations"]["frameworks"].count("pod") == 3
     terminal.kubectl("-n", "kueue-system", "rollout", "restart", "deployment", "kueue-controller-manager")
-    status = ("-n", "kueue-system", "rollout", "status", "deployment", "kueue-controller-manager", "--timeout=30s")
+    status = ("-n", "kueue-system", "rollout", "status", "deployment", "kueue-controller-manager", "--timeout=60s")
     assert "successfully rolled out" in terminal.kubectl(*status)
 
 
@@ -293,7 +295,7 @@ def test_a_queue_of_the_other_namespace_is_told_as_missing(teams: Terminal) -> N
 def test_two_queues_in_a_cohort_instead_of_one(teams: Terminal) -> None:
     for team in TEAMS:
         teams.kubectl("delete", "pods", "--all", user=f"{team}-user")
-    teams.kubectl("delete", "-f", "kueue-one-cluster-queue.yaml", "--timeout=30s")
+    teams.kubectl("delete", "-f", "kueue-one-cluster-queue.yaml", "--timeout=60s")
     teams.kubectl("apply", "-f", "kueue-two-cluster-queues.yaml")
     for team in TEAMS:
         workload = submit_and_wait(teams, team, f"own-{team}")
@@ -301,6 +303,8 @@ def test_two_queues_in_a_cohort_instead_of_one(teams: Terminal) -> None:
 
 
 def test_in_the_end_the_mini_cluster_has_finished(terminal: Terminal, mini_cluster: str) -> None:
+    (terminal.folder / "enough").touch()
+
     def finished() -> bool:
         rows = terminal.table("-n", "default", "get", "workloads")
         return all(row[4] == "True" for row in rows if mini_cluster in row[0] and len(row) == 6)
