@@ -19,7 +19,7 @@ SETTINGS = """\
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
 integrations: {frameworks: [batch/job]}
-multiKueue: {workerLostTimeout: 2s, gcInterval: 1s}
+multiKueue: {workerLostTimeout: 10s, gcInterval: 1s}
 """
 
 
@@ -72,6 +72,10 @@ def conditions(obj: Json) -> dict[str, str]:
     return {c["type"]: c["status"] for c in (obj.get("status") or {}).get("conditions") or ()}
 
 
+def job_of(manager: LocalKyu) -> Json:
+    return manager.client.get(JOB, Key("default", "big"))
+
+
 def test_a_job_runs_once_in_the_cluster_that_has_room(clusters: Clusters, tmp_path: Path) -> None:
     manager, west = clusters.manager, clusters.workers["west"]
     traces = tmp_path / "traces"
@@ -79,14 +83,13 @@ def test_a_job_runs_once_in_the_cluster_that_has_room(clusters: Clusters, tmp_pa
     manager.wait_for("big", "Succeeded")
     assert traces.read_text() == "ran\n"
     assert clusters.cluster_of("big") == "west"
-    job = manager.client.get(JOB, Key("default", "big"))
-    assert conditions(job)["Complete"] == "True"
-    assert job["status"]["succeeded"] == 1
+    manager.wait("the job says so too", lambda: conditions(job_of(manager)).get("Complete") == "True")
+    assert job_of(manager)["status"]["succeeded"] == 1
     assert not manager.client.list(Pod.KIND, "default")
     manager.wait(
         "nothing is left", lambda: not any(one.client.list(Workload.KIND) for one in clusters.workers.values())
     )
-    assert not west.client.find(JOB, Key("default", "big"))
+    manager.wait("its job is gone", lambda: not west.client.list(JOB, "default"))
 
 
 def test_a_job_of_a_cluster_that_was_killed_runs_in_another_one(clusters: Clusters, tmp_path: Path) -> None:
