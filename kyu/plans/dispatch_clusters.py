@@ -55,9 +55,7 @@ def tell_usable(view: View, edit: StatusEdit, names: tuple[str, ...]) -> None:
     missing = [name for name, cluster in found.items() if cluster is None]
     inactive = [name for name, one in found.items() if one is not None and not is_true(one.status.conditions, "Active")]
     lacking = [
-        f"{word} clusters: {', '.join(listed)}"
-        for word, listed in (("Missing", missing), ("Inactive", inactive))
-        if listed
+        f"{word}: {', '.join(listed)}" for word, listed in (("Missing", missing), ("Inactive", inactive)) if listed
     ]
     if not lacking:
         edit.set_condition("Active", "True", "Active", "The admission check is active")
