@@ -2,7 +2,8 @@
 The ClusterRoles that administrators hand out: who may edit queues, who may submit jobs.
 
 Two roles collect the others by label: ``batch-admin`` for those who own the queues, ``batch-user`` for those who use
-them. Each kind has an editor and a viewer role of its own, which a site can also bind alone.
+them. Each kind has an editor and a viewer role of its own, which a site can also bind alone. One role is for a manager
+that sends jobs to this cluster.
 
 Used by: `kyu manifests`. Kueue: config/components/rbac
 """
@@ -52,6 +53,10 @@ _JOB_KINDS = (
     Access(Kind("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets"), users="editor"),
     Access(Kind("sparkoperator.k8s.io", "v1beta2", "SparkApplication", "sparkapplications"), users="editor"),
 )
+# Of those, and beside them, what is sent to other clusters.
+_STAYING = frozenset({"JAXJob", "LeaderWorkerSet", "SparkApplication"})
+_APP_WRAPPER = Kind("workload.codeflare.dev", "v1beta2", "AppWrapper", "appwrappers")
+_SENT_KINDS = (*(access.kind for access in _JOB_KINDS if access.kind.kind not in _STAYING), _APP_WRAPPER)
 
 
 def cluster_roles() -> list[Json]:
@@ -59,6 +64,7 @@ def cluster_roles() -> list[Json]:
     roles = [_collecting("kueue-batch-admin-role", ADMIN_LABEL), _collecting("kueue-batch-user-role", USER_LABEL)]
     for access in (*_QUEUE_KINDS, *_JOB_KINDS):
         roles += [_kind_role(access, "editor"), _kind_role(access, "viewer")]
+    roles += [_manager_role()]
     roles += [_pending_role("clusterqueues", "cq", [ADMIN_LABEL])]
     roles += [_pending_role("localqueues", "lq", [ADMIN_LABEL, USER_LABEL])]
     return roles
@@ -82,6 +88,19 @@ def _kind_role(access: Access, what: str) -> Json:
         {"apiGroups": [kind.group], "resources": [f"{kind.plural}/status"], "verbs": ["get"]},
     ]
     return {**_role(f"kueue-{kind.kind.lower()}-{what}-role", labels), "rules": rules}
+
+
+def _manager_role() -> Json:
+    """What the kubeconfig of a MultiKueueCluster must allow, in the cluster that it is for."""
+    written = ["create", "delete", "get", "list", "patch", "watch"]
+    rules: list[Json] = [
+        {"apiGroups": [kueue.Workload.KIND.group], "resources": ["workloads"], "verbs": written},
+        {"apiGroups": [kueue.Workload.KIND.group], "resources": ["workloads/status"], "verbs": ["get", "patch"]},
+    ]
+    for group in dict.fromkeys(kind.group for kind in _SENT_KINDS):
+        plurals = [kind.plural for kind in _SENT_KINDS if kind.group == group]
+        rules.append({"apiGroups": [group], "resources": plurals, "verbs": written})
+    return {**_role("kueue-multikueue-manager-role", []), "rules": rules}
 
 
 def _pending_role(plural: str, short: str, labels: list[str]) -> Json:
