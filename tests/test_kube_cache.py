@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -48,6 +48,29 @@ async def heard_next(heard: asyncio.Queue[Heard]) -> Heard:
 
 def state(name: str, version: int, text: str = "1") -> Json:
     return {"metadata": {"name": name, "namespace": "default", "resourceVersion": str(version)}, "data": {"k": text}}
+
+
+def test_who_names_kinds_is_told_of_those_and_nobody_out_of_turn() -> None:
+    cache = Cache()
+    told: list[tuple[str, str]] = []
+
+    def note(name: str) -> Callable[[Kind, Json | None, Json | None], None]:
+        return lambda kind, old, new: told.append((name, kind.kind))
+
+    cache.subscribe(note("maps"), CONFIG_MAP)
+    cache.subscribe(note("all"))
+    cache.subscribe(note("both"), WORKLOAD, CONFIG_MAP)
+    cache.observe(CONFIG_MAP, state("a", 1))
+    cache.observe(WORKLOAD, state("a", 2))
+    cache.subscribe(note("late"), WORKLOAD)
+    cache.observe(WORKLOAD, state("a", 3))
+    assert told == [
+        ("maps", "ConfigMap"),
+        ("all", "ConfigMap"),
+        ("both", "ConfigMap"),
+        *[("all", "Workload"), ("both", "Workload")] * 2,
+        ("late", "Workload"),
+    ]
 
 
 async def test_a_reflector_tells_every_change_once(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from kyu.api.config import Configuration
 from kyu.api.core import CONFIG_MAP
 from kyu.api.kueue import ClusterQueue, Cohort, LocalQueue
 from kyu.api.meta import Json, Key, Kind, Object
+from kyu.api.pools import MasterQueue
 from kyu.bus.connector import Connect
 from kyu.controllers import memory, pool_rows, table
 from kyu.controllers.live import LiveView
@@ -82,7 +83,12 @@ class Plane:
         self._new_kinds = asyncio.Event()
         # Set when all that is served was listed: from then on the view can be relied on.
         self.started = asyncio.Event()
-        self.cache.subscribe(self._changed)
+        self.cache.subscribe(self._definition_changed, DEFINITION)
+        self.cache.subscribe(self.view.changed, CONFIG_MAP)
+        self.cache.subscribe(self.pools.changed, MasterQueue.KIND)
+        self.cache.subscribe(self.scheduler.changed, *TYPE_BY_KIND)
+        self.cache.subscribe(self._loop.changed, *self._loop.kinds)
+        self.cache.subscribe(self._links.changed)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -122,15 +128,10 @@ class Plane:
         yield Controller("local-queue", partial(queue_status.plan_local_queue, numbers.of_local_queue), ())
         yield Controller("cohort", partial(queue_status.plan_cohort, numbers.of_cohort), ())
 
-    def _changed(self, kind: Kind, old: Json | None, new: Json | None) -> None:
-        if kind == DEFINITION and new is not None:
+    def _definition_changed(self, kind: Kind, old: Json | None, new: Json | None) -> None:
+        if new is not None:
             self._served |= served_kinds(new)
             self._new_kinds.set()
-        self.view.changed(kind, old, new)
-        self.pools.changed(kind, old, new)
-        self.scheduler.changed(kind, old, new)
-        self._loop.changed(kind, old, new)
-        self._links.changed(kind, old, new)
 
     def _queue_changed(self, type_: type[Object], key: Key) -> None:
         self._loop.again((ROW_BY_TYPE[type_], key))

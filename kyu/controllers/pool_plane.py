@@ -14,8 +14,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from kyu.api.config import Configuration
-from kyu.api.meta import Json, Kind
-from kyu.api.pools import PoolReport, PoolSource
+from kyu.api.pools import MasterQueue, PoolReport, PoolSource
 from kyu.bus.connector import Connect
 from kyu.controllers import pool_rows
 from kyu.controllers.live import LiveView
@@ -43,7 +42,8 @@ class PoolPlane:
         self._pools = PoolListener(self._cache, client, clock, connect)
         # Set when all kinds were listed.
         self.started = asyncio.Event()
-        self._cache.subscribe(self._changed)
+        self._cache.subscribe(self._pools.changed, MasterQueue.KIND)
+        self._cache.subscribe(self._loop.changed, *self._loop.kinds)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -53,7 +53,3 @@ class PoolPlane:
             self.started.set()
             group.create_task(self._loop.run())
             group.create_task(self._pools.run())
-
-    def _changed(self, kind: Kind, old: Json | None, new: Json | None) -> None:
-        self._pools.changed(kind, old, new)
-        self._loop.changed(kind, old, new)

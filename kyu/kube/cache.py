@@ -86,7 +86,9 @@ class Cache:
     def __init__(self) -> None:
         self._shelves: dict[Kind, _Shelf] = {}
         self._expected: dict[Kind, None] = {}
-        self._subscribers: list[Subscriber] = []
+        self._subscribers: list[tuple[Subscriber, frozenset[Kind]]] = []
+        # Those of each kind, found with its first change.
+        self._told: dict[Kind, tuple[Subscriber, ...]] = {}
 
     # View.
 
@@ -111,9 +113,13 @@ class Cache:
 
     # Changing.
 
-    def subscribe(self, subscriber: Subscriber) -> None:
-        """Call it with (kind, old, new) after each change; no old is a new object, no new a deleted one."""
-        self._subscribers.append(subscriber)
+    def subscribe(self, subscriber: Subscriber, *kinds: Kind) -> None:
+        """Call it with (kind, old, new) after each change, of these kinds or of all, in the order of subscriptions.
+
+        No old is a new object, no new a deleted one.
+        """
+        self._subscribers.append((subscriber, frozenset(kinds)))
+        self._told.clear()
 
     def observe(self, kind: Kind, obj: Json) -> None:
         """The object has this state, by a watch or as the answer of a write."""
@@ -175,7 +181,11 @@ class Cache:
         return shelf
 
     def _tell(self, kind: Kind, old: Json | None, new: Json | None) -> None:
-        for subscriber in self._subscribers:
+        told = self._told.get(kind)
+        if told is None:
+            told = tuple(each for each, kinds in self._subscribers if not kinds or kind in kinds)
+            self._told[kind] = told
+        for subscriber in told:
             subscriber(kind, old, new)
 
 

@@ -93,7 +93,7 @@ class Agent:
     async def run(self, runtime: PodRuntime) -> None:
         """Until cancelled; the pods run on."""
         await self._cache.synced()
-        self._cache.subscribe(self._changed)
+        self._cache.subscribe(self._changed, Pod.KIND)
         for pod in self._cache.list_json(Pod.KIND):
             self._changed(Pod.KIND, None, pod)
         await runtime.open()
@@ -114,8 +114,6 @@ class Agent:
     # The API's side
 
     def _changed(self, kind: Kind, old: Json | None, new: Json | None) -> None:
-        if kind != Pod.KIND:
-            return
         pod = new if new is not None else old
         if pod is None or not self._owns(pod["spec"].get("nodeName", "")):
             return

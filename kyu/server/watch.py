@@ -77,6 +77,7 @@ class Watcher:
         self._hub = hub
         self._store = store
         self._form = form
+        self._object_key = forms.object_key(resource)
         self._namespace = namespace
         self._matches = matches
         self._events: deque[Event] = deque()
@@ -231,12 +232,11 @@ class Watcher:
         if len(event) == 2:
             return event[0], self._own_object(event)
         type_, record, change = event
-        key = forms.object_key(self.resource)
-        if change is not None and isinstance(known := change.forms.get(key), dict):
+        if change is not None and isinstance(known := change.forms.get(self._object_key), dict):
             return type_, known
         obj = intake.typed(self.resource, forms.served_object(self.resource, record))
         if change is not None:
-            change.forms[key] = obj
+            change.forms[self._object_key] = obj
         return type_, obj
 
     def _sees(self, record: Record) -> bool:
