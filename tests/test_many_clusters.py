@@ -12,15 +12,20 @@ import pytest
 from kyu.api.core import SECRET, Pod
 from kyu.api.kueue import AdmissionCheck, ClusterQueue, MultiKueueCluster, MultiKueueConfig, Workload
 from kyu.api.meta import Json, Key
+from kyu.kinds import table
 from kyu.kinds.job import JOB
+from kyu.kinds.train_runtime import CLUSTER_RUNTIME
 from tests.local_kyu import LocalKyu, local_kyu
+from tests.test_every_kind import SERVING, Lab, everything, training_runtime
 
-SETTINGS = """\
+SETTINGS = f"""\
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
-integrations: {frameworks: [batch/job]}
-multiKueue: {workerLostTimeout: 10s, gcInterval: 1s}
+integrations: {{frameworks: [{", ".join(table.FRAMEWORKS)}]}}
+multiKueue: {{workerLostTimeout: 10s, gcInterval: 1s}}
 """
+SENT = [kind.kind.kind for kind in table.KINDS if kind.may_be_dispatched]
+STAYING = [kind.kind.kind for kind in table.KINDS if kind.framework and not kind.may_be_dispatched]
 
 
 class Clusters:
@@ -37,7 +42,12 @@ class Clusters:
         manager.client.create(
             MultiKueueConfig.KIND, {"metadata": {"name": "all"}, "spec": {"clusters": sorted(workers)}}
         )
-        manager.make_queue("all", "10", admissionChecksStrategy={"admissionChecks": [{"name": "away"}]})
+        self.make_queue("all", "10")
+
+    def make_queue(self, name: str, cpu: str, **spec: object) -> None:
+        """On the manager, which sends its jobs away."""
+        checks = {"admissionChecks": [{"name": "away"}]}
+        self.manager.make_queue(name, cpu, admissionChecksStrategy=checks, **spec)
 
     def register(self, name: str, worker: LocalKyu) -> None:
         text = (worker.data / "kubeconfig").read_bytes()
@@ -66,6 +76,24 @@ def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
         workers["east"].make_queue("all", "1")
         workers["west"].make_queue("all", "2")
         yield Clusters(manager, workers)
+
+
+@pytest.fixture(scope="module")
+def lab(clusters: Clusters, tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    """A job of every kind, given to the manager; only one worker has the queue of them."""
+    lab = Lab(clusters.manager, tmp_path_factory.mktemp("kinds"))
+    clusters.workers["east"].make_queue("every", "100", resourceGroups=[everything()])
+    clusters.make_queue("every", "100", resourceGroups=[everything()])
+    for cluster in (clusters.manager, *clusters.workers.values()):
+        cluster.client.create(CLUSTER_RUNTIME, training_runtime())
+    for name in (*SENT, *STAYING):
+        lab.kyu.client.create(lab.samples[name].served, lab.samples[name].body)
+    return lab
+
+
+def check_of(workload: Json) -> Json:
+    listed = (workload.get("status") or {}).get("admissionChecks") or ()
+    return next(iter(listed), {"state": "", "message": ""})
 
 
 def conditions(obj: Json) -> dict[str, str]:
@@ -116,3 +144,36 @@ def test_a_job_of_a_cluster_that_was_killed_runs_in_another_one(clusters: Cluste
     done.touch()
     manager.wait_for("moving", "Succeeded")
     assert len(traces.read_text().split()) == 2
+
+
+@pytest.mark.parametrize("name", SENT)
+def test_a_job_of_every_kind_that_can_be_sent_runs_in_a_worker(clusters: Clusters, lab: Lab, name: str) -> None:
+    sample, manager = lab.samples[name], clusters.manager
+    manager.wait(f"all processes of {name} have run", lambda: lab.commands.lines(sample) == sample.runs)
+    (workload,) = manager.wait(
+        f"{name} is admitted", lambda: lab.all_have(sample, "Admitted") and lab.workloads(sample)
+    )
+    assert workload["status"]["clusterName"] == "east"
+    if name in SERVING:
+        manager.wait(f"{name} is ready", lambda: sample.kind.pods_ready(lab.find(sample)))
+        manager.client.delete(sample.served, sample.key)
+    else:
+        manager.wait(f"{name} is finished", lambda: lab.all_have(sample, "Finished"))
+        end = manager.wait(f"{name} says so", lambda: sample.kind.finished(lab.find(sample)))
+        assert end.success
+    east = clusters.workers["east"].client
+    manager.wait(
+        f"{name} is gone there",
+        lambda: not any(o["metadata"]["name"] == sample.key.name for o in east.list(sample.served)),
+    )
+    assert lab.commands.lines(sample) == sample.runs, "each process once"
+
+
+@pytest.mark.parametrize("name", STAYING)
+def test_a_job_of_another_kind_is_rejected_with_the_reason(clusters: Clusters, lab: Lab, name: str) -> None:
+    def rejections() -> list[str]:
+        said = [check_of(workload) for workload in lab.workloads(lab.samples[name])]
+        return [check["message"] for check in said if check["state"] == "Rejected"]
+
+    for message in clusters.manager.wait(f"{name} is rejected", rejections):
+        assert "cannot be sent to another cluster" in message
