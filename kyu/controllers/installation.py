@@ -71,10 +71,10 @@ def cluster_rules() -> list[Json]:
 
 
 def own_rules() -> list[Json]:
-    """In its own namespace: the Lease, and Secrets with which pools are reached."""
+    """In its own namespace: the Lease, and Secrets with which pools and other clusters are reached."""
     return [
         {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "get", "update"]},
-        {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["secrets"], "verbs": READ},
     ]
 
 
