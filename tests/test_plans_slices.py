@@ -135,10 +135,14 @@ def after_growing(*objects: Json, configuration: Configuration | None = None) ->
     )
     for obj in objects:
         view.put(obj)
+    plan_once(view)
+    return view
+
+
+def plan_once(view: MemoryView) -> None:
     kind = next(kind for kind in table.KINDS if kind.kind == JOB)
     for action in job_plan.plan(kind, view, KEY, NOW):
         view.carry_out(action)
-    return view
 
 
 def without_gates() -> Json:
@@ -156,6 +160,9 @@ def without_gates() -> Json:
 def test_a_job_that_cannot_grow_in_place_starts_over(running: Json, configuration: Configuration | None) -> None:
     view = after_growing(running, configuration=configuration)
     assert (view.find_json(JOB, KEY) or {})["spec"]["suspend"] is True
+    # Its quota is held until it has stopped.
+    assert len(view.list_json(slices.Workload.KIND)) == 1
+    plan_once(view)
     assert view.list_json(slices.Workload.KIND) == []
 
 

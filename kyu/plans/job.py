@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from kyu.api.actions import Action, Create, Delete, Patch, View, WakeAt
+from kyu.api.actions import Action, Create, Delete, Event, Patch, View, WakeAt
 from kyu.api.kueue import RESOURCE_IN_USE_FINALIZER, Workload
 from kyu.api.meta import Json, Key, Ref, find_condition, is_true
 from kyu.engine.workload import WAITING_FOR_REPLACEMENT_PODS
@@ -160,9 +160,9 @@ def create(this: Round) -> list[Action] | None:
     if this.workload is not None:
         return None
     if metadata.identifier(this.unit.head, metadata.PREBUILT_WORKLOAD) and this.unit.workloads(this.view):
-        return this.unit.stop("The prebuilt workload is not there")
-    if stopping := this.unit.stop("it has no Workload yet"):
-        return [*stopping, this.unit.event("Stopped", "Stopped until it has a Workload")]
+        return stop(this, "The prebuilt workload is not there")
+    if stopping := stop(this, "Stopped until it has a Workload"):
+        return stopping
     if this.unit.is_active():
         return []
     pod_sets = this.unit.pod_sets()
@@ -231,7 +231,7 @@ def take_prebuilt(this: Round) -> list[Action] | None:
         return None
     edit = this.edit()
     edit.set_condition("Finished", "True", "OutOfSync", "The prebuilt workload is not what its job asks for")
-    return [*written(edit), *unit.stop("The prebuilt workload is not what it asks for")]
+    return [*written(edit), *stop(this, "The prebuilt workload is not what it asks for")]
 
 
 def leave_with_workload(this: Round) -> list[Action] | None:
@@ -239,7 +239,8 @@ def leave_with_workload(this: Round) -> list[Action] | None:
     assert this.workload is not None
     if not this.workload.metadata.deletion_timestamp:
         return None
-    return this.unit.stop("The workload is deleted")
+    ending = wind_down(this, "The workload is deleted")
+    return release_finalizer(this.workload) if ending is None else ending
 
 
 def finished_without_job(this: Round) -> list[Action] | None:
@@ -247,7 +248,7 @@ def finished_without_job(this: Round) -> list[Action] | None:
     assert this.workload is not None
     if not is_true(this.workload.status.conditions, "Finished"):
         return None
-    return this.unit.stop("The workload is finished")
+    return stop(this, "The workload is finished")
 
 
 def await_replacements(this: Round) -> list[Action] | None:
@@ -305,8 +306,7 @@ def resize(this: Round, pod_sets: Sequence[PodSet]) -> list[Action] | None:
     assert raw is not None
     wanted = slices.resized(raw, pod_sets) if sliced is not None and slices.grows_in_place(workload) else None
     if sliced is None or wanted is None:
-        stopping = this.unit.stop("The job changed; it does not match its Workload any more")
-        return [*stopping, Delete(Ref(Workload.KIND, workload.key))]
+        return start_over(this, workload)
     sizes: Json = {"spec": {"podSets": [pod_set.to_json() for pod_set in wanted]}}
     if slices.is_smaller(wanted, raw):
         waiting = [Delete(Ref(Workload.KIND, sliced.larger))] if sliced.larger else []
@@ -318,6 +318,43 @@ def resize(this: Round, pod_sets: Sequence[PodSet]) -> list[Action] | None:
     if [one.count for one in injection.originals(larger)] == [one.count for one in wanted]:
         return None
     return [Patch(Ref(Workload.KIND, sliced.larger), sizes)]
+
+
+def start_over(this: Round, workload: Workload) -> list[Action]:
+    """It is stopped, and queued as it is now by a Workload of its own."""
+    is_placed = this.slices is not None and slices.is_placed(workload)
+    placed = "its place was chosen for the size that it had" if is_placed else "it does not match its Workload any more"
+    ending = wind_down(this, f"The job changed; {placed}")
+    if ending is not None:
+        return ending
+    told = this.unit.event("DeletedWorkload", f"Deleted not matching Workload: {workload.key}")
+    return [Delete(Ref(Workload.KIND, workload.key)), told]
+
+
+def wind_down(this: Round, reason: str) -> list[Action] | None:
+    """Stop it and, when its pods have ended, take back what its admission wrote. None when all of that is done.
+
+    Only the Workload knows what its templates were before, so this comes before that goes.
+    """
+    if stopping := stop(this, reason):
+        return stopping
+    return [] if this.unit.is_active() else restore(this) or None
+
+
+def restore(this: Round) -> list[Action]:
+    """Its templates as they were before its admission; nothing if they are."""
+    pod_sets = this.unit.pod_sets()
+    if isinstance(pod_sets, Incomplete) or not injection.is_injected(pod_sets):
+        return []
+    return this.unit.restore(injection.originals(this.raw or {}))
+
+
+def stop(this: Round, reason: str) -> list[Action]:
+    """Its pods shall not run, and its user is told why; nothing if they do not run anyway."""
+    stopping = this.unit.stop(reason)
+    # Pods that are deleted are each told so.
+    is_told = any(isinstance(action, Event) for action in stopping)
+    return stopping if is_told or not stopping else [*stopping, this.unit.event("Stopped", reason)]
 
 
 def grow(this: Round, wanted: Sequence[PodSet]) -> list[Action] | None:
@@ -339,8 +376,8 @@ def stop_evicted(this: Round) -> list[Action] | None:
         return None
     evicted = find_condition(workload.status.conditions, "Evicted")
     reason = evicted.message if evicted else ""
-    if stopping := this.unit.stop(reason):
-        return [*stopping, this.unit.event("Stopped", reason)]
+    if stopping := stop(this, reason):
+        return stopping
     if this.unit.is_active():
         return []
     edit = this.edit()
@@ -350,12 +387,9 @@ def stop_evicted(this: Round) -> list[Action] | None:
 
 def take_back(this: Round) -> list[Action] | None:
     """Stopped, but its templates still carry what an admission wrote."""
-    if this.is_admitted or this.raw is None or not this.unit.is_suspended() or this.unit.is_active():
+    if this.is_admitted or not this.unit.is_suspended() or this.unit.is_active():
         return None
-    pod_sets = this.unit.pod_sets()
-    if isinstance(pod_sets, Incomplete) or not injection.is_injected(pod_sets):
-        return None
-    return this.unit.restore(injection.originals(this.raw)) or None
+    return restore(this) or None
 
 
 def expire(this: Round) -> list[Action] | None:
@@ -375,9 +409,7 @@ def hold_back(this: Round) -> list[Action] | None:
         return None
     if this.slices is not None and this.workload is not None and slices.takes_over(this.workload):
         return []
-    if stopping := this.unit.stop("it is not admitted"):
-        return [*stopping, this.unit.event("Stopped", "Stopped: it is not admitted")]
-    return []
+    return stop(this, "Stopped: it is not admitted")
 
 
 def start(this: Round) -> list[Action] | None:

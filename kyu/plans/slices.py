@@ -127,9 +127,13 @@ def grows_in_place(workload: Workload) -> bool:
     Its pods have gates, which those of one that was started before the feature was on have not; and where they are was
     not decided for its size, as topology does it.
     """
+    return metadata.ELASTIC_JOB in workload.metadata.annotations and not is_placed(workload)
+
+
+def is_placed(workload: Workload) -> bool:
+    """Topology has chosen the nodes of its pods."""
     admission = workload.status.admission
-    is_placed = admission is not None and any(one.topology_assignment for one in admission.pod_set_assignments)
-    return metadata.ELASTIC_JOB in workload.metadata.annotations and not is_placed
+    return admission is not None and any(one.topology_assignment for one in admission.pod_set_assignments)
 
 
 # The gates of its pods.

@@ -20,10 +20,14 @@ from kyu.api.kueue import RESOURCE_IN_USE_FINALIZER, ClusterQueue, LocalQueue, W
 from kyu.api.meta import Condition, Key, Ref, find_condition
 from kyu.engine import reasons
 from kyu.engine.reasons import Untried
-from kyu.kinds import metadata
+from kyu.kinds import metadata, table
 from kyu.plans import checks, queue
 from kyu.plans.eviction import clear_reservation, evict, release
 from kyu.plans.status import StatusEdit, parse_time, timestamp
+
+# How long the deletion of a Workload waits for its job to stop, and how often is looked whether the job is still there.
+LONGEST_GOODBYE = timedelta(minutes=1)
+GOODBYE_LOOK = timedelta(seconds=5)
 
 
 @dataclass(slots=True)
@@ -71,7 +75,7 @@ def plan(view: View, key: Key, now: datetime) -> list[Action]:
         return []
     settings = view.configuration
     if workload.metadata.deletion_timestamp:
-        return let_go(workload)
+        return let_go(view, workload, now)
     conditions = {condition.type: condition for condition in workload.status.conditions}
     if (finished := conditions.get("Finished")) and finished.status == "True":
         return retire(workload, finished, settings, now)
@@ -99,13 +103,33 @@ def plan(view: View, key: Key, now: datetime) -> list[Action]:
     return wakes
 
 
-def let_go(workload: Workload) -> list[Action]:
-    """Deleted: whoever runs it sees that it is gone; the engine gives the quota back when the object disappears."""
+def let_go(view: View, workload: Workload, now: datetime) -> list[Action]:
+    """Deleted: the engine gives the quota back when the object disappears.
+
+    The job that runs by it is stopped first, and lets it go itself. That may take as long as its pods take to end, but
+    no longer than a while: a Workload that cannot be deleted would keep its namespace, too.
+    """
+    since = parse_time(workload.metadata.deletion_timestamp)
+    if since is not None and now < since + LONGEST_GOODBYE and runs_a_job(view, workload):
+        return [WakeAt(min(now + GOODBYE_LOOK, since + LONGEST_GOODBYE))]
     remaining = [name for name in workload.metadata.finalizers if name != RESOURCE_IN_USE_FINALIZER]
     if len(remaining) == len(workload.metadata.finalizers):
         return []
     patch = {"metadata": {"finalizers": remaining}}
     return [Patch(Ref(Workload.KIND, workload.key), patch, resource_version=workload.metadata.resource_version)]
+
+
+def runs_a_job(view: View, workload: Workload) -> bool:
+    """Whether there is a job that holds quota by it, and by no other."""
+    owner = next((one for one in workload.metadata.owner_references if one.controller), None)
+    kind = table.find({"apiVersion": owner.api_version, "kind": owner.kind}) if owner is not None else None
+    if owner is None or kind is None or workload.status.admission is None:
+        return False
+    if kind.framework not in view.configuration.integrations.frameworks:
+        return False
+    job = view.find_json(kind.kind, Key(workload.metadata.namespace, owner.name))
+    is_there = job is not None and metadata.uid_of(job) == owner.uid and not metadata.is_deleted(job)
+    return is_there and len(view.owned_by(Workload.KIND, owner.uid)) == 1
 
 
 def retire(workload: Workload, finished: Condition, settings: Configuration, now: datetime) -> list[Action]:

@@ -172,6 +172,30 @@ def test_an_elastic_job_grows_and_a_queue_that_is_deleted_waits_for_it(ready: Co
     end(ready, "fourth")
 
 
+def test_a_job_whose_workload_is_deleted_queues_again_as_it_was(ready: ControlPlane, tmp_path: Path) -> None:
+    ready.add_nodes(["spot"], {"cpu": "8", "memory": "8Gi"}, {"kind": "spot"})
+    ready.admin.apply(queue("spot", {"nodeLabels": {"kind": "spot"}}))
+    control(ready, "fifth", tmp_path)
+    five = job("five")
+    five["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "spot"}
+    del five["spec"]["template"]["metadata"]
+    ready.admin.create(five)
+    first = running_pod(ready, "five")
+    assert first["spec"]["nodeSelector"] == {"kind": "spot"}
+    ready.admin.patch(KUEUE, "ClusterQueue", "spot", {"spec": {"stopPolicy": "Hold"}})
+    uid = ready.admin.get("batch/v1", "Job", "five")["metadata"]["uid"]
+    (held,) = ready.admin.list(KUEUE, "Workload", "default", f"kueue.x-k8s.io/job-uid={uid}")
+    ready.admin.delete(KUEUE, "Workload", held["metadata"]["name"])
+
+    def is_as_before(found: Manifest) -> bool:
+        return bool(found["spec"]["suspend"]) and "nodeSelector" not in found["spec"]["template"]["spec"]
+
+    ready.admin.until(is_as_before, "batch/v1", "Job", "five")
+    ready.admin.patch(KUEUE, "ClusterQueue", "spot", {"spec": {"stopPolicy": "None"}})
+    ready.admin.until(lambda found: found["status"].get("ready") == 1, "batch/v1", "Job", "five")
+    end(ready, "fifth")
+
+
 def until_gone(plane: ControlPlane, kind: str, name: str) -> None:
     ends = time.monotonic() + LONGEST_SECONDS
     while name in {found["metadata"]["name"] for found in plane.admin.list(KUEUE, kind)}:
