@@ -21,7 +21,7 @@ from kyu.kube import kubeconfig
 from kyu.kube.blocking import BlockingClient
 
 T = TypeVar("T")
-LONGEST_SECONDS = 60.0
+LONGEST_SECONDS = 120.0
 
 
 class LocalKyu:
