@@ -18,6 +18,7 @@ from tests.cluster.build import BuildFailed, Unavailable, say
 from tests.cluster.controlplane import EVERYTHING, ControlPlane
 
 HERE = Path(__file__).parent
+TEST_SECONDS = 600
 
 
 def main(arguments: list[str]) -> int:
@@ -75,7 +76,9 @@ def run_tests(pytest_arguments: list[str]) -> int:
             say(str(error))
             return 1
     # The project's own options leave this folder out, so they are set aside.
-    options = ["-o", "addopts=-q --strict-markers -rsfE --durations=5", *pytest_arguments]
+    options = ["-o", "addopts=-q --strict-markers -rsfE --durations=5"]
+    # The first test of a file starts control planes, and everything that is waited for has a limit of its own.
+    options += ["-o", f"timeout={TEST_SECONDS}", *pytest_arguments]
     if not any(Path(argument.partition("::")[0]).exists() for argument in pytest_arguments):
         options.append(str(HERE))
     return subprocess.run([sys.executable, "-m", "pytest", *options], cwd=HERE.parent.parent).returncode

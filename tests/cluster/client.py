@@ -26,10 +26,14 @@ Manifest = dict[str, Any]
 Body = Manifest | list[Manifest] | None
 
 FIELD_MANAGER = "tests"
+NOT_FOUND = 404
 TOO_MANY_REQUESTS = 429
+# So a server says that a kind whose definition has just changed is not served yet. Other refusals with this code stay.
+NOT_SERVED_YET = "storage is (re)initializing"
 RETRY_SECONDS = 0.2
 # How long something that must come may take, on a machine that has other things to do.
 PATIENCE_SECONDS = 90.0
+DISCOVERY_SECONDS = 30.0
 
 
 class ApiError(Exception):
@@ -155,26 +159,38 @@ class Client:
         raise Timeout(f"nothing as wanted at {path} after {seconds} s; the last was {json.dumps(latest, indent=1)}")
 
     def watch(self, path: str, query: Mapping[str, str], seconds: float) -> Iterator[Manifest]:
-        """Events, beginning with one per object that is there; ends when the time is over or the server closes."""
+        """
+        Events, beginning with one per object that is there; ends when the time is over.
+
+        The objects are listed: a watch alone begins with what the server remembers, which may be older than the last
+        answer that this client had.
+        """
         deadline = time.monotonic() + seconds
+        listed = self.request("GET", f"{path}?{urlencode(query)}")
+        yield from ({"type": "ADDED", "object": item} for item in listed["items"])
+        version = listed["metadata"]["resourceVersion"]
+        while (left := deadline - time.monotonic()) > 0:
+            for event in self.follow(path, {**query, "resourceVersion": version}, left):
+                version = event["object"]["metadata"]["resourceVersion"]
+                yield event
+
+    def follow(self, path: str, query: Mapping[str, str], seconds: float) -> Iterator[Manifest]:
+        """What happens after a version, until the time is over or the server closes, which may be at once."""
         parameters = {**query, "watch": "true", "timeoutSeconds": str(max(1, round(seconds)))}
         with closing(self.connect(seconds + 5)) as connection:
             connection.request("GET", f"{path}?{urlencode(parameters)}", headers=self.headers)
             response = connection.getresponse()
-            if response.status == TOO_MANY_REQUESTS and time.monotonic() + RETRY_SECONDS < deadline:
-                # So a server says, too, that a kind whose definition has just changed is not served yet.
-                time.sleep(RETRY_SECONDS)
-                yield from self.watch(path, query, deadline - time.monotonic())
-                return
             if response.status >= 400:
-                raise ApiError(response.status, response.read().decode())
+                refusal = ApiError(response.status, response.read().decode())
+                if not is_not_served_yet(refusal):
+                    raise refusal
+                time.sleep(RETRY_SECONDS)
+                return
             for line in response:
                 event: Manifest = json.loads(line)
                 if event["type"] == "ERROR":
                     raise ApiError(event["object"]["code"], json.dumps(event["object"]))
                 yield event
-                if time.monotonic() > deadline:
-                    return
 
     def path(self, api_version: str, kind: str, name: str | None, namespace: str | None) -> str:
         resource = self.resource(api_version, kind)
@@ -186,40 +202,63 @@ class Client:
         return self.path(manifest["apiVersion"], manifest["kind"], None, namespace)
 
     def resource(self, api_version: str, kind: str) -> Resource:
-        if (api_version, kind) not in self.resource_by_kind:
-            prefix = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
-            for entry in self.request("GET", prefix)["resources"]:
-                if "/" not in entry["name"]:
-                    found = Resource(prefix, entry["name"], entry["namespaced"])
-                    self.resource_by_kind[api_version, entry["kind"]] = found
-        if (api_version, kind) not in self.resource_by_kind:
-            raise ApiError(404, f"{api_version} has no kind {kind}")
+        """Where the kind is served; discovery tells it a little after its definition says that it is established."""
+        deadline = time.monotonic() + DISCOVERY_SECONDS
+        while (api_version, kind) not in self.resource_by_kind:
+            self.discover(api_version)
+            if time.monotonic() > deadline:
+                raise ApiError(NOT_FOUND, f"{api_version} has no kind {kind}")
+            if (api_version, kind) not in self.resource_by_kind:
+                time.sleep(RETRY_SECONDS)
         return self.resource_by_kind[api_version, kind]
+
+    def discover(self, api_version: str) -> None:
+        """Remember where the kinds of a version are served; none are as long as the version is not known."""
+        prefix = f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
+        try:
+            entries = self.request("GET", prefix)["resources"]
+        except ApiError as error:
+            if error.status != NOT_FOUND:
+                raise
+            return
+        for entry in entries:
+            if "/" not in entry["name"]:
+                found = Resource(prefix, entry["name"], entry["namespaced"])
+                self.resource_by_kind[api_version, entry["kind"]] = found
 
     def request(self, verb: str, path: str, body: Body = None, content_type: str = "application/json") -> Manifest:
         answer: Manifest = json.loads(self.text(verb, path, body, content_type))
         return answer
 
     def text(self, verb: str, path: str, body: Body = None, content_type: str = "application/json") -> str:
-        """The body of the answer. The connection is made anew when the server closed the idle one."""
+        """The body of the answer, as soon as the kind is served."""
         data = None if body is None else json.dumps(body).encode()
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            status, text = self.exchange(verb, path, data, content_type)
+            if status < 400:
+                return text
+            refusal = ApiError(status, text)
+            if not is_not_served_yet(refusal) or time.monotonic() > deadline:
+                raise refusal
+            time.sleep(RETRY_SECONDS)
+
+    def exchange(self, verb: str, path: str, data: bytes | None, content_type: str) -> tuple[int, str]:
+        """Code and body of the answer. The connection is made anew when the server closed the idle one."""
         fresh = self.connection is None
         self.connection = self.connection or self.connect(60)
         try:
             self.connection.request(verb, path, data, {"Content-Type": content_type, **self.headers})
             response = self.connection.getresponse()
+            return response.status, response.read().decode()
         except (http.client.RemoteDisconnected, ConnectionError, ssl.SSLEOFError):
             self.close()
             if fresh:
                 raise
-            return self.text(verb, path, body, content_type)
+            return self.exchange(verb, path, data, content_type)
         except BaseException:
             self.close()
             raise
-        text = response.read().decode()
-        if response.status >= 400:
-            raise ApiError(response.status, text)
-        return text
 
     def connect(self, timeout: float) -> http.client.HTTPSConnection:
         address = urlsplit(self.server)
@@ -230,6 +269,10 @@ class Client:
         if self.connection is not None:
             self.connection.close()
         self.connection = None
+
+
+def is_not_served_yet(refusal: ApiError) -> bool:
+    return refusal.status == TOO_MANY_REQUESTS and NOT_SERVED_YET in str(refusal)
 
 
 def client(server: str, authority: Path, certificate: Path, key: Path) -> Client:

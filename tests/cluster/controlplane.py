@@ -74,6 +74,9 @@ class ControlPlane:
                 processes.start(part, COMMAND_BY_PART[part](layout))
             for part in wanted:
                 plane.wait_until_healthy(part, HEALTH_BY_PART[part].format(claim.address))
+            if "kube-controller-manager" in wanted:
+                # Pods are refused in a namespace that does not have it yet.
+                admin.until(lambda _: True, "v1", "ServiceAccount", "default")
         except BaseException:
             plane.stop()
             raise

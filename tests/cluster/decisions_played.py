@@ -23,11 +23,13 @@ from kyu.engine.cycle import schedule
 from kyu.engine.options import Options
 from kyu.engine.state import State
 from kyu.engine.tree import TreeNode
-from tests.cluster.client import ApiError, Client, Manifest, condition, has
+from tests.cluster.client import PATIENCE_SECONDS, ApiError, Client, Manifest, condition, has
 from tests.cluster.decisions import KUEUE, Scenario
 
-# Kueue wakes what was parked a second after quota became free; when nothing happens for longer, it is done.
+# Kueue wakes what was parked a second after quota became free; when nothing happens for longer, it is done, or the
+# machine stood still: what differs then is played again, with the longer of the two.
 QUIET_SECONDS = 2.0
+LONG_QUIET_SECONDS = 8.0
 # Queues can take the same quota from each other for ever. Kueue is not waited for longer than this.
 RESTLESS_EVENTS = 600
 RESTLESS_ROUNDS = 50
@@ -102,6 +104,7 @@ class Kueue:
     """Upstream's scheduler on a control plane, with any number of scenarios."""
 
     admin: Client
+    quiet_seconds: float = QUIET_SECONDS
     restless: set[str] = field(default_factory=set)
     """Namespaces in which it did not come to rest."""
 
@@ -137,10 +140,12 @@ class Kueue:
     def _events(self) -> Iterator[Manifest]:
         """Changes of workloads, beginning with those that are there, until none comes for a while."""
         path = self.admin.path(KUEUE, "Workload", None, None)
-        with closing(self.admin.connect(QUIET_SECONDS)) as connection:
+        with closing(self.admin.connect(PATIENCE_SECONDS)) as connection:
             connection.request("GET", f"{path}?watch=true", headers=self.admin.headers)
+            response = connection.getresponse()
+            connection.sock.settimeout(self.quiet_seconds)
             try:
-                for line in connection.getresponse():
+                for line in response:
                     yield json.loads(line)
             except TimeoutError:
                 return

@@ -3,7 +3,7 @@ Nodes that exist only in the API server, played by KWOK: any size, no cost, pods
 
 stages.yaml says how nodes and pods behave; the annotations below steer a pod.
 
-Called by: controlplane.py, and the tests for manifests of nodes.
+Called by: controlplane.py, and the tests for manifests of nodes and the end of pods.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from tests.cluster import addresses, parts
-from tests.cluster.client import Manifest
+from tests.cluster.client import Client, Manifest
 from tests.cluster.commands import Layout
 
 STAGES = Path(__file__).parent / "stages.yaml"
@@ -42,3 +42,14 @@ def nodes(
             "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **(labels or {})}},
             "status": {"capacity": {"pods": "110", **resources}, "allocatable": {"pods": "110", **resources}},
         }
+
+
+def end_pod(admin: Client, job_name: str, namespace: str = "default") -> None:
+    """The pod of a Job ends well, as soon as it runs. Until then a test has all the time that it needs."""
+
+    def runs(event: Manifest) -> bool:
+        return bool(event["object"]["status"].get("phase") == "Running")
+
+    path, query = admin.path("v1", "Pod", None, namespace), {"labelSelector": f"job-name={job_name}"}
+    name = admin.until_event(runs, path, query)["metadata"]["name"]
+    admin.patch("v1", "Pod", name, {"metadata": {"annotations": {RUN_FOR: "0s"}}}, namespace)

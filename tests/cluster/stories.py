@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 
 from tests.cluster.client import Client, Manifest, condition, has
-from tests.cluster.nodes import RUN_FOR
+from tests.cluster.nodes import RUN_FOR, end_pod
 
 KUEUE = "kueue.x-k8s.io/v1beta2"
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
@@ -26,10 +27,11 @@ Story = Callable[[Client], None]
 def borrowed_quota_makes_the_owner_wait(admin: Client) -> None:
     namespace = "wait"
     set_up(admin, namespace, queue(namespace, "a"), queue(namespace, "b"))
-    admin.create(job(namespace, "borrower", "a", cpu="8", run_for="3s"))
+    admin.create(job(namespace, "borrower", "a", cpu="8"))
     wait_for_workload(admin, namespace, "borrower", "Admitted")
     admin.create(job(namespace, "owner", "b", cpu="4", run_for="0s"))
     wait_for_workload(admin, namespace, "owner", "QuotaReserved", "False")
+    end_pod(admin, "borrower", namespace)
     for name in ("borrower", "owner"):
         wait_for_workload(admin, namespace, name, "Finished")
 
@@ -145,29 +147,28 @@ STORIES: dict[str, Story] = {
 }
 
 
-def settle(admin: Client, namespace: str) -> None:
-    """Wait until Jobs and queues say what their Workloads say; both programs write it a little later."""
+def is_settled(admin: Client, namespace: str) -> bool:
+    """Whether Jobs and queues say what their Workloads say; both programs write it a little later."""
     workloads = [entry for entry in admin.list(KUEUE, "Workload", namespace) if not has("Finished")(entry)]
-    for entry in workloads:
-        wait_for_suspend(admin, namespace, owner(entry), suspend=not has("Admitted")(entry))
-    for local_queue in admin.list(KUEUE, "LocalQueue", namespace):
-        own = [entry for entry in workloads if entry["spec"]["queueName"] == local_queue["metadata"]["name"]]
-        reserving = sum(has("QuotaReserved")(entry) for entry in own)
-        numbers = {
-            "reservingWorkloads": reserving,
-            "admittedWorkloads": sum(has("Admitted")(entry) for entry in own),
-            "pendingWorkloads": len(own) - reserving,
-        }
-        wait_for_numbers(admin, local_queue["spec"]["clusterQueue"], numbers)
+    jobs = {entry["metadata"]["name"]: entry for entry in admin.list("batch/v1", "Job", namespace)}
+    suspended = {name for name, entry in jobs.items() if entry["spec"]["suspend"]}
+    if any(owner(entry) not in jobs or (owner(entry) in suspended) is has("Admitted")(entry) for entry in workloads):
+        return False
+    return all(
+        counted([entry for entry in workloads if entry["spec"]["queueName"] == local_queue["metadata"]["name"]])
+        <= admin.get(KUEUE, "ClusterQueue", local_queue["spec"]["clusterQueue"]).get("status", {}).items()
+        for local_queue in admin.list(KUEUE, "LocalQueue", namespace)
+    )
 
 
-def wait_for_suspend(admin: Client, namespace: str, job_name: str, *, suspend: bool) -> None:
-    admin.until(lambda found: found["spec"]["suspend"] is suspend, "batch/v1", "Job", job_name, namespace)
-
-
-def wait_for_numbers(admin: Client, cluster_queue: str, numbers: dict[str, int]) -> None:
-    """Until the status counts so many; a Workload that has quota and is not yet admitted counts in one of them only."""
-    admin.until(lambda found: numbers.items() <= found["status"].items(), KUEUE, "ClusterQueue", cluster_queue)
+def counted(workloads: list[Manifest]) -> AbstractSet[tuple[str, int]]:
+    """What a queue says in its status of these; who has quota and is not yet admitted counts in one of the two."""
+    reserving = sum(has("QuotaReserved")(entry) for entry in workloads)
+    return {
+        "reservingWorkloads": reserving,
+        "admittedWorkloads": sum(has("Admitted")(entry) for entry in workloads),
+        "pendingWorkloads": len(workloads) - reserving,
+    }.items()
 
 
 def decided(admin: Client, namespace: str) -> Manifest:

@@ -22,7 +22,7 @@ LONGEST_SECONDS = 60
 CONFIGURATION = """\
 apiVersion: config.kueue.x-k8s.io/v1beta2
 kind: Configuration
-leaderElection: {leaseDuration: 5s, renewDeadline: 4s, retryPeriod: 200ms}
+leaderElection: {leaseDuration: 10s, renewDeadline: 8s, retryPeriod: 200ms}
 # Several of them run on this machine.
 health: {healthProbeBindAddress: "127.0.0.1:0"}
 metrics: {bindAddress: "127.0.0.1:0"}
@@ -123,7 +123,7 @@ def running_pod(ready: ControlPlane, name: str, *, not_on: str = "") -> Manifest
     def runs(event: Manifest) -> bool:
         pod = event["object"]
         is_there = event["type"] != "DELETED" and pod["status"].get("phase") == "Running"
-        return is_there and pod["spec"]["nodeName"] != not_on
+        return bool(is_there and pod["spec"]["nodeName"] != not_on)
 
     return ready.admin.until_event(runs, "/api/v1/namespaces/default/pods", {"labelSelector": f"job-name={name}"})
 
@@ -139,13 +139,15 @@ def test_a_pod_finds_another_node_when_its_own_is_gone(ready: ControlPlane, tmp_
     three["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "placed"}
     annotations = {"kueue.x-k8s.io/podset-required-topology": "kubernetes.io/hostname"}
     three["spec"]["template"]["metadata"] = {"annotations": annotations}
-    ready.admin.create(three)
+    uid = ready.admin.create(three)["metadata"]["uid"]
     first = running_pod(ready, "three")["spec"]["nodeName"]
     ready.admin.delete("v1", "Node", first)
     second = running_pod(ready, "three", not_on=first)["spec"]["nodeName"]
     assert {first, second} == {"here", "there"}
-    (workload,) = ready.admin.list(KUEUE, "Workload", "default", "kueue.x-k8s.io/job-uid")[-1:]
-    assert "unhealthyNodes" not in workload["status"]
+    (workload,) = ready.admin.list(KUEUE, "Workload", "default", f"kueue.x-k8s.io/job-uid={uid}")
+    assert has("Admitted")(workload)
+    name = workload["metadata"]["name"]
+    ready.admin.until(lambda found: "unhealthyNodes" not in found["status"], KUEUE, "Workload", name)
     end(ready, "third")
 
 

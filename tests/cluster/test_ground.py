@@ -10,7 +10,7 @@ import pytest
 from tests.cluster import client, kueue, parts
 from tests.cluster.client import ApiError, Client, Manifest, condition, has
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.nodes import RUN_FOR
+from tests.cluster.nodes import RUN_FOR, end_pod
 
 KUEUE = "kueue.x-k8s.io/v1beta2"
 
@@ -48,7 +48,7 @@ def test_two_queues_share_a_cohort_and_both_jobs_finish(kueue_plane: ControlPlan
     for team in ("team-a", "team-b"):
         admin.until(has("Active"), KUEUE, "LocalQueue", team)
 
-    admin.create(job("train-a", "8", {RUN_FOR: "3s"}, queue_name="team-a"))
+    admin.create(job("train-a", "8", {}, queue_name="team-a"))
     started = admin.until(lambda found: not found["spec"]["suspend"], "batch/v1", "Job", "train-a")
     admin.create(job("train-b", "4", {RUN_FOR: "0s"}, queue_name="team-b"))
     waiting = workload_of(admin, "train-b", "QuotaReserved", "False")
@@ -59,6 +59,7 @@ def test_two_queues_share_a_cohort_and_both_jobs_finish(kueue_plane: ControlPlan
     pending = admin.request("GET", "/apis/visibility.kueue.x-k8s.io/v1beta2/clusterqueues/team-b/pendingworkloads")
     assert [item["metadata"]["name"] for item in pending["items"]] == [waiting["metadata"]["name"]]
     assert started["spec"]["template"]["spec"]["nodeSelector"] == {"pool": "main"}
+    end_pod(admin, "train-a")
     for name in ("train-a", "train-b"):
         admin.until(has("Complete"), "batch/v1", "Job", name)
         workload_of(admin, name, "Finished", "True")
@@ -93,6 +94,7 @@ def test_yunikorn_starts_a_gang_together_or_not_at_all(yunikorn_plane: ControlPl
     """Three pods that need one CPU each do not start on a node with two; with a second node they all do."""
     admin = yunikorn_plane.admin
     admin.create(gang("ring", members=3))
+    admin.until(lambda found: found["status"].get("active") == 3, "batch/v1", "Job", "ring")
     wait_for_placeholders(admin, "ring", 2)
     members = admin.list("v1", "Pod", "default", selector="job-name=ring")
     assert [pod["status"]["phase"] for pod in members] == ["Pending"] * 3
@@ -100,7 +102,7 @@ def test_yunikorn_starts_a_gang_together_or_not_at_all(yunikorn_plane: ControlPl
 
     yunikorn_plane.add_nodes(["second"], {"cpu": "2", "memory": "8Gi"})
 
-    admin.until(has("Complete"), "batch/v1", "Job", "ring", seconds=60)
+    admin.until(has("Complete"), "batch/v1", "Job", "ring")
 
 
 def job(name: str, cpu: str, annotations: dict[str, str], queue_name: str | None = None) -> Manifest:
@@ -173,11 +175,8 @@ def workload_of(admin: Client, job_name: str, kind: str, status: str) -> Manifes
     """The Workload that Kueue made for a Job, once it has this condition."""
     uid = admin.get("batch/v1", "Job", job_name)["metadata"]["uid"]
     path = admin.path(KUEUE, "Workload", None, "default")
-    for event in admin.watch(path, {"labelSelector": f"kueue.x-k8s.io/job-uid={uid}"}, 30):
-        if client.has(kind, status)(event["object"]):
-            found: Manifest = event["object"]
-            return found
-    raise client.Timeout(f"the Workload of Job {job_name} has no condition {kind}={status}")
+    query = {"labelSelector": f"kueue.x-k8s.io/job-uid={uid}"}
+    return admin.until_event(lambda event: has(kind, status)(event["object"]), path, query)
 
 
 def gang(name: str, members: int) -> Manifest:
@@ -199,7 +198,7 @@ def wait_for_placeholders(admin: Client, application: str, wanted: int) -> None:
     """Until so many of the pods by which YuniKorn reserves a gang's room have a node."""
     scheduled: set[str] = set()
     path = admin.path("v1", "Pod", None, "default")
-    for event in admin.watch(path, {}, 60):
+    for event in admin.watch(path, {}, client.PATIENCE_SECONDS):
         name = event["object"]["metadata"]["name"]
         if name.startswith(f"tg-{application}-") and has("PodScheduled")(event["object"]):
             scheduled.add(name)

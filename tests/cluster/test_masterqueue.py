@@ -23,6 +23,7 @@ MANIFESTS = Path(__file__).parent.parent / "walkthroughs"
 ADDRESS = "nats://user:password@nats.nats:4222"
 POOL_FLAVOR = "masterqueue-interlink-podman-firenze"
 CONTROLLER = "kyu-pools"
+BURST_SECONDS = 240.0
 REQUESTS = re.compile(r"^apiserver_request_total\{(.*)\} (\d+)$", re.MULTILINE)
 
 
@@ -179,7 +180,7 @@ def test_a_burst_over_two_pools_never_passes_the_total(pooled: ControlPlane, nat
     job["spec"]["template"]["metadata"] = {"annotations": {RUN_FOR: "1s"}}
     waiting = {str(admin.create(job)["metadata"]["name"]) for _ in range(6)}
     running: set[str] = set()
-    for event in admin.watch(f"/apis/{KUEUE}/namespaces/default/workloads", {}, seconds=120.0):
+    for event in admin.watch(f"/apis/{KUEUE}/namespaces/default/workloads", {}, BURST_SECONDS):
         name, workload = owner_of(event["object"]), event["object"]
         is_over = event["type"] == "DELETED" or condition(workload, "Finished").get("status") == "True"
         if condition(workload, "Admitted").get("status") == "True" and not is_over:

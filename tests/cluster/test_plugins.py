@@ -117,7 +117,7 @@ def test_yunikorn_starts_labelled_gangs_together_or_not_at_all(yunikorn_plane: C
 
         yunikorn_plane.add_nodes([new_node], {"cpu": "2", "memory": "8Gi"})
 
-        admin.until_all(has("PodScheduled"), "v1", "Pod", names, seconds=60)
+        admin.until_all(has("PodScheduled"), "v1", "Pod", names)
 
 
 def create_pods(admin: Client, manifest: Manifest) -> list[str]:
@@ -131,6 +131,7 @@ def test_kueue_admits_a_labelled_group_as_a_whole(kueue_plane: ControlPlane) -> 
     """Dask is no kind of Kueue: its pods are one group of 5 CPUs, which waits while the queue has 4."""
     admin = kueue_plane.admin
     cluster_queue, local_queue = queue("acme")
+    del cluster_queue["spec"]["cohortName"]  # nobody lends to it
     local_queue["metadata"]["name"] = "acme.dask"
     admin.apply([flavor("default-flavor"), cluster_queue, local_queue])
     cluster = {"scheduler": template("1"), "worker": {"replicas": 4, **template("1")}}
