@@ -54,8 +54,8 @@ def control(plane: ControlPlane) -> None:
     plane.processes.start(CONTROLLER, [*kyu, f"--kubeconfig={plane.kubeconfig}"])
 
 
-def publish(plane: ControlPlane, nats: NatsServer, pool: str, folder: Path) -> None:
-    words = ["--nats", url(nats), "--pool", pool, "--period", "0.5", "--pool-data", str(folder)]
+def publish(plane: ControlPlane, nats: NatsServer, pool: str, folder: Path, *options: str) -> None:
+    words = ["--nats", url(nats), "--pool", pool, "--period", "0.5", "--pool-data", str(folder), *options]
     words += ["--from", "static", "--resource", "cpu=8", "--resource", "memory=16Gi", "--resource", "pods=20"]
     plane.processes.start(f"pool-{pool}", [sys.executable, "-m", "kyu", "pool", "publish", *words])
 
@@ -126,18 +126,20 @@ def test_kueue_takes_the_queues_and_admits_the_job_through_them(pooled: ControlP
     admin.delete("batch/v1", "Job", job)
 
 
-def test_messages_and_a_restart_write_nothing(pooled: ControlPlane, nats: NatsServer) -> None:
-    """A second MasterQueue, made afterwards, tells when the new process has come to its work."""
+def test_messages_and_a_restart_write_nothing(pooled: ControlPlane, nats: NatsServer, tmp_path: Path) -> None:
+    """A second MasterQueue with another pool, made afterwards, tells when the new process has come to its work."""
     admin = pooled.admin
     admin.until(has("NatsConnected"), *MASTER_QUEUE)
     before = admin.get(*MASTER_QUEUE)["metadata"]["resourceVersion"]
     counted = applied(admin)
     pooled.processes.kill(CONTROLLER)
     control(pooled)
+    publish(pooled, nats, "elsewhere", tmp_path, "--subject", "other.resources")
     (other,) = manifests("pools", nats)
     other["metadata"]["name"] = "other"
     other["spec"]["template"]["cohort"] = "other"
     other["spec"]["flavors"][0]["canLendTo"] = []
+    other["spec"]["flavors"][0]["natsFlavor"]["natsSubject"] = "other.resources"
     admin.apply([other])
     admin.until(has("Ready"), "vk.io/v1", "MasterQueue", "other")
     admin.until(has("Active"), KUEUE, "ClusterQueue", "other")
