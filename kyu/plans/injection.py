@@ -17,6 +17,7 @@ from kyu.api.meta import Json, Key
 from kyu.kinds import metadata
 from kyu.kinds.templates import PodSet, PodSetInfo
 
+RANKS = frozenset({"podIndexLabel", "subGroupIndexLabel", "subGroupCount"})
 # While a job runs its templates carry what admission added; only these say whether it is still the same job.
 CONTENT = ("initContainers", "containers", "runtimeClassName", "priorityClassName", "overhead", "resourceClaims")
 
@@ -109,10 +110,16 @@ def same_pods(pod_sets: Sequence[PodSet], raw: Json) -> bool:
             same = all(spec(now).get(field) == spec(before).get(field) for field in CONTENT)
         else:
             counts = now.count == before.count and now.min_count == before.min_count
-            same = spec(now) == spec(before) and now.topology_request == before.topology_request
+            same = spec(now) == spec(before) and wish(now) == wish(before)
         if not (counts and same):
             return False
     return True
+
+
+def wish(pod_set: PodSet) -> Json | None:
+    """What it asks of the topology. Kueue also writes how ranks are told where nothing is asked."""
+    request = pod_set.topology_request
+    return request if request is not None and request.keys() - RANKS else None
 
 
 def spec(pod_set: PodSet) -> Json:

@@ -1,4 +1,4 @@
-"""Jobs sent from cluster to cluster: to one of Kueue, and from a Kubernetes that Kyu schedules."""
+"""Jobs sent from cluster to cluster: Kyu to Kueue, Kueue to Kyu, and from a Kubernetes that Kyu schedules."""
 
 from __future__ import annotations
 
@@ -127,6 +127,12 @@ def test_kyu_sends_a_job_to_kueue(kueue_plane: ControlPlane, client: Client) -> 
     kueue_plane.admin.apply(queue("to-kueue"))
     client.apply(manager_objects("to-kueue", restricted_kubeconfig(kueue_plane)))
     runs_elsewhere(client, sent_job("one", "to-kueue"), "to-kueue")
+
+
+def test_kueue_sends_a_job_to_kyu(kueue_plane: ControlPlane, client: Client, embedded: LocalKyu) -> None:
+    client.apply(queue("to-kyu"))
+    kueue_plane.admin.apply(manager_objects("to-kyu", (embedded.data / "kubeconfig").read_text()))
+    runs_elsewhere(kueue_plane.admin, sent_job("two", "to-kyu"), "to-kyu")
 
 
 def test_a_kubernetes_that_kyu_schedules_sends_a_job(
