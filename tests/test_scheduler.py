@@ -16,7 +16,7 @@ from kyu.api.actions import Action, Patch
 from kyu.api.config import Configuration
 from kyu.api.core import LimitRange
 from kyu.api.kueue import Workload
-from kyu.api.meta import Json, Key, Object, is_true
+from kyu.api.meta import Json, Key, Object, find_condition, is_true
 from kyu.controllers.live import LiveView
 from kyu.controllers.scheduler import Scheduler
 from kyu.kube.cache import Cache
@@ -235,3 +235,24 @@ async def test_a_limit_range_that_changes_is_applied_to_those_who_wait() -> None
         assert not world.is_true(LOW, "Admitted")
         world.put(limit("1"))
         await world.until(lambda: world.is_true(LOW, "Admitted"))
+
+
+def reason(world: World, name: str) -> str:
+    found = world.cache.get(Workload, Key("default", name))
+    told = find_condition(found.status.conditions, "QuotaReserved") if found is not None else None
+    return told.reason if told is not None else ""
+
+
+async def test_who_was_told_that_its_turn_comes_is_told_when_an_equal_had_it_in_vain() -> None:
+    world = World()
+    world.put(builders.cluster_queue("main", {"f": {"cpu": 1}}, queueingStrategy="StrictFIFO"))
+    async with world.running():
+        world.put(builders.workload("runs", cpu=1))
+        await world.until(lambda: world.is_true(Key("default", "runs"), "Admitted"))
+        world.put(builders.workload("next", cpu=1, priority=2))
+        for name in ("large", "equal"):
+            world.put(builders.workload(name, cpu=2))
+        await world.until(lambda: [reason(world, name) for name in ("large", "equal")] == ["PendingEvaluation"] * 2)
+        world.remove(Key("default", "runs"))
+        await world.until(lambda: world.is_true(Key("default", "next"), "Admitted"))
+        await world.until(lambda: {reason(world, name) for name in ("large", "equal")} == {"ExceedsMaxQuota"})

@@ -13,6 +13,7 @@ Called by: scheduler.py. Calls: plans/admission.py; kube/apply.py, through the w
 from __future__ import annotations
 
 import asyncio
+import itertools
 import traceback
 from collections.abc import Awaitable, Callable
 from datetime import datetime
@@ -26,6 +27,7 @@ from kyu.controllers.live import LiveView
 from kyu.controllers.loop import Writer
 from kyu.engine import explain
 from kyu.engine.decisions import Admit, Cycle, Evict, Preempt, Wait
+from kyu.engine.reasons import Untried
 from kyu.engine.state import State
 from kyu.kube.errors import ApiError
 from kyu.plans import admission
@@ -35,6 +37,8 @@ from kyu.turns import Turns
 SETTLE_SECONDS = 0.3
 # Before what could not be written is decided again: what was in its way is seen by then.
 AGAIN_SECONDS = 0.02
+# There may be many who wait for their turn behind one that waits; so many of them are looked at in each round.
+UNTRIED_AT_ONCE = 200
 
 # What to write at a time; None if the workload is not what the engine takes it for.
 Plan = Callable[[datetime], list[Action] | None]
@@ -69,6 +73,8 @@ class Outcome:
         self._tasks: set[asyncio.Task[None]] = set()
         # Why they wait; None if nobody has asked the engine yet.
         self._reasons: dict[Key, Wait | None] = {}
+        # Who was told that its turn is still to come; equals of it may have had theirs since.
+        self._untried: dict[Key, None] = {}
 
     def begin(self, decided: Cycle) -> None:
         for decision in decided.decisions:
@@ -92,7 +98,7 @@ class Outcome:
     async def tell_reasons(self) -> None:
         while True:
             await asyncio.sleep(SETTLE_SECONDS)
-            due, self._reasons = self._reasons, {}
+            due, self._reasons = {**self._tried_since(), **self._reasons}, {}
             for key, decision in due.items():
                 if self._writing:
                     # Decisions come first, unless one of them hangs.
@@ -101,8 +107,24 @@ class Outcome:
                 if ask is None:
                     continue
                 told = decision or Wait(key, "", explain.why_waiting(self._state(), ask), parked=True)
+                if isinstance(told.reason, Untried):
+                    self._untried[key] = None
                 plan = partial(admission.plan_wait, self._view, told, ask.shape)
                 await self._start(key, plan, self._leave)
+
+    def _tried_since(self) -> dict[Key, Wait | None]:
+        """Of some who were told that their turn is still to come: those who wait for something else by now."""
+        found: dict[Key, Wait | None] = {}
+        for key in list(itertools.islice(self._untried, UNTRIED_AT_ONCE)):
+            del self._untried[key]
+            ask = self._state().waiting.asks.get(key)
+            if ask is None:
+                continue
+            if isinstance(explain.why_waiting(self._state(), ask), Untried):
+                self._untried[key] = None
+            else:
+                found[key] = None
+        return found
 
     def _start(self, key: Key, plan: Plan, give_up: GiveUp) -> asyncio.Future[None]:
         """Begin a write of the workload in its turn, after the one that is on its way."""
