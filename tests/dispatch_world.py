@@ -134,6 +134,7 @@ class World:
         self.clusters = {name: Cluster() for name in self.names}
         self.lost: dict[str, datetime] = {}
         self.wakes: list[datetime] = []
+        self.refusals: dict[Key, str] = {}
         parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "all"}
         check = kueue_object(
             "AdmissionCheck", "away", controllerName="kueue.x-k8s.io/multikueue", parameters=parameters
@@ -156,7 +157,7 @@ class World:
             if name in self.lost:
                 found[name] = Worker(name, False, self.lost[name], "ClientConnectionFailed", "no answer", MemoryView())
             else:
-                found[name] = Worker(name, True, START, "Active", "Connected", cluster, self.kinds)
+                found[name] = Worker(name, True, START, "Active", "Connected", cluster, self.kinds, self.refusals)
         return found
 
     def plan(self) -> list[Action]:

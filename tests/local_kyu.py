@@ -76,7 +76,9 @@ class LocalKyu:
         queue = {"metadata": {"name": name, "namespace": "default"}, "spec": {"clusterQueue": name}}
         self.client.create(LocalQueue.KIND, queue)
 
-    def submit(self, name: str, queue: str, script: str, *, cpu: str = "100m", **spec: object) -> None:
+    def submit(
+        self, name: str, queue: str, script: str, *, cpu: str = "100m", namespace: str = "default", **spec: object
+    ) -> None:
         container = {
             "name": "main",
             "image": "busybox",
@@ -84,7 +86,7 @@ class LocalKyu:
             "resources": {"requests": {"cpu": cpu}},
         }
         pod = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}
-        meta = {"name": name, "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": queue}}
+        meta = {"name": name, "namespace": namespace, "labels": {"kueue.x-k8s.io/queue-name": queue}}
         self.client.create(JOB, {"metadata": meta, "spec": {"backoffLimit": 0, "template": {"spec": pod}, **spec}})
 
     def used(self, queue: str) -> str:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kyu.api.core import SECRET, Pod
-from kyu.api.kueue import AdmissionCheck, ClusterQueue, MultiKueueCluster, MultiKueueConfig, Workload
+from kyu.api.core import SECRET, Namespace, Pod
+from kyu.api.kueue import AdmissionCheck, ClusterQueue, LocalQueue, MultiKueueCluster, MultiKueueConfig, Workload
 from kyu.api.meta import Json, Key
 from kyu.kinds import table
 from kyu.kinds.job import JOB
@@ -50,11 +50,14 @@ class Clusters:
         self.manager.make_queue(name, cpu, admissionChecksStrategy=checks, **spec)
 
     def register(self, name: str, worker: LocalKyu) -> None:
-        text = (worker.data / "kubeconfig").read_bytes()
-        meta = {"name": f"{name}-kubeconfig", "namespace": "kueue-system"}
-        self.manager.client.create(SECRET, {"metadata": meta, "data": {"kubeconfig": base64.b64encode(text).decode()}})
         source = {"clusterSource": {"kubeConfig": {"location": f"{name}-kubeconfig", "locationType": "Secret"}}}
         self.manager.client.create(MultiKueueCluster.KIND, {"metadata": {"name": name}, "spec": source})
+        # The Secret may come later.
+        self.manager.wait("it says what it lacks", lambda: self.is_active(name) == "False")
+        text = base64.b64encode((worker.data / "kubeconfig").read_bytes()).decode()
+        meta = {"name": f"{name}-kubeconfig", "namespace": "kueue-system"}
+        self.manager.client.create(SECRET, {"metadata": meta, "data": {"kubeconfig": text}})
+        self.manager.wait("it is reached", lambda: self.is_active(name) == "True")
 
     def is_active(self, name: str) -> str:
         status = self.manager.client.get(MultiKueueCluster.KIND, Key("", name)).get("status") or {}
@@ -144,6 +147,17 @@ def test_a_job_of_a_cluster_that_was_killed_runs_in_another_one(clusters: Cluste
     done.touch()
     manager.wait_for("moving", "Succeeded")
     assert len(traces.read_text().split()) == 2
+
+
+def test_a_cluster_without_the_namespace_of_a_job_does_not_keep_it_from_the_others(clusters: Clusters) -> None:
+    manager, west = clusters.manager, clusters.workers["west"]
+    for cluster in (manager, west):
+        cluster.client.create(Namespace.KIND, {"metadata": {"name": "new"}})
+        queue = {"metadata": {"name": "new", "namespace": "new"}, "spec": {"clusterQueue": "all"}}
+        cluster.client.create(LocalQueue.KIND, queue)
+    manager.submit("placed", "new", "true", namespace="new")
+    manager.wait_for("placed", "Succeeded")
+    assert clusters.cluster_of("placed") == "west"
 
 
 @pytest.mark.parametrize("name", SENT)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kyu.api.kueue import MultiKueueCluster, Workload
-from kyu.api.meta import Json, Key
+from kyu.api.meta import Json, Key, key_of
 from kyu.kinds import conditions, metadata
 from kyu.kinds.job import JOB
 from kyu.plans import dispatch_clusters
@@ -184,6 +184,18 @@ def test_where_no_cluster_can_be_asked_the_check_says_why(world: World) -> None:
     world.reserve("manager")
     assert world.check["state"] == "Pending"
     assert world.check["message"] == "east: it has no jobs; west: not connected (no answer)"
+
+
+def test_a_cluster_that_refuses_a_copy_says_why_and_is_left_out(world: World) -> None:
+    world.reserve("manager")
+    key = key_of(world.manager.workload() or {})
+    world.refusals[key] = "no such namespace"
+    world.settle()
+    assert world.copies() == []
+    assert world.check["message"] == "east: no such namespace; west: no such namespace"
+    world.refusals.clear()
+    world.settle()
+    assert world.copies() == ["east", "west"]
 
 
 def test_a_cluster_that_comes_later_is_asked_too(world: World) -> None:

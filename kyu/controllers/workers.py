@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from kyu import log
+from kyu.api.actions import Action, Create
 from kyu.api.core import SECRET
 from kyu.api.kueue import MultiKueueCluster, Workload
 from kyu.api.meta import Json, Key, Kind, key_of
@@ -28,7 +29,7 @@ from kyu.controllers.table import has_checks
 from kyu.controllers.worker_secrets import Unusable, find_credentials
 from kyu.kinds import metadata, table
 from kyu.kube import errors, http
-from kyu.kube.apply import Writer
+from kyu.kube.apply import Write, Writer
 from kyu.kube.cache import Cache, Reflector
 from kyu.kube.client import Client
 from kyu.kube.kubeconfig import Credentials
@@ -36,6 +37,9 @@ from kyu.plans.workers import Worker
 
 FIRST_DELAY_SECONDS = 0.5
 LONGEST_DELAY_SECONDS = 60.0
+# A namespace that is missing there, a right, a field: somebody has to change something before it is asked again.
+REFUSALS = (errors.NotFound, errors.Forbidden, errors.Invalid)
+REFUSED_SECONDS = 60.0
 
 
 class Link:
@@ -45,7 +49,8 @@ class Link:
         self._links = links
         self._failures = 0
         self.worker = Worker(name, False, links.clock(), "ClientConnectionFailed", "Connecting", Cache())
-        self.writer: Writer | None = None
+        self._writer: Writer | None = None
+        self._refusals: dict[Key, str] = {}
         self.task: asyncio.Task[None] | None = None
 
     async def run(self, cluster: MultiKueueCluster) -> None:
@@ -93,10 +98,11 @@ class Link:
 
     def _connected(self, client: Client, cache: Cache, kinds: frozenset[Kind]) -> None:
         self._failures = 0
-        self.writer = Writer(client, cache, self._links.clock)
+        self._refusals = {}
+        self._writer = Writer(client, cache, self._links.clock)
         cache.subscribe(self._changed)
         name, now = self.worker.name, self._links.clock()
-        self.worker = Worker(name, True, now, "Active", "Connected", cache, kinds)
+        self.worker = Worker(name, True, now, "Active", "Connected", cache, kinds, self._refusals)
         log.info("connected to cluster", cluster=name)
         self._links.flipped(name)
 
@@ -104,7 +110,7 @@ class Link:
         """The time of the loss is that of the first failure."""
         known = self.worker
         since = self._links.clock() if known.is_connected else known.since
-        self.writer = None
+        self._writer = None
         self.worker = Worker(known.name, False, since, reason, message, Cache())
         if known.is_connected:
             log.warning("cluster lost", cluster=known.name, error=message)
@@ -115,9 +121,26 @@ class Link:
     def _changed(self, kind: Kind, old: Json | None, new: Json | None) -> None:
         obj = new or old
         assert obj is not None
-        name = key_of(obj).name if kind == Workload.KIND else metadata.identifier(obj, metadata.PREBUILT_WORKLOAD)
-        if name:
-            self._links.concerns(Key(obj["metadata"]["namespace"], name))
+        self._links.concerns(workload_of(kind, obj))
+
+    async def write(self, actions: Sequence[Action]) -> None:
+        """What the cluster does not take is no trouble of the others that are asked: it is left out for a while."""
+        if self._writer is None:
+            raise errors.Unreachable(f"cluster {self.worker.name} is not connected")
+        try:
+            await self._writer(actions)
+        except REFUSALS as error:
+            if not isinstance(actions[0], Create):
+                raise
+            key = workload_of(actions[0].kind, actions[0].body)
+            log.warning("refused by cluster", cluster=self.worker.name, workload=key, error=error)
+            self._refusals[key] = str(error)
+            asyncio.get_running_loop().call_later(REFUSED_SECONDS, self._ask_again, self._refusals, key)
+            self._links.concerns(key)
+
+    def _ask_again(self, refusals: dict[Key, str], key: Key) -> None:
+        refusals.pop(key, None)
+        self._links.concerns(key)
 
 
 class Links:
@@ -194,11 +217,11 @@ class Links:
     def _workers(self) -> Mapping[str, Worker]:
         return {name: link.worker for name, link in self._links.items()}
 
-    def _writer(self, cluster: str) -> Writer:
+    def _writer(self, cluster: str) -> Write:
         link = self._links.get(cluster)
-        if link is None or link.writer is None:
-            raise errors.Unreachable(f"cluster {cluster} is not connected")
-        return link.writer
+        if link is None:
+            raise errors.Unreachable(f"cluster {cluster} is not known")
+        return link.write
 
     # For the links.
 
@@ -219,6 +242,12 @@ class Links:
         for one in self.view.list_json(Workload.KIND):
             if has_checks(one):
                 self.concerns(key_of(one))
+
+
+def workload_of(kind: Kind, obj: Json) -> Key:
+    """The Workload that an object which we sent stands for, or belongs to."""
+    name = key_of(obj).name if kind == Workload.KIND else metadata.identifier(obj, metadata.PREBUILT_WORKLOAD)
+    return Key(obj["metadata"]["namespace"], name)
 
 
 def spec_of(cluster: Json | None) -> Json | None:

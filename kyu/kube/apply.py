@@ -18,7 +18,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import assert_never
+from typing import TypeAlias, assert_never
 
 from kyu import log
 from kyu.api.actions import Action, Apply, Bind, Create, Delete, Elsewhere, Event, Patch, WakeAt
@@ -41,13 +41,16 @@ EVENTS_PAUSE_SECONDS = 0.05
 PAUSES_PER_WRITE = 5
 
 
-def nowhere(cluster: str) -> Writer:
-    """The writer of a cluster, where none is known."""
+Write: TypeAlias = Callable[[Sequence[Action]], Awaitable[None]]
+
+
+def nowhere(cluster: str) -> Write:
+    """Who writes to a cluster, where none is known."""
     raise errors.Unreachable(f"{cluster}: not connected")
 
 
 class Writer:
-    """``elsewhere`` finds the writer of another cluster, or raises Unreachable."""
+    """``elsewhere`` finds who writes to another cluster, or raises Unreachable."""
 
     def __init__(
         self,
@@ -55,7 +58,7 @@ class Writer:
         cache: Cache,
         clock: Callable[[], datetime],
         component: str = "kyu",
-        elsewhere: Callable[[str], Writer] = nowhere,
+        elsewhere: Callable[[str], Write] = nowhere,
     ) -> None:
         self._client = client
         self._cache = cache

@@ -390,6 +390,8 @@ def why_not(this: Round, name: str) -> str:
         return "not a cluster of this check"
     if this.kind.kind not in worker.kinds:
         return f"it has no {this.kind.kind.plural}"
+    if refusal := worker.refusals.get(this.workload.key):
+        return refusal
     for kind, key in ((Workload.KIND, this.workload.key), (this.kind.kind, this.job_ref.key)):
         found = worker.objects.find_json(kind, key)
         if found is not None and not is_ours(found, this.origin):

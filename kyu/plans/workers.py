@@ -10,7 +10,7 @@ Used by: plans/dispatch.py, plans/dispatch_clusters.py; controllers/workers.py t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol, TypeAlias
 
@@ -33,7 +33,8 @@ class Objects(Protocol):
 class Worker:
     """A worker cluster. ``since``: of its connection, or of the loss. ``kinds``: what is followed there.
 
-    ``reason`` and ``message`` are those of its condition Active.
+    ``reason`` and ``message`` are those of its condition Active. ``refusals``: for Workloads, why the cluster took
+    neither the copy nor the job, lately.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Worker:
     message: str
     objects: Objects
     kinds: frozenset[Kind] = frozenset()
+    refusals: Mapping[Key, str] = field(default_factory=dict)
 
 
 Workers: TypeAlias = Callable[[], Mapping[str, Worker]]
