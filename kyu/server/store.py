@@ -285,21 +285,21 @@ class Store:
                 refused.settle(error)
 
     def _publish(self, change: Change) -> None:
-        record = change.record
+        record, key = change.record, change.record.key
         shelf = self._shelf(record.resource)
-        pending = (record.resource, record.namespace, record.name)
+        pending = (record.resource, *key)
         if self._pending.get(pending) is change:
             del self._pending[pending]
         if change.previous is not None:
             self._obsolete.append((record.version, change.previous.version))
         if change.type == "DELETED":
             self._obsolete.append((record.version, record.version))
-            del shelf.records[record.key]
-            del shelf.order[bisect.bisect_left(shelf.order, record.key)]
+            del shelf.records[key]
+            del shelf.order[bisect.bisect_left(shelf.order, key)]
         else:
-            if record.key not in shelf.records:
-                bisect.insort(shelf.order, record.key)
-            shelf.records[record.key] = record
+            if key not in shelf.records:
+                bisect.insort(shelf.order, key)
+            shelf.records[key] = record
         shelf.changes.append(change)
         if len(shelf.changes) > SHARED_FORMS:
             # By now all but slow watchers have sent it; those make its forms anew.

@@ -44,23 +44,25 @@ class Hub:
     """Hands each change to the watchers of its resource."""
 
     def __init__(self, store: Store) -> None:
-        self._watchers: dict[str, set[Watcher]] = {}
+        # In the order in which they came. One that has fallen too far behind leaves while it is being told.
+        self._watchers: dict[str, tuple[Watcher, ...]] = {}
         store.listen(self._publish)
 
     def _publish(self, change: Change) -> None:
-        # A watcher that has fallen too far behind leaves while it is being told.
-        for watcher in tuple(self._watchers.get(change.record.resource, ())):
+        for watcher in self._watchers.get(change.record.resource, ()):
             watcher.offer(change)
 
     def add(self, watcher: Watcher) -> None:
-        self._watchers.setdefault(watcher.resource.storage, set()).add(watcher)
+        storage = watcher.resource.storage
+        self._watchers[storage] = (*self._watchers.get(storage, ()), watcher)
 
     def remove(self, watcher: Watcher) -> None:
-        self._watchers.get(watcher.resource.storage, set()).discard(watcher)
+        storage = watcher.resource.storage
+        self._watchers[storage] = tuple(each for each in self._watchers.get(storage, ()) if each is not watcher)
 
     def close_all(self, resource: str) -> None:
         """End the watches of a resource that is served no more."""
-        for watcher in list(self._watchers.get(resource, ())):
+        for watcher in self._watchers.get(resource, ()):
             watcher.close()
 
     def count(self) -> int:
