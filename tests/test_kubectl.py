@@ -217,3 +217,9 @@ def test_logs_of_a_pod_without_a_node_are_empty(kubectl: Kubectl) -> None:
     kubectl("run", "p", "--image=busybox")
     assert kubectl("logs", "p") == ""
     assert "Pending" in kubectl("get", "pod", "p")
+
+
+def test_a_kind_that_does_not_exist_is_told_by_its_name(kubectl: Kubectl) -> None:
+    text = "apiVersion: kueue.x-k8s.io/v1beta2\nkind: ClusterQeue\nmetadata: {name: x}\n"
+    told = kubectl("apply", "-f", "-", text=text, fails=True)
+    assert 'no matches for kind "ClusterQeue" in version "kueue.x-k8s.io/v1beta2"' in told

@@ -17,7 +17,9 @@ from kyu.server.routes import PAGE_NOT_FOUND, Page
 
 # The Kubernetes version whose API is spoken; clients compare it with their own.
 KUBERNETES = "1.36.0"
-PROTOBUF_V2 = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+PROTOBUF_V2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+# As clients still ask for it; in an answer they cannot read the name, and give up.
+OLD_PROTOBUF_V2 = PROTOBUF_V2.replace("v2.v1.0", "v2@v1.0")
 CHECKS = ("ping", "store")
 
 
@@ -74,7 +76,7 @@ class Pages:
         return Response(200, self._metrics.render(), "text/plain; version=0.0.4; charset=utf-8")
 
     async def _openapi_v2(self, request: Request) -> Response:
-        if PROTOBUF_V2 in request.accept:
+        if PROTOBUF_V2 in request.accept or OLD_PROTOBUF_V2 in request.accept:
             return Response(200, openapi.version_2_protobuf(), PROTOBUF_V2)
         return json_response(200, openapi.version_2())
 
