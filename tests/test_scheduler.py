@@ -19,6 +19,8 @@ from kyu.api.kueue import Workload
 from kyu.api.meta import Json, Key, Object, find_condition, is_true
 from kyu.controllers.live import LiveView
 from kyu.controllers.scheduler import Scheduler
+from kyu.engine import reasons
+from kyu.engine.reasons import Untried
 from kyu.kube.cache import Cache
 from kyu.kube.errors import Conflict
 from kyu.turns import Turns
@@ -256,3 +258,18 @@ async def test_who_was_told_that_its_turn_comes_is_told_when_an_equal_had_it_in_
         world.remove(Key("default", "runs"))
         await world.until(lambda: world.is_true(Key("default", "next"), "Admitted"))
         await world.until(lambda: {reason(world, name) for name in ("large", "equal")} == {"ExceedsMaxQuota"})
+
+
+async def test_who_was_told_so_by_somebody_else_or_in_an_earlier_life_is_told_too() -> None:
+    world = World()
+    untried = {"type": "QuotaReserved", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    word, message = reasons.render(Untried())
+    status = {"conditions": [{**untried, "reason": word, "message": message}]}
+    for name in ("large", "equal", "alike"):
+        world.put(builders.workload(name, cpu=2, status=status))
+    async with world.running():
+        everybody = ("large", "equal", "alike")
+        await world.until(lambda: {reason(world, name) for name in everybody} == {"ExceedsMaxQuota"})
+        # A queue was started again, and those who wait in it say that they are to be looked at.
+        world.put(builders.workload("alike", cpu=2, status=status))
+        await world.until(lambda: reason(world, "alike") == "ExceedsMaxQuota")

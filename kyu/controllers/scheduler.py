@@ -35,8 +35,9 @@ from kyu.controllers.loop import Writer
 from kyu.controllers.metrics import Metrics, Role
 from kyu.controllers.outcome import Outcome
 from kyu.controllers.queue_numbers import QueueNumbers
-from kyu.engine import cycle
+from kyu.engine import cycle, reasons
 from kyu.engine.options import from_configuration
+from kyu.engine.reasons import Untried
 from kyu.engine.state import State
 from kyu.turns import Turns
 
@@ -58,6 +59,7 @@ ENGINE_TYPES: tuple[type[Object], ...] = (
 TYPE_BY_KIND: dict[Kind, type[Object]] = {type_.KIND: type_ for type_ in ENGINE_TYPES}
 # What completes the pods of workloads: in a namespace, or everywhere.
 POD_DEFAULTS = (LimitRange, RuntimeClass)
+UNTRIED = reasons.render(Untried())
 # After a fault of the engine, before it is tried again.
 REPAIR_SECONDS = 1.0
 
@@ -133,6 +135,9 @@ class Scheduler:
         for type_ in ENGINE_TYPES:
             for raw in self._view.list_json(type_.KIND):
                 self._put(type_, key_of(raw))
+        for raw in self._view.list_json(Workload.KIND):
+            if is_untold(raw):
+                self._outcome.note_untold(key_of(raw))
         self._is_running = True
         self._wakeup.set()
 
@@ -165,8 +170,8 @@ class Scheduler:
 
 
 def is_untold(workload: Json) -> bool:
-    """Nobody has said yet whether it has quota."""
+    """Nobody has said yet why it has no quota, but that its turn is still to come."""
     for condition in (workload.get("status") or {}).get("conditions") or ():
         if condition["type"] == "QuotaReserved":
-            return False
+            return (condition["reason"], condition.get("message")) == UNTRIED
     return True
