@@ -113,6 +113,17 @@ def test_the_list_and_the_reasons_of_a_job_tell_that_no_node_takes_its_pods(kyu:
     kyu.kyu("cancel", "picky")
 
 
+@pytest.mark.parametrize(
+    "start",
+    ["", "Bypassed scheduling evaluation because an equivalent workload recently failed: "],
+    ids=["own", "equal"],
+)
+def test_the_reason_itself_comes_first_in_a_table(start: str) -> None:
+    message = f"{start}couldn't assign flavors to pod set main: insufficient quota for cpu"
+    condition = {"type": "QuotaReserved", "status": "False", "reason": "WaitingForQuota", "message": message}
+    assert jobs.state_of({"spec": {}, "status": {"conditions": [condition]}}).why == "insufficient quota for cpu"
+
+
 def test_the_queue_that_a_fresh_folder_has_is_held_while_it_is_used(kyu: LocalKyu) -> None:
     def is_held() -> bool:
         found = [kyu.client.find(kind, Key("", "local")) for kind in (ClusterQueue.KIND, ResourceFlavor.KIND)]

@@ -43,6 +43,19 @@ def test_a_stopped_queue_is_told_with_what_starts_it(kyu: LocalKyu) -> None:
     kyu.wait_for("more-patient", "Succeeded")
 
 
+def test_a_flavor_that_does_not_exist_is_named(kyu: LocalKyu) -> None:
+    kyu.make_queue("renamed", "1")
+    kyu.submit("stranded", "renamed", "sleep 600", cpu="1")
+    kyu.wait_for("stranded", "Running")
+    kyu.submit("behind", "renamed", "true", cpu="1")
+    kyu.wait_for("behind", "Queued")
+    quota = {"name": "typo", "resources": [{"name": "cpu", "nominalQuota": "1"}]}
+    group = {"coveredResources": ["cpu"], "flavors": [quota]}
+    kyu.client.patch(ClusterQueue.KIND, Key("", "renamed"), {"spec": {"resourceGroups": [group]}})
+    told(kyu, "behind", "it says: Nothing is admitted: missing ResourceFlavor(s) typo")
+    kyu.kyu("cancel", "stranded", "behind")
+
+
 def test_cohorts_that_are_above_each_other_are_told_and_shown(kyu: LocalKyu) -> None:
     kyu.make_queue("dizzy", "1", cohortName="snake")
     for name, parent in (("snake", "tail"), ("tail", "snake")):

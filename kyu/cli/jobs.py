@@ -29,7 +29,10 @@ GATED = "AdmissionGated"
 REPLACED = "Replaced"
 ENDED = ("Succeeded", "Failed", REPLACED)
 # What Kueue's messages begin with; in a table the reason itself comes first.
-LEAD_IN = re.compile(r"couldn't assign flavors to pod set main: ")
+LEAD_IN = re.compile(
+    r"(Bypassed scheduling evaluation because an equivalent workload recently failed: )?"
+    r"couldn't assign flavors to pod set main: "
+)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

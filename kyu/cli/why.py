@@ -17,7 +17,8 @@ from datetime import UTC, datetime
 from functools import partial
 
 from kyu.api import codec, quantity
-from kyu.api.meta import Json, key_of
+from kyu.api.kueue import ClusterQueue
+from kyu.api.meta import Json, Key, key_of
 from kyu.cli import connection, jobs, jobs_pods, live, lookup, output
 from kyu.cli.connection import Server
 from kyu.engine import explain, options, reasons
@@ -30,7 +31,7 @@ from kyu.kube.errors import Forbidden
 # Why a ClusterQueue admits nothing, and what to do.
 INACTIVE: dict[Inactive, str] = {
     "Stopped": "the queue is stopped: `kyu ctl resume clusterqueue {queue}` starts it again",
-    "FlavorNotFound": "the queue lists a ResourceFlavor that does not exist: `kubectl describe clusterqueue {queue}`",
+    "FlavorNotFound": "the queue lists a ResourceFlavor that does not exist",
     "AdmissionCheckNotFound": "the queue lists an AdmissionCheck that does not exist",
     "AdmissionCheckInactive": "a check of the queue is not active: `kubectl describe admissionchecks` says why",
     "MultipleMultiKueueAdmissionChecks": "the queue has more than one MultiKueue check",
@@ -58,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             known = read_state(server)
             found = explain.why(known, key_of(workload), datetime.now(UTC))
-            remedy = remedy_of(known, workload, found)
+            remedy = remedy_of(server, known, workload, found)
         except Forbidden:
             output.note("you may not see what others use; this is what the job itself was told")
     pods = jobs_pods.pods_of(server, workload) if state.word in (jobs.STARTING, "Failed") else []
@@ -80,14 +81,19 @@ def read_state(server: Server) -> State:
     return state
 
 
-def remedy_of(known: State, workload: Json, found: Explanation | None) -> str:
-    """What to do about a queue that admits nothing; else what the engine has to say."""
+def remedy_of(server: Server, known: State, workload: Json, found: Explanation | None) -> str:
+    """What to do about a queue that admits nothing, and what it says itself; else what the engine has to say."""
     if found is None or found.position is not None:
         return found.hint if found else ""
     if isinstance(found.reason, QueueStopped):
         return f"`kyu ctl resume localqueue {found.reason.name} -n {workload['metadata']['namespace']}` starts it again"
     why = known.why_inactive(found.path[0]) if found.path else None
-    return INACTIVE[why].format(queue=found.path[0], path=" / ".join(found.path[1:])) if why else found.hint
+    if why is None:
+        return found.hint
+    remedy = INACTIVE[why].format(queue=found.path[0], path=" / ".join(found.path[1:]))
+    queue = server.client.find(ClusterQueue.KIND, Key("", found.path[0])) or {}
+    said = jobs.conditions_of(queue).get("Active", {}).get("message", "")
+    return f"{remedy}\n  it says: {said}" if said else remedy
 
 
 def told(workload: Json, state: jobs.State, found: Explanation, remedy: str) -> Iterator[str]:
