@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kyu.cli import reference
+from kyu.controllers.dispatch_metrics import DispatchMetrics
 from kyu.controllers.metrics import Metrics
 from kyu.engine.options import Options
 from kyu.engine.state import State
@@ -28,6 +29,7 @@ async def test_every_metric_is_on_its_page(tmp_path: Path) -> None:
     state = State(Options())
     async with serving(tmp_path) as (api, _):
         Metrics(api.metrics.registry, lambda: state)
+        DispatchMetrics(api.metrics.registry, "standalone")
         families = list(api.metrics.registry.collect())
     exported = {f"{family.name}_total" if family.type == "counter" else family.name for family in families}
     told = re.findall(r"^\| `(\w+)` \|", (DOCS / "metrics.md").read_text(), re.MULTILINE)

@@ -114,6 +114,10 @@ def test_a_job_runs_once_in_the_cluster_that_has_room(clusters: Clusters, tmp_pa
     manager.wait_for("big", "Succeeded")
     assert traces.read_text() == "ran\n"
     assert clusters.cluster_of("big") == "west"
+    metrics = manager.client.raw("/metrics").decode()
+    labels = 'cluster="{}",cluster_queue="all",replica_role="standalone"'
+    for counted in (("dispatched", "east"), ("dispatched", "west"), ("admitted", "west")):
+        assert f"multikueue_workloads_{counted[0]}_total{{{labels.format(counted[1])}}} 1.0" in metrics
     manager.wait("the job says so too", lambda: conditions(job_of(manager)).get("Complete") == "True")
     assert job_of(manager)["status"]["succeeded"] == 1
     assert not manager.client.list(Pod.KIND, "default")

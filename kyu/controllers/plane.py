@@ -22,6 +22,7 @@ from kyu.api.meta import Json, Key, Kind, Object
 from kyu.api.pools import MasterQueue
 from kyu.bus.connector import Connect
 from kyu.controllers import memory, pool_rows, table
+from kyu.controllers.dispatch_metrics import DispatchMetrics
 from kyu.controllers.live import LiveView
 from kyu.controllers.loop import Controller, Loop
 from kyu.controllers.metrics import Role
@@ -62,6 +63,7 @@ class Plane:
     ) -> None:
         self.cache = Cache()
         self._client = client
+        registry = registry or CollectorRegistry()
         self.view = LiveView(self.cache, configuration, self._settings_changed)
         write = Writer(client, self.cache, clock, component="kueue-admission")
         self.scheduler = Scheduler(
@@ -69,7 +71,7 @@ class Plane:
             write,
             clock,
             self._queue_changed,
-            registry or CollectorRegistry(),
+            registry,
             client.parallel,
             turns or Turns(),
             role,
@@ -77,7 +79,7 @@ class Plane:
         rows = (*table.controllers(), *pool_rows.controllers(), *self._queue_rows(), *extra)
         self._loop = Loop(self.view, write, rows, clock)
         self.pools = PoolListener(self.cache, client, clock, connect)
-        self._links = Links(self.view, client, self.cache, clock)
+        self._links = Links(self.view, client, self.cache, clock, DispatchMetrics(registry, role))
         self._served: set[Kind] = set()
         self._followed: set[Kind] = set()
         self._new_kinds = asyncio.Event()

@@ -7,7 +7,8 @@ kubeconfig that cannot be used is tried again when it changes. Without a MultiKu
 
 Their rows have a loop of their own: a cluster that answers slowly must not hold up the work on this one.
 
-Called by: plane.py. Calls: dispatch_rows.py, worker_secrets.py. Kueue: admissionchecks/multikueue/multikueuecluster.go
+Called by: plane.py. Calls: dispatch_rows.py, dispatch_metrics.py, worker_secrets.py.
+Kueue: pkg/controller/admissionchecks/multikueue/multikueuecluster.go
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from kyu.api.core import SECRET
 from kyu.api.kueue import MultiKueueCluster, Workload
 from kyu.api.meta import Json, Key, Kind, key_of
 from kyu.controllers import dispatch_rows
+from kyu.controllers.dispatch_metrics import DispatchMetrics
 from kyu.controllers.live import LiveView
 from kyu.controllers.loop import Loop
 from kyu.controllers.table import has_checks
@@ -63,8 +65,9 @@ class Link:
                 return
             try:
                 await self._hold(credentials)
-            except* (errors.ApiError, OSError) as group:
-                self.lose("ClientConnectionFailed", str(first_of(group)))
+            except* Exception as group:
+                # Whatever another cluster answers must not end the work on this one.
+                self.lose("ClientConnectionFailed", words_of(group))
             delay = min(FIRST_DELAY_SECONDS * 2**self._failures, LONGEST_DELAY_SECONDS)
             self._failures = min(self._failures + 1, 10)
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
@@ -146,8 +149,16 @@ class Link:
 class Links:
     """All connections of this process. ``changed`` follows the MultiKueueClusters; ``run`` runs until cancelled."""
 
-    def __init__(self, view: LiveView, client: Client, cache: Cache, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        view: LiveView,
+        client: Client,
+        cache: Cache,
+        clock: Callable[[], datetime],
+        metrics: DispatchMetrics,
+    ) -> None:
         self.view = view
+        self._metrics = metrics
         self.clock = clock
         self.secrets = Cache()
         self._client = client
@@ -165,6 +176,8 @@ class Links:
             self._connect_anew(obj["metadata"]["name"])
         if self._links:
             self._loop.changed(kind, old, new)
+            if kind == Workload.KIND:
+                self._metrics.note(old, new)
 
     def settings_changed(self) -> None:
         for obj in self.view.list_json(MultiKueueCluster.KIND):
@@ -254,7 +267,8 @@ def spec_of(cluster: Json | None) -> Json | None:
     return cluster.get("spec") if cluster is not None else None
 
 
-def first_of(group: ExceptionGroup[Exception]) -> Exception:
-    """The first fault of a group, which may hold groups itself."""
-    fault = group.exceptions[0]
-    return first_of(fault) if isinstance(fault, ExceptionGroup) else fault
+def words_of(fault: Exception) -> str:
+    """What the first fault of a group says, which may hold groups itself."""
+    if isinstance(fault, ExceptionGroup):
+        return words_of(fault.exceptions[0])
+    return str(fault) if isinstance(fault, errors.ApiError | OSError) else repr(fault)

@@ -26,7 +26,16 @@ from kyu.api.meta import Json
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 EXEC_SECONDS = 60.0
-FOREIGN_USER_FIELDS = ("tokenFile", "exec", "auth-provider", "username", "password", "client-certificate", "client-key")
+# What a kubeconfig that somebody else wrote must not have, by the section and the part of its entries.
+FOREIGN_FIELDS = (
+    ("clusters", "cluster", ("insecure-skip-tls-verify", "certificate-authority")),
+    (
+        "users",
+        "user",
+        ("tokenFile", "exec", "auth-provider", "username", "password", "client-certificate", "client-key"),
+    ),
+    ("contexts", "context", ()),
+)
 
 
 class BadKubeconfig(Exception):
@@ -152,17 +161,14 @@ def parse_foreign(text: str, source: str) -> Credentials:
     """The same of a text that somebody else wrote: all that it needs stands in it, and the server proves itself."""
     path = Path(source)
     document = _parse(path, text)
-    for entry in document.get("clusters") or ():
-        _refuse(path, entry, "cluster", ("insecure-skip-tls-verify", "certificate-authority"))
-    for entry in document.get("users") or ():
-        _refuse(path, entry, "user", FOREIGN_USER_FIELDS)
+    for section, inner, refused in FOREIGN_FIELDS:
+        for entry in document.get(section) or ():
+            if not isinstance(entry, dict) or not isinstance(entry.get(inner), dict):
+                raise BadKubeconfig(f"{path}: {section} has an entry without {inner}")
+            for name in refused:
+                if entry[inner].get(name):
+                    raise UnsafeKubeconfig(f"{path}: {inner} {entry.get('name', '')!r}: {name} is not allowed here")
     return _credentials(path, document, "")
-
-
-def _refuse(path: Path, entry: Json, inner: str, names: tuple[str, ...]) -> None:
-    for name in names:
-        if (entry.get(inner) or {}).get(name):
-            raise UnsafeKubeconfig(f"{path}: {inner} {entry.get('name', '')!r}: {name} is not allowed here")
 
 
 def _parse(path: Path, text: str) -> Json:
