@@ -1,8 +1,8 @@
 """
 Counters and histograms that cost what they count: a number in a map, by labels.
 
-The library's own take a lock for each number, and look the labels up in text. All of Kyu counts in one thread, that of
-the event loop, which also answers who asks; only then families are made.
+The library's own take a lock for each number, and ask each time whether they may count. All of Kyu counts in one
+thread, that of the event loop, which also answers who asks; only then families are made.
 
 Used by: controllers/metrics.py.
 """
