@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import get_args
 
@@ -54,6 +55,20 @@ def test_a_flavor_that_does_not_exist_is_named(kyu: LocalKyu) -> None:
     kyu.client.patch(ClusterQueue.KIND, Key("", "renamed"), {"spec": {"resourceGroups": [group]}})
     told(kyu, "behind", "it says: Nothing is admitted: missing ResourceFlavor(s) typo")
     kyu.kyu("cancel", "stranded", "behind")
+
+
+def test_a_queue_that_is_misspelt_is_told_with_those_there_are(kyu: LocalKyu) -> None:
+    kyu.make_queue("spelt", "1")
+    misspelt = {"metadata": {"name": "leads-nowhere", "namespace": "default"}, "spec": {"clusterQueue": "spelled"}}
+    kyu.client.create(LocalQueue.KIND, misspelt)
+    kyu.submit("typo", "spellt", "true")
+    kyu.submit("detour", "leads-nowhere", "true")
+    kyu.wait_for("typo", "Queued")
+    kyu.wait_for("detour", "Queued")
+    assert re.search("namespace default has LocalQueues: .*spelt", kyu.kyu("why", "typo").stdout)
+    told = kyu.kyu("why", "detour").stdout
+    assert re.search("LocalQueue leads-nowhere asks for spelled; there are ClusterQueues: .*spelt", told)
+    kyu.kyu("cancel", "typo", "detour")
 
 
 def test_cohorts_that_are_above_each_other_are_told_and_shown(kyu: LocalKyu) -> None:

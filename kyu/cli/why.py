@@ -17,17 +17,18 @@ from datetime import UTC, datetime
 from functools import partial
 
 from kyu.api import codec, quantity
-from kyu.api.kueue import ClusterQueue
+from kyu.api.kueue import ClusterQueue, LocalQueue
 from kyu.api.meta import Json, Key, key_of
 from kyu.cli import connection, jobs, jobs_pods, live, lookup, output
 from kyu.cli.connection import Server
 from kyu.engine import explain, options, reasons
 from kyu.engine.cluster import Inactive
 from kyu.engine.explain import Explanation, Shortage
-from kyu.engine.reasons import QueueStopped, Untried
+from kyu.engine.reasons import QueueMissing, QueueStopped, Untried
 from kyu.engine.state import State
 from kyu.kube.errors import Forbidden
 
+MOST_NAMES = 8
 # Why a ClusterQueue admits nothing, and what to do.
 INACTIVE: dict[Inactive, str] = {
     "Stopped": "the queue is stopped: `kyu ctl resume clusterqueue {queue}` starts it again",
@@ -87,6 +88,8 @@ def remedy_of(server: Server, known: State, workload: Json, found: Explanation |
         return found.hint if found else ""
     if isinstance(found.reason, QueueStopped):
         return f"`kyu ctl resume localqueue {found.reason.name} -n {workload['metadata']['namespace']}` starts it again"
+    if isinstance(found.reason, QueueMissing):
+        return queues_there_are(server, workload, found.reason)
     why = known.why_inactive(found.path[0]) if found.path else None
     if why is None:
         return found.hint
@@ -94,6 +97,19 @@ def remedy_of(server: Server, known: State, workload: Json, found: Explanation |
     queue = server.client.find(ClusterQueue.KIND, Key("", found.path[0])) or {}
     said = jobs.conditions_of(queue).get("Active", {}).get("message", "")
     return f"{remedy}\n  it says: {said}" if said else remedy
+
+
+def queues_there_are(server: Server, workload: Json, missing: QueueMissing) -> str:
+    """For a name that may be misspelt: those that can be meant."""
+    namespace = workload["metadata"]["namespace"]
+    if missing.kind == "LocalQueue":
+        found, place = server.client.list(LocalQueue.KIND, namespace), f"namespace {namespace} has"
+    else:
+        queue = workload["spec"].get("queueName", "")
+        found, place = server.client.list(ClusterQueue.KIND), f"LocalQueue {queue} asks for {missing.name}; there are"
+    names = sorted(str(item["metadata"]["name"]) for item in found)
+    more = " …" if len(names) > MOST_NAMES else ""
+    return f"{place} {missing.kind}s: {', '.join(names[:MOST_NAMES]) or 'none'}{more}"
 
 
 def told(workload: Json, state: jobs.State, found: Explanation, remedy: str) -> Iterator[str]:
