@@ -240,7 +240,10 @@ def leave_with_workload(this: Round) -> list[Action] | None:
     if not this.workload.metadata.deletion_timestamp:
         return None
     ending = wind_down(this, "The workload is deleted")
-    return release_finalizer(this.workload) if ending is None else ending
+    if ending is not None or this.workload.status.admission is None:
+        # Without quota nothing holds it.
+        return ending or []
+    return release_finalizer(this.workload)
 
 
 def finished_without_job(this: Round) -> list[Action] | None:
