@@ -77,8 +77,8 @@ class Plane:
             role,
         )
         rows = (*table.controllers(), *pool_rows.controllers(), *self._queue_rows(), *extra)
-        self._loop = Loop(self.view, write, rows, clock)
         self.pools = PoolListener(self.cache, client, clock, connect)
+        self._loop = Loop(self.view, write, rows, self.pools.clock)
         self._links = Links(self.view, client, self.cache, clock, DispatchMetrics(registry, role))
         self._served: set[Kind] = set()
         self._followed: set[Kind] = set()

@@ -38,8 +38,8 @@ class PoolPlane:
         self._cache = Cache()
         view = LiveView(self._cache, configuration, on_settings=lambda: None)
         write = Writer(client, self._cache, clock, component="kyu-pools")
-        self._loop = Loop(view, write, pool_rows.controllers(), clock)
         self._pools = PoolListener(self._cache, client, clock, connect)
+        self._loop = Loop(view, write, pool_rows.controllers(), self._pools.clock)
         # Set when all kinds were listed.
         self.started = asyncio.Event()
         self._cache.subscribe(self._pools.changed, MasterQueue.KIND)

@@ -244,6 +244,7 @@ class PoolListener:
         self._cache = cache
         self._client = client
         self._clock = clock
+        self._ran_at = clock()
         self._connect_bus = connect
         self._versions = itertools.count(1)
         self._ears: dict[tuple[str, str], tuple[NatsFlavor, Ear, Connector | None]] = {}
@@ -262,7 +263,7 @@ class PoolListener:
                 self._wakeup.set()
 
     async def run(self) -> None:
-        self.spawn(self._notice_standstills())
+        self.spawn(self._pulse())
         try:
             while True:
                 await self._wakeup.wait()
@@ -277,16 +278,25 @@ class PoolListener:
             await asyncio.gather(*self._tasks, *(t for _, t in self._connections.values()), return_exceptions=True)
             await self.expressions.close()
 
-    async def _notice_standstills(self) -> None:
-        """A process that was stopped, or whose machine slept, finds all pools silent before it reads what they said."""
-        before = self.now()
+    async def _pulse(self) -> None:
+        """Somebody asks for the time, also where nobody plans."""
         while True:
+            self.clock()
             await asyncio.sleep(PULSE_SECONDS)
-            now = self.now()
-            if now - before > STANDSTILL_SECONDS:
-                for _, ear, _ in self._ears.values():
-                    ear.was_deaf()
-            before = now
+
+    def clock(self) -> datetime:
+        """
+        The time, for those who judge by it who is silent.
+
+        A process that was stopped, or whose machine slept, would find all pools silent before it has read what they
+        said meanwhile. Whoever is the first to ask for the time afterwards learns that nobody was.
+        """
+        now, before = self._clock(), self._ran_at
+        self._ran_at = now
+        if (now - before).total_seconds() > STANDSTILL_SECONDS:
+            for _, ear, _ in self._ears.values():
+                ear.was_deaf()
+        return now
 
     async def _listen(self, name: str) -> None:
         """Make the ears of the MasterQueue as its spec says; those whose group has not changed stay."""
