@@ -66,13 +66,19 @@ class Cable(Direct):
     def __init__(self, api: Api) -> None:
         super().__init__(api)
         self.was_answered = asyncio.Event()
+        self.was_refused = asyncio.Event()
 
     async def send(self, call: Call) -> Answer:
         if self.is_cut:
+            self.was_refused.set()
             raise errors.Unreachable("the cable is cut")
         answer = await super().send(call)
         self.was_answered.set()
         return answer
+
+    async def until_refused(self) -> None:
+        async with asyncio.timeout(30):
+            await self.was_refused.wait()
 
 
 async def holder_of(client: Client) -> str:
@@ -124,6 +130,24 @@ async def test_one_after_the_other_and_at_once_when_the_first_ends(tmp_path: Pat
         await asyncio.wait_for(asyncio.gather(first, second), 30)
         assert story.told == ["a acts", "a ends", "b acts", "b ends"]
         assert await holder_of(client) == ""
+
+
+async def test_who_stands_by_waits_for_a_server_that_is_away(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, client):
+        story, end, cable = Story(), asyncio.Event(), Cable(api)
+        first = asyncio.create_task(act(Lease(client, terms("a", 1000), now), "a", story, end))
+        await story.until("a acts")
+        lease = Lease(Client(cable), terms("b", 1000), now)
+        second = asyncio.create_task(act(lease, "b", story, end))
+        await asyncio.wait_for(cable.was_answered.wait(), 30)
+        cable.is_cut = True
+        await cable.until_refused()
+        assert lease.is_standing_by
+        cable.is_cut = False
+        end.set()
+        await asyncio.wait_for(asyncio.gather(first, second), 30)
+        assert story.told == ["a acts", "a ends", "b acts", "b ends"]
+        assert not lease.is_standing_by
 
 
 async def test_who_cannot_reach_the_server_ends_before_another_begins(tmp_path: Path) -> None:

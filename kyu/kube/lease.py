@@ -102,13 +102,19 @@ class Lease:
                 await self._release()
 
     async def _acquire(self) -> None:
+        """The first try says whether there is a server that lets us; after that, one that is away is waited for."""
         told = None
-        while not await self._try():
+        has_it = await self._try()
+        while not has_it:
             self.is_standing_by = True
             if self._holder != told:
                 told = self._holder
                 log.info("waiting for the lease", lease=self._terms.key, holder=told)
             await asyncio.sleep(self._terms.retry)
+            try:
+                has_it = await self._try()
+            except (errors.ApiError, OSError, TimeoutError) as error:
+                log.warning("lease not read", lease=self._terms.key, error=error)
         self.is_standing_by = False
         log.info("holding the lease", lease=self._terms.key, holder=self._terms.holder)
 
