@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -195,3 +196,16 @@ def test_a_job_of_another_kind_is_rejected_with_the_reason(clusters: Clusters, l
 
     for message in clusters.manager.wait(f"{name} is rejected", rejections):
         assert "cannot be sent to another cluster" in message
+
+
+def test_a_job_whose_cluster_is_taken_away_is_stopped_and_says_what_it_lacks(clusters: Clusters) -> None:
+    """The last test: no cluster is left."""
+    manager = clusters.manager
+    manager.submit("left", "all", "exec sleep 600", cpu="1")
+    manager.wait_for("left", "Running")
+    for name in clusters.workers:
+        manager.client.delete(MultiKueueCluster.KIND, Key("", name))
+    manager.wait_for("left", "Reserved", "Queued")
+    assert clusters.cluster_of("left") == ""
+    check = partial(manager.client.get, AdmissionCheck.KIND, Key("", "away"))
+    manager.wait("the check has none", lambda: conditions(check())["Active"] == "False")

@@ -163,6 +163,8 @@ class Links:
         self.secrets = Cache()
         self._client = client
         self._links: dict[str, Link] = {}
+        # From the first cluster on: what was sent to one that is gone has to be followed, too.
+        self._is_used = False
         self._due: dict[str, None] = {}
         self._wakeup = asyncio.Event()
         write = Writer(client, cache, clock, component="multikueue", elsewhere=self._writer)
@@ -174,7 +176,7 @@ class Links:
             obj = new or old
             assert obj is not None
             self._connect_anew(obj["metadata"]["name"])
-        if self._links:
+        if self._is_used:
             self._loop.changed(kind, old, new)
             if kind == Workload.KIND:
                 self._metrics.note(old, new)
@@ -207,6 +209,7 @@ class Links:
             if self._links.pop(name, None) is not None:
                 self.flipped(name)
             return
+        self._is_used = True
         if link is None:
             link = self._links[name] = Link(self, name)
         link.task = group.create_task(link.run(cluster))

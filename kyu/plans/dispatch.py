@@ -354,8 +354,10 @@ def nominate(this: Round) -> list[Action] | None:
     usable = [name for name, reason in reasons.items() if not reason]
     names, wake = choose(this, usable)
     edit = this.edit()
-    if names != list(this.workload.status.nominated_cluster_names):
+    if names:
         edit.status["nominatedClusterNames"] = names
+    else:
+        edit.status.pop("nominatedClusterNames", None)
     if not usable:
         checks.set_state(edit, this.state, "Pending", "; ".join(f"{name}: {why}" for name, why in reasons.items()))
     patch = edit.patch(Workload.KIND)
