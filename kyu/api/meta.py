@@ -32,7 +32,7 @@ class Kind(msgspec.Struct, frozen=True):
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
-class Key(msgspec.Struct, frozen=True, order=True):
+class Key(msgspec.Struct, frozen=True, order=True, cache_hash=True):
     """Which object of a kind. Cluster-scoped objects have an empty namespace."""
 
     namespace: str

@@ -3,8 +3,8 @@ What a decision costs: how it grows with everything that is there, and next to t
 
 Growth: a tree in contention, with preemption on and a thousand shapes; one workload after another finishes and another
 arrives, and the cost of a finish and the admission that it allows is compared between a small and a large state. Rival:
-the first part of a load, played by the engine and by the textbook scheduler, legs in turn; their decisions are compared
-before their times are.
+a load, played by the engine and by the textbook scheduler, part by part in turn; the decisions of a part are compared
+before its times are.
 
 Called by: cli/bench.py. Calls: loads.py, rival.py.
 """
@@ -65,11 +65,10 @@ QUEUES_PER_COHORT = 6
 # sizes can take the same quota from each other for ever, and that would be measured.
 RECLAIM = "LowerPriority"
 MOST_ROUNDS = 5
-# When the loads are in contention: after so many points in time.
-CONTENTION = 10_000
-WIDE_CONTENTION = 700
 # Decisions that are timed together, and how many such blocks are compared.
 BLOCK, BLOCKS = 50, 15
+# A part that takes less says nothing by itself.
+LEAST_SECONDS = 0.01
 # Arrivals between two settlings while a state is built.
 SETTLE_EVERY = 50_000
 
@@ -77,11 +76,8 @@ SETTLE_EVERY = 50_000
 def run(*, quick: bool) -> Iterator[Row]:
     """All figures, one by one as they are measured."""
     yield from growth(QUICK if quick else LARGE)
-    legs = 3 if quick else 5
-    yield from against_rival(loads.BASELINE, 0, legs)
-    yield from against_rival(loads.BASELINE, CONTENTION, legs)
-    yield from against_rival(loads.LARGE_SCALE, 0, legs)
-    yield from against_rival(loads.LARGE_SCALE, WIDE_CONTENTION, legs)
+    yield against_rival(loads.BASELINE, part=250, every=1000 if quick else 250)
+    yield against_rival(loads.LARGE_SCALE, part=1, every=100 if quick else 25)
     yield from whole_baseline()
 
 
@@ -224,48 +220,51 @@ def memory_bytes() -> int:
 # Rival
 
 
-def against_rival(load: Load, start: int, legs: int) -> Iterator[Row]:
-    """The same part of a load on both sides, in turn; the part is as long as the rival can play in three seconds."""
-    events = longest_leg(load, start, seconds=3.0)
-    ours, theirs = play(load, cycle.schedule, start, events), play(load, rival.schedule, start, events)
-    if sorted(map(str, ours.decisions)) != sorted(map(str, theirs.decisions)):
-        yield Row(f"{load.name}: decisions differ", "no comparison")
-        return
-    ratios, own = [], []
-    for _ in range(legs):
-        mine = play(load, cycle.schedule, start, events).cpu_seconds
-        other = play(load, rival.schedule, start, events).cpu_seconds
-        ratios.append(other / mine)
-        own.append(mine)
-    spread = f"{min(ratios):.1f}-{max(ratios):.1f}"
-    text = f"{statistics.median(own):.2f} s for {ours.admissions:,} admissions, rival {spread} times that"
-    yield Row(f"{load.name}, events {start:,} to {start + events:,}", text, statistics.median(ratios), ">= 10", ">= 50")
+def against_rival(load: Load, part: int, every: int) -> Row:
+    """
+    Parts of a load, so many points in time each, spread evenly over all of it; on both sides, in turn.
 
-
-def longest_leg(load: Load, start: int, seconds: float) -> int:
-    events = 25
+    What is between them is the engine's work on both sides, and not counted.
+    """
+    ours, theirs = (loads.driver(load, cycle.schedule, record=True) for _ in range(2))
+    own = rivals = 0.0
+    admissions = parts = 0
+    ratios: list[float] = []
     while True:
-        spent = play(load, rival.schedule, start, events).cpu_seconds
-        if spent > seconds / 2 or events > 20_000:
-            return events
-        events *= 2
+        mine = timed(ours, cycle.schedule, part)
+        other = timed(theirs, rival.schedule, part)
+        if not mine.events:
+            break
+        if sorted(map(str, mine.decisions)) != sorted(map(str, other.decisions)):
+            return Row(f"{load.name}: decisions differ", f"after {mine.makespan:.1f} s of virtual time, no comparison")
+        own, rivals = own + mine.cpu_seconds, rivals + other.cpu_seconds
+        admissions, parts = admissions + mine.admissions, parts + 1
+        if mine.cpu_seconds > LEAST_SECONDS:
+            ratios.append(other.cpu_seconds / mine.cpu_seconds)
+        for driver in (ours, theirs):
+            driver.play(every - part)
+    text = f"{own:.2f} s for {admissions:,} admissions, rival {rivals:.1f} s; {spread(ratios)} in single parts"
+    return Row(f"{load.name}, {parts} parts spread over it", text, rivals / own, ">= 10", ">= 50")
 
 
-def play(load: Load, schedule: loads.Scheduler, start: int, events: int | None) -> loads.Run:
-    """A part of a load. What is before it is the engine's work on both sides, and not counted."""
-    driver = loads.driver(load, cycle.schedule, record=True)
-    driver.play(start)
-    driver.schedule = schedule
+def spread(ratios: list[float]) -> str:
+    return f"{min(ratios):.1f}-{max(ratios):.1f}" if ratios else "too short to tell"
+
+
+def timed(driver: loads.Driver, schedule: loads.Scheduler, events: int | None) -> loads.Run:
+    """The next part of a load, by one side."""
     gc.collect()
     gc.freeze()
+    driver.schedule = schedule
     try:
         return driver.play(events)
     finally:
+        driver.schedule = cycle.schedule
         gc.unfreeze()
 
 
 def whole_baseline() -> Iterator[Row]:
-    done = play(loads.BASELINE, cycle.schedule, 0, None)
+    done = timed(loads.driver(loads.BASELINE, cycle.schedule), cycle.schedule, None)
     share = KUEUE_BASELINE_CPU_SECONDS / done.cpu_seconds
     text = f"{done.cpu_seconds:.1f} s CPU for {done.admissions:,} admissions, {done.makespan:.1f} s of virtual time"
     yield Row("whole baseline, Kueue's 96 s as a multiple", text, share, ">= 20", ">= 100")

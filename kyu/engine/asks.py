@@ -128,9 +128,9 @@ class Peers:
     """Pending workloads of one queue that have the same shape and priority."""
 
     __slots__ = (
-        "_members",
-        "_only",
+        "_others",
         "again",
+        "first",
         "identity",
         "least",
         "parked_at",
@@ -145,10 +145,14 @@ class Peers:
         self.identity = identity
         """What they have in common."""
         self.priority = priority
-        self._only: Ask | None = None
-        """The only member, for as long as there was never another: most peers are alone, and a list takes room."""
-        self._members: list[Member] | None = None
-        """A heap by time and UID. One that has left stays until it comes up: it has other peers by then, or none."""
+        self.first: Ask | None = None
+        """By time and UID; None if all have left."""
+        self._others: list[Member] | None = None
+        """
+        The rest, in a heap. One that has left stays until it comes up: it has other peers by then, or none.
+
+        None for as long as there never was another: most peers are alone, and a list takes room.
+        """
         self.size = 0
         self.place: Place | None = None
         """Where the first member stands in the line."""
@@ -173,37 +177,31 @@ class Peers:
     def add(self, ask: Ask) -> None:
         ask.peers = self
         self.size += 1
-        if self._members is None:
-            if self._only is None:
-                self._only = ask
-                return
-            self._members = [_member(self._only)]
-            self._only = None
-        heapq.heappush(self._members, _member(ask))
+        first = self.first
+        if first is None:
+            self.first = ask
+            return
+        if ask.time <= first.time and (ask.time, ask.uid) < (first.time, first.uid):
+            self.first, ask = ask, first
+        if self._others is None:
+            self._others = []
+        heapq.heappush(self._others, (ask.time, ask.uid, ask))
 
     def remove(self, ask: Ask) -> None:
         ask.peers = None
         self.size -= 1
-        if self._only is ask:
-            self._only = None
-
-    def first(self) -> Ask | None:
-        members = self._members
-        if members is None:
-            return self._only
-        while members and members[0][2].peers is not self:
-            heapq.heappop(members)
-        return members[0][2] if members else None
+        if self.first is ask:
+            self.first = None
+            while self._others and self.first is None:
+                _, _, other = heapq.heappop(self._others)
+                if other.peers is self:
+                    self.first = other
 
     def waiting(self) -> Iterator[Ask]:
-        if self._members is None:
-            return iter(() if self._only is None else (self._only,))
+        found = [] if self.first is None else [self.first]
+        found += [ask for _, _, ask in self._others or () if ask.peers is self]
         # Who has left and come back is in the heap twice.
-        return iter({id(ask): ask for _, _, ask in self._members if ask.peers is self}.values())
-
-
-def _member(ask: Ask) -> Member:
-    return (ask.time, ask.uid, ask)
+        return iter({id(ask): ask for ask in found}.values())
 
 
 # The order in a queue: higher priority, then earlier, then by UID. And who stands there.

@@ -39,14 +39,14 @@ def schedule(state: State, now: datetime, *, cycles: Literal[1] | None = None) -
         turn.take(heads_of(by_name(state.queues.values())), list(state.second_passes.values()))
         return turn.result
     while state.waiting.awake and not turn.result.blocked:
-        # What was a root when it was woken may have got a parent since.
         roots = {state.hierarchy.find_root(node) for node in state.waiting.awake}
         state.waiting.awake.clear()
         for arena in arenas(state, roots):
             queues = arena_queues(state, arena)
             if not flat.run(turn, queues):
                 Pass(turn, queues).run()
-            state.waiting.awake.difference_update(arena)
+            # What is decided in a tree wakes nobody there.
+            state.waiting.awake.difference_update(arena, queues)
         if state.has_wakes:
             state.begin(moment)
     return turn.result

@@ -15,14 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
 from kyu.api.meta import Key
 from kyu.engine import quota, reach
 from kyu.engine.asks import ORDINARY, Ask, Peers, Place, resumes
-from kyu.engine.plan import Claim, Sketch
+from kyu.engine.plan import SHORT, Claim, Sketch
 from kyu.engine.quota import BOUNDLESS, Cell
 from kyu.engine.tree import Queue
 from kyu.engine.turn import Head, Turn, why_not_nominated
@@ -30,6 +29,8 @@ from kyu.engine.turn import Head, Turn, why_not_nominated
 # In a line of more than so many different ones, those that matter are found by the line's own index.
 MOST = 16
 NEVER = 1 << 62
+# More than any queue may use.
+HOPELESS = BOUNDLESS << 1
 NOT_FLAT = object()
 # Bids come in the order of their ranks, and no two have the same.
 _BID = itemgetter(0)
@@ -64,6 +65,8 @@ class Front:
     """Who has not had their turn, in order."""
     amounts: Sequence[int] = ()
     """How much each of them wants; without a bound if that is not all there is to say."""
+    wants: Sequence[tuple[int, int]] = ()
+    """The same with their priorities, from the last to the first; nothing if it is always worth asking them."""
     asked_from: Sequence[int] = ()
     """How much must be free at the root for each of them to be worth asking."""
     least: Sequence[int] = ()
@@ -82,23 +85,51 @@ class Front:
     private: int = 0
     """The part of it that is its own."""
 
+    def weigh(self) -> None:
+        """Find out what must be free for whom, after those in line or what the queue uses have changed."""
+        self.bid = None
+        cell, own, unused = self.cell, reach.own_usage(self.queue.policies), 0
+        if cell is not None:
+            unused = cell.subtree - cell.usage
+            self.private, self.room = _room(cell)
+        private, room = self.private, self.room
+        asked_from: list[int] = []
+        least: list[int] = []
+        lowest = NEVER
+        for amount, priority in self.wants:
+            # What is left after all that it could preempt in its own queue must be free, or its own to claim.
+            short = amount if cell is None else amount - own(cell, priority)
+            free = -BOUNDLESS if short <= unused else short - private if short <= room else NEVER
+            if free < lowest:
+                lowest = free
+            asked_from.append(free)
+            least.append(lowest)
+        asked_from.reverse()
+        least.reverse()
+        self.asked_from, self.least = asked_from, least
+
     def index_in(self, turn: int) -> int:
         """Who of the line is next in a turn: one after another had theirs, until one stays who is worth asking."""
         return self.index + (turn if turn < self.due else self.due) - self.at
 
-    def look_ahead(self, turn: int) -> bool:
-        """Find who is worth asking next, and when; False if there is nobody."""
-        root, index = self.root, self.index + (turn if turn < self.due else self.due) - self.at
+    def look_ahead(self, index: int, turn: int) -> bool:
+        """Find who is worth asking next, and when, if it is there in line in this turn; False if there is nobody."""
+        root, least, asked_from = self.root, self.least, self.asked_from
         free = 0 if root is None else root.subtree - root.usage
-        if index >= len(self.least) or self.least[index] > free:
+        if index >= len(least) or least[index] > free:
             return False
         ahead = index
-        while self.asked_from[ahead] > free:
+        while asked_from[ahead] > free:
             ahead += 1
         if ahead != self.ahead:
             self.ahead, self.bid = ahead, None
         self.index, self.at, self.due = index, turn, turn + ahead - index
         return True
+
+    def has_hope(self) -> bool:
+        """Whether somebody may be worth asking; whoever had a turn meanwhile is counted, too."""
+        root = self.root
+        return root is None or self.least[self.index] <= root.subtree - root.usage
 
     def head(self, turn: int) -> Ask | None:
         """Who has the turn; those before it in line have had theirs."""
@@ -106,11 +137,11 @@ class Front:
             return self.keeper
         if passed := self.index_in(turn):
             self.queue.line.skip(passed)
-        return self.peers[self.ahead].first()
+        return self.peers[self.ahead].first
 
     def looks(self, turn: int) -> object:
         """All that the next turns of the queue depend on, while nothing changes."""
-        head = self.keeper or self.peers[self.ahead].first()
+        head = self.keeper or self.peers[self.ahead].first
         memory = head.memory.last_tried if head is not None and head.memory is not None else ()
         due = None if self.due == NEVER else max(0, self.due - turn)
         return (self.queue.name, head and head.uid, repr(memory), due)
@@ -123,47 +154,46 @@ def find(queue: Queue) -> Front | None:
         return Front(queue, line.sticky) if queue.flat else None
     if line.passed is not None or line.parked_ahead or line.again:
         return _make(queue, [place for place in line.places if not line.is_parked(place[3])])
-    if line.front is None:
-        line.front = _make(queue, line.places) or NOT_FLAT
-    return line.front if isinstance(line.front, Front) else None
+    front = line.front
+    if front is None:
+        front = line.front = _make(queue, line.places) or NOT_FLAT
+        line.weighed = True
+    if not isinstance(front, Front):
+        return None
+    if not line.weighed:
+        front.weigh()
+        line.weighed = True
+    return front
 
 
 def _make(queue: Queue, places: list[Place]) -> Front | None:
+    """Of these in line, as far as they are known."""
     if len(places) > MOST or not queue.flat:
         return None
-    own = reach.own_usage(queue.policies)
-    found: Cell | None = None
-    unused = private = room = 0
+    front = Front(queue, peers=[place[3] for place in places])
     amounts: list[int] = []
-    asked_from: list[int] = []
-    for _, _, _, peers in places:
-        ask, watches = peers.first(), peers.watches
+    wants: list[tuple[int, int]] = []
+    for peers in front.peers:
+        ask, watches = peers.first, peers.watches
         if not watches or ask is None or ask.memory is not None:
             # Nothing is known about them, or that they can never get anything.
             hopeless = watches == () and ask is not None and ask.memory is None
             amounts.append(NEVER)
-            asked_from.append(NEVER if hopeless else -BOUNDLESS)
+            wants.append((HOPELESS if hopeless else -BOUNDLESS, peers.priority))
             continue
         if len(watches) != 1:
             return None
-        ((amount, _, cell, simple),) = watches
-        if cell is not found:
-            if found is not None or cell.parent is None:
+        amount, _, cell, simple = watches[0]
+        if cell is not front.cell:
+            if front.cell is not None or cell.parent is None:
                 return None
-            found = cell
-            unused = cell.subtree - cell.usage
-            private, room = _room(cell)
+            front.cell, front.root = cell, cell.parent
         amounts.append(amount if simple and ask.special is ORDINARY else NEVER)
-        # What is left after all that it could preempt in its own queue must be free, or its own to claim.
-        short = amount - own(cell, ask.priority)
-        asked_from.append(-BOUNDLESS if short <= unused else short - private if short <= room else NEVER)
-    least = asked_from
-    if len(asked_from) > 1:
-        least = list(accumulate(reversed(asked_from), min))
-        least.reverse()
-    root = None if found is None else found.parent
-    peers_in_line = [place[3] for place in places]
-    return Front(queue, None, found, root, peers_in_line, amounts, asked_from, least, room=room, private=private)
+        wants.append((amount, peers.priority))
+    wants.reverse()
+    front.amounts, front.wants = amounts, wants
+    front.weigh()
+    return front
 
 
 def _room(cell: Cell) -> tuple[int, int]:
@@ -175,7 +205,7 @@ def _room(cell: Cell) -> tuple[int, int]:
 
 def _bid_of(front: Front, ranking: Ranking) -> Bid | None:
     """Of the next who is worth asking; None if that has to be looked at closely."""
-    queue, cell, amount, ask = front.queue, front.cell, front.amounts[front.ahead], front.peers[front.ahead].first()
+    queue, cell, amount, ask = front.queue, front.cell, front.amounts[front.ahead], front.peers[front.ahead].first
     if amount == NEVER or cell is None or ask is None:
         return None
     sketch = Sketch(queue, ask, cell, amount, quota.borrowing_level(cell, amount).height, last_tried=-1)
@@ -202,15 +232,20 @@ def _bid_of_claim(claim: Claim, rank: Rank, victims: set[Key]) -> Bid | None:
 def winners(due: list[Front], awake: Iterable[Sketch | Claim], ranking: Ranking) -> list[Front] | None:
     """Who of those that are due gets what it wants in a turn, beside others; None if that cannot be told."""
     contenders: dict[Cell, list[tuple[Bid, Front | None]]] = {}
+    root, free = None, 0
+    fitting: list[tuple[Bid, Front | None]] = []
     for front in due:
-        root, bid = front.root, front.bid or _bid_of(front, ranking)
-        if bid is None or root is None or bid.fits_from > root.subtree - root.usage:
+        bid = front.bid or _bid_of(front, ranking)
+        if bid is None or front.root is None:
+            return None
+        if front.root is not root:
+            root = front.root
+            free = root.subtree - root.usage
+            fitting = contenders.setdefault(root, [])
+        if bid.fits_from > free:
             # It would have to preempt others.
             return None
-        if root in contenders:
-            contenders[root].append((bid, front))
-        else:
-            contenders[root] = [(bid, front)]
+        fitting.append((bid, front))
     victims: set[Key] = set()
     for entry in awake:
         parent = entry.cell.parent
@@ -244,14 +279,8 @@ def run(turn: Turn, queues: list[Queue]) -> bool:
     state = turn.state
     if not turn.short_ways or state.second_passes or not state.options.scheduling_equivalence_hashing:
         return False
-    fronts: list[Front] = []
-    for queue in queues:
-        if queue.line.size and queue.active:
-            front = find(queue)
-            if front is None:
-                return False
-            fronts.append(front)
-    return FlatPass(turn, queues).run(fronts)
+    flat = FlatPass(turn, queues)
+    return flat.begin() and flat.run()
 
 
 @dataclass(slots=True)
@@ -267,17 +296,26 @@ class FlatPass:
     seen: set[frozenset[object]] = field(default_factory=set)
     """What turns that changed nothing looked like, since the last that did."""
 
-    def run(self, fronts: list[Front]) -> bool:
-        for front in fronts:
-            self._add(front)
+    def begin(self) -> bool:
+        """Look at all queues; False if one of them has to be looked at closely."""
+        for queue in self.queues:
+            line = queue.line
+            if line.size and queue.active and (line.passed is None or not line.had_turns):
+                front = find(queue)
+                if front is None:
+                    return False
+                self._add(front)
+        return True
+
+    def run(self) -> bool:
+        """All turns; False if one of the queues has to be looked at closely, from there on."""
         flat, going_on = True, True
         while flat and going_on and (nearest := min([front.due for front in self.fronts], default=NEVER)) < NEVER:
             if nearest > self.number:
                 # Cycles in which nothing would have happened.
                 self.turn.state.cycles += nearest - self.number
                 self.number = nearest
-            # Who keeps the head of a line also keeps others from taking what it waits for.
-            heads = self._heads([f for f in self.fronts if f.due <= self.number or f.keeper is not None])
+            heads = self._heads()
             self.turn.take([head for _, head in heads])
             self.number += 1
             flat = self._renew(heads)
@@ -289,27 +327,37 @@ class FlatPass:
 
     def _add(self, front: Front) -> None:
         """From now on it goes through its line, from the first."""
-        front.index, front.at, front.due = 0, self.number, self.number
-        if front.keeper is not None or front.look_ahead(self.number):
-            self.fronts.append(front)
-        else:
+        number = self.number
+        if front.keeper is not None:
+            front.due = number
+        elif not front.look_ahead(0, number):
             front.queue.line.skip_all()
+            return
+        self.fronts.append(front)
 
-    def _heads(self, due: list[Front]) -> list[tuple[Front, Head]]:
+    def _heads(self) -> list[tuple[Front, Head]]:
         """Who matters in this turn: keepers, and of the others those who win it, or all, if that cannot be told."""
-        heads = [(front, self._head(front)) for front in due if front.keeper is not None or len(due) == 1]
-        if len(heads) == len(due):
+        number = self.number
+        heads: list[tuple[Front, Head]] = []
+        due: list[Front] = []
+        for front in self.fronts:
+            if front.keeper is not None:
+                # Who keeps the head of a line also keeps others from taking what it waits for.
+                heads.append((front, self._head(front)))
+            elif front.due <= number:
+                due.append(front)
+        if not due:
             return heads
-        others = [front for front in due if front.keeper is None]
-        found, awake = None, _entries(heads)
-        if awake is not None:
-            found = winners(others, awake, self.turn.rank)
-        if found is None:
-            return heads + [(front, self._head(front)) for front in others]
-        heads += [(front, self._winner(front)) for front in found]
-        if None in [head.entry for _, head in heads]:
-            # It is not served any more, its namespace having changed: then others may win.
-            heads += [(front, self._head(front)) for front in others if front not in found]
+        if heads or len(due) > 1:
+            awake = _entries(heads)
+            found = None if awake is None else winners(due, awake, self.turn.rank)
+            if found is not None:
+                won = [self._winner(front) for front in found]
+                heads += zip(found, won, strict=True)
+                # One is not served any more if its namespace has changed: then others may win.
+                due = [front for front in due if front not in found] if None in [head.entry for head in won] else []
+        for front in due:
+            heads.append((front, self._head(front)))
         return heads
 
     def _head(self, front: Front) -> Head:
@@ -367,8 +415,9 @@ class FlatPass:
     def _look_ahead(self) -> None:
         """Less is free: those for whom there is no hope any more have had their turns."""
         left: list[Front] = []
+        number = self.number
         for front in self.fronts:
-            if front.keeper is not None or front.look_ahead(self.number):
+            if front.keeper is not None or (front.has_hope() and front.look_ahead(front.index_in(number), number)):
                 left.append(front)
             else:
                 front.queue.line.skip_all()
@@ -379,7 +428,7 @@ def _entries(heads: list[tuple[Front, Head]]) -> list[Sketch | Claim] | None:
     """What the heads get or claim, if that can be told of all of them without asking closely; else None."""
     found: list[Sketch | Claim] = []
     for _, head in heads:
-        if not isinstance(head.entry, Sketch | Claim):
+        if not isinstance(head.entry, SHORT):
             return None
         found.append(head.entry)
     return found

@@ -60,19 +60,19 @@ class LocalQueueRecord:
         """A workload got or returned quota."""
         self.reserving += sign
         for cell, amount in holding.charges:
-            self._usage_of(cell).reserved += sign * amount
+            usage = self.usage.get(cell.key) or self._add_usage(cell)
+            usage.reserved += sign * amount
         if holding.admitted:
             self.count_admitted(holding, sign)
 
     def count_admitted(self, holding: Holding, sign: int) -> None:
         self.admitted += sign
         for cell, amount in holding.charges:
-            self._usage_of(cell).admitted += sign * amount
+            usage = self.usage.get(cell.key) or self._add_usage(cell)
+            usage.admitted += sign * amount
 
-    def _usage_of(self, cell: Cell) -> FlavorCount:
-        found = self.usage.get(cell.key)
-        if found is None:
-            found = self.usage[cell.key] = FlavorCount()
+    def _add_usage(self, cell: Cell) -> FlavorCount:
+        found = self.usage[cell.key] = FlavorCount()
         return found
 
     # Past usage

@@ -80,7 +80,7 @@ class _Lane(Head):
                 self.entry = plan.reserve(self.queue, self.ask)
         else:
             self.asked = self.todo.pop(0)
-            self.ask = self.asked.first()
+            self.ask = self.asked.first
 
     def catch_up(self, turn: int) -> None:
         """The line as it is in this turn: those who were not worth asking have had theirs."""

@@ -33,7 +33,7 @@ def are_open(options: Options) -> bool:
     )
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Sketch:
     """A workload that fits as things stand."""
 
@@ -70,7 +70,7 @@ class Sketch:
         return found
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Claim:
     """A workload that fits nowhere as things stand, and the best that preemption could do for it."""
 
@@ -105,6 +105,9 @@ class Claim:
             answer.last_tried = {resource: -1}
             assignment = Assignment([answer], Mode.PREEMPT, usage={self.cell: self.amount})
         return Nomination(self.queue, self.ask, assignment, self.targets, short=self.short)
+
+
+SHORT = (Sketch, Claim)
 
 
 @dataclass(slots=True)

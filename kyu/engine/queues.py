@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from kyu.api.meta import Key
 from kyu.engine import quota
-from kyu.engine.asks import Ask, Peers, Place, Watch
+from kyu.engine.asks import ORDINARY, Ask, Peers, Place, Watch
 from kyu.engine.quota import BOUNDLESS, Cell, FlavorResource
 from kyu.engine.reasons import BackingOff, Bypassed, InsufficientQuota, NoFit, PodSetReasons, Reason, Untried
 from kyu.engine.watches import Reach, WatchIndex
@@ -38,7 +38,7 @@ def _boundless(cell: Cell, priority: int) -> int:
 
 def _reason_of(peers: Peers) -> NoFit | None:
     """What peers wait for, in words."""
-    first = peers.first()
+    first = peers.first
     if not peers.watches or first is None:
         return None
     short = tuple(
@@ -74,6 +74,7 @@ class Line:
         "unknown",
         "wakes",
         "watched",
+        "weighed",
     )
 
     def __init__(self) -> None:
@@ -94,7 +95,9 @@ class Line:
         self.preemptor: Ask | None = None
         """Who preempted others last, sticky or not."""
         self.front: object = None
-        """What ``flat.py`` knows about those in line, as long as nothing happens in the queue."""
+        """What ``flat.py`` knows about those in line, as long as they are the same."""
+        self.weighed = False
+        """Whether that holds for what the queue uses, too."""
         self.wakes = 1
         self.passed: Place | None = None
         self.again: list[Place] = []
@@ -131,7 +134,7 @@ class Line:
                 peers.parked_at = self.wakes
                 self.parked_ahead = True
         peers.add(ask)
-        if peers.size > 1 and peers.first() is not ask:
+        if peers.size > 1 and peers.first is not ask:
             return False
         self._stand(peers, ask)
         return True
@@ -155,11 +158,11 @@ class Line:
             del self.held[ask.key]
 
     def _part(self, ask: Ask, peers: Peers) -> None:
-        was_first = peers.first() is ask
+        was_first = peers.first is ask
         peers.remove(ask)
         if not was_first:
             return
-        first = peers.first()
+        first = peers.first
         if first is not None:
             self._stand(peers, first)
             return
@@ -183,11 +186,14 @@ class Line:
 
     def _stand(self, peers: Peers, first: Ask) -> None:
         """Peers have a new first. Whether they had their turn stays as it was."""
-        self.front = None
-        parked = peers.place is not None and self.is_parked(peers)
-        if peers.place is not None:
+        old, where = peers.place, (*rank(first), peers)
+        if old is not None and self.passed is None and self._stand_in(old, where):
+            return
+        parked = old is not None and self.is_parked(peers)
+        if old is not None:
             self._leave(peers)
-        where = peers.place = (*rank(first), peers)
+        self.front = None
+        peers.place = where
         insort(self.places, where)
         if parked:
             peers.parked_at = self.wakes
@@ -195,6 +201,18 @@ class Line:
         elif self.passed is not None and not self.passed < where and peers.parked_at != self.wakes:
             peers.again = True
             insort(self.again, where)
+
+    def _stand_in(self, old: Place, where: Place) -> bool:
+        """Take the place of another of the same peers, if nobody else stands between the two places."""
+        places, index = self.places, bisect_left(self.places, old)
+        if (index and not places[index - 1] < where) or not (index + 1 == len(places) or where < places[index + 1]):
+            return False
+        peers = where[3]
+        places[index] = peers.place = where
+        self.weighed = False
+        if peers.first is None or peers.first.memory is not None or peers.first.special is not ORDINARY:
+            self.front = None
+        return True
 
     def _leave(self, peers: Peers) -> None:
         self.front = None
@@ -220,6 +238,11 @@ class Line:
         assert peers.place is not None
         return self.passed is not None and not peers.again and not self.passed < peers.place
 
+    @property
+    def had_turns(self) -> bool:
+        """Whether nobody is left who has not had a turn; False if that is not seen at once."""
+        return self.passed is not None and not self.again and self.passed is self.places[-1] and not self.has_sticky
+
     def head(self) -> Ask | None:
         """Who is next; None if all had their turn since the last wake-up."""
         if self.past_usage is not None:
@@ -227,7 +250,7 @@ class Line:
         if self.has_sticky:
             return self.sticky
         peers = self.next_peers()
-        return None if peers is None else peers.first()
+        return None if peers is None else peers.first
 
     def next_peers(self) -> Peers | None:
         """Whose turn is next, the sticky workload aside."""
@@ -253,7 +276,7 @@ class Line:
         if self.sticky is not None and self.sticky_parked_at != self.wakes:
             yield self.sticky, True
         for _, _, _, peers in self.places:
-            first = peers.first()
+            first = peers.first
             if first is not None and not self.is_parked(peers):
                 yield first, False
 
@@ -369,7 +392,7 @@ class Line:
             for amount, _, cell, _ in peers.watches:
                 if amount <= self.reach(cell, priority):
                     return False
-        first = peers.first()
+        first = peers.first
         return first is None or first.memory is None or not first.memory.pending
 
     def turns_before(self, peers: Peers) -> int:
@@ -414,7 +437,7 @@ class Line:
 
     def firsts(self) -> list[Ask]:
         """The first of all peers."""
-        found = (peers.first() for _, _, _, peers in self.places)
+        found = (peers.first for _, _, _, peers in self.places)
         return [ask for ask in found if ask is not None]
 
     def note_reason(self, ask: Ask, reason: Reason) -> None:
@@ -431,9 +454,9 @@ class Line:
         reason = peers.reason or _reason_of(peers)
         if reason is None:
             return Untried()
-        if isinstance(reason, NoFit) and peers.first() is not ask:
+        if isinstance(reason, NoFit) and peers.first is not ask:
             return Bypassed(reason)
-        return reason if peers.first() is ask else Untried()
+        return reason if peers.first is ask else Untried()
 
     def left(self) -> list[Ask]:
         """Who is still to have a turn, in order."""

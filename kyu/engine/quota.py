@@ -94,7 +94,7 @@ def settle(cell: Cell) -> None:
         cell.by_priority = {}
         for child in cell.children:
             for priority, used in child.by_priority.items():
-                _count_priority(cell, priority, used)
+                _count(cell.by_priority, priority, used)
             subtree = quantity.add(subtree, quantity.subtract(_limited(child.subtree), _limited(child.local)))
             cell.usage += max(0, child.usage - child.local)
             cell.listed = cell.listed or child.listed
@@ -128,20 +128,18 @@ def _limited(amount: int) -> int:
 
 def count_priority(cell: Cell, priority: int, amount: int) -> None:
     """A workload of a queue uses so much more, or less, from now on."""
-    _count_priority(cell, priority, amount)
+    _count(cell.by_priority, priority, amount)
     root = cell.parent
     if root is not None:
         while root.parent is not None:
             root = root.parent
-        _count_priority(root, priority, amount)
+        _count(root.by_priority, priority, amount)
 
 
-def _count_priority(cell: Cell, priority: int, amount: int) -> None:
-    left = cell.by_priority.get(priority, 0) + amount
-    if left:
-        cell.by_priority[priority] = left
-    else:
-        cell.by_priority.pop(priority, None)
+def _count(used: dict[int, int], priority: int, amount: int) -> None:
+    used[priority] = left = used.get(priority, 0) + amount
+    if not left:
+        del used[priority]
 
 
 def available(cell: Cell) -> int:
@@ -203,16 +201,17 @@ def is_borrowing(cell: Cell) -> bool:
 
 def charge(cell: Cell, amount: int) -> None:
     """Add usage (a negative amount returns it); the parent sees only what no longer fits in the private part."""
-    while True:
-        before = cell.usage - cell.local
-        cell.usage += amount
-        if cell.parent is None:
-            return
-        after = before + amount
-        change = (after if after > 0 else 0) - (before if before > 0 else 0)
-        if change == 0:
-            return
-        cell, amount = cell.parent, change
+    parent = cell.parent
+    while parent is not None:
+        before = cell.usage
+        after = cell.usage = before + amount
+        local = cell.local
+        if before < local or after < local:
+            amount = (after if after > local else local) - (before if before > local else local)
+            if not amount:
+                return
+        cell, parent = parent, parent.parent
+    cell.usage += amount
 
 
 def hold(cell: Cell, amount: int) -> None:

@@ -241,7 +241,7 @@ class State:
         if holding.order != holding.candidate_order():
             if queue is not None:
                 queue.reorder(holding)
-                self.waiting.awake.add(queue.root)
+                self.waiting.awake.add(queue)
             holding.order = holding.candidate_order()
         self._note_second_pass(holding)
         self.not_ready += was_ready - holding.ready
@@ -280,7 +280,7 @@ class State:
         queue = self.queues.get(holding.cluster_queue)
         if queue is not None:
             self._charge(queue, holding)
-            self.waiting.awake.add(queue.root)
+            self.waiting.awake.add(queue)
         holding.topology = self.topology_usage(holding)
         self.forest.add(holding.topology)
         record = self.waiting.record(holding.local_queue)
@@ -288,7 +288,8 @@ class State:
         if holding.admitted:
             self._admitted_by_queue[holding.cluster_queue] = self._admitted_by_queue.get(holding.cluster_queue, 0) + 1
         self.not_ready += not holding.ready
-        self._note_second_pass(holding)
+        if holding.second_pass is not None:
+            self._note_second_pass(holding)
 
     def _charge(self, queue: Queue, holding: Holding) -> None:
         holding.charges = holding.charges or queue.charges_of(holding.assigned)
@@ -319,7 +320,7 @@ class State:
         elif holding.key not in self.second_passes:
             self.second_passes[holding.key] = holding
             if (queue := self.queues.get(holding.cluster_queue)) is not None:
-                self.waiting.awake.add(queue.root)
+                self.waiting.awake.add(queue)
 
     def _count_admitted(self, holding: Holding, sign: int) -> None:
         name = holding.cluster_queue
@@ -411,7 +412,7 @@ class State:
         if holding.preempting and queue is not None:
             holding.preempting = holding.evicted = False
             queue.reorder(holding)
-            self.waiting.awake.add(queue.root)
+            self.waiting.awake.add(queue)
 
     # Queues
 
@@ -465,11 +466,9 @@ class State:
 
     def _wake_tree(self, node: TreeNode, grown: Iterable[FlavorResource] | None = None) -> None:
         """Something in the tree may have become possible, by more quota being free or otherwise."""
-        if grown is None:
-            self._wakes[node] = None
-            return
-        known = self._wakes.setdefault(node, set())
-        if known is not None:
+        if grown is None or node not in self._wakes:
+            self._wakes[node] = None if grown is None else set(grown)
+        elif (known := self._wakes[node]) is not None:
             known.update(grown)
 
     def _apply_wakes(self, now: float) -> None:
@@ -479,14 +478,18 @@ class State:
             by_root: dict[TreeNode, set[FlavorResource] | None] = {}
             for node, grown in wakes.items():
                 root = self.hierarchy.find_root(node)
-                known = by_root.setdefault(root, grown)
-                by_root[root] = None if known is None or grown is None else known | grown
+                if root in by_root:
+                    known = by_root[root]
+                    by_root[root] = None if known is None or grown is None else known | grown
+                else:
+                    by_root[root] = grown
+            self.waiting.awake.update(by_root)
             for root, grown in by_root.items():
-                self.waiting.awake.add(root)
                 for queue in self.hierarchy.members(root):
-                    if queue.line.size:
-                        queue.line.wake(grown)
-                        if queue.line.held:
+                    line = queue.line
+                    if line.size:
+                        line.wake(grown)
+                        if line.held:
                             self._let_in(queue, now)
 
     def _let_in(self, queue: Queue, now: float) -> None:
@@ -516,9 +519,10 @@ class State:
 
     def begin(self, now: float) -> None:
         """What time has brought: settled trees, ended backoffs, another sample of past usage."""
-        for root in self.hierarchy.refresh():
-            self._review(queues_of(root))
-        self.hierarchy.refresh()
+        if self.hierarchy.has_changed:
+            for root in self.hierarchy.refresh():
+                self._review(queues_of(root))
+            self.hierarchy.refresh()
         self.waiting.end_backoffs(now)
         self.waiting.sample_usage(now)
         self._apply_wakes(now)

@@ -281,7 +281,7 @@ class Queue(TreeNode):
         return tuple(total.items())
 
     def add(self, holding: Holding) -> None:
-        self.line.front = None
+        self.line.weighed = False
         insort(self.holdings, (holding.order, holding))
         for cell, amount in holding.charges:
             quota.charge(cell, amount)
@@ -295,7 +295,7 @@ class Queue(TreeNode):
         for cell, amount in holding.charges:
             quota.charge(cell, -amount)
             quota.count_priority(cell, holding.priority, -amount)
-        self.line.front = None
+        self.line.weighed = False
         self.generation += 1
         if holding.admitted:
             self.count_admitted(holding, -1)
@@ -378,6 +378,11 @@ class Hierarchy:
         """The root of the node's tree; the node itself if its parents form a cycle."""
         parent = node if isinstance(node, CohortNode) else node.parent
         return node if parent is not None and parent.cyclic else node.root
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether something was marked since the last refresh."""
+        return bool(self._changed)
 
     def refresh(self) -> set[TreeNode]:
         """Recompute the trees of all that was marked; the roots of those trees, and all cohorts of a cycle."""

@@ -97,13 +97,13 @@ class Turn:
         forest = self.state.forest
         mark = forest.mark()
         try:
-            entries: list[Entry] = [e for h in second_passes if (e := self._nominate_again(h))]
+            entries: list[Entry] = [e for h in second_passes if (e := self._nominate_again(h))] if second_passes else []
             for head in heads:
                 if head.entry is None and head.ask is not None:
                     head.entry = self._nominate(head.queue, head.ask)
                 if head.entry is not None:
                     entries.append(head.entry)
-            if len(entries) == 1 and isinstance(entry := entries[0], Sketch | Claim):
+            if len(entries) == 1 and isinstance(entry := entries[0], plan.SHORT):
                 self._settle_alone(entry)
             else:
                 self._settle_together(entries)
@@ -324,10 +324,11 @@ def why_not_nominated(state: State, queue: Queue, ask: Ask) -> Reason | None:
     """What keeps a head from being looked at."""
     if ask.special.failed_check:
         return ChecksFailed()
-    if ask.key.namespace not in state.cluster.labels_by_namespace:
-        return NamespaceMissing(ask.key.namespace)
-    if not state.is_selected(queue, ask):
+    namespace, shape = ask.key.namespace, ask.shape
+    if namespace not in state.cluster.labels_by_namespace:
+        return NamespaceMissing(namespace)
+    if not queue.selects_all and not state.is_selected(queue, ask):
         return NamespaceMismatch()
-    if ask.shape.violations:
-        return BadRequest(ask.shape.violations)
-    return ClaimsNotCounted() if ask.shape.claims else None
+    if shape.violations:
+        return BadRequest(shape.violations)
+    return ClaimsNotCounted() if shape.claims else None

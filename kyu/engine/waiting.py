@@ -28,7 +28,7 @@ class WaitingRoom:
     asks: dict[Key, Ask] = field(default_factory=dict)
     local_queues: dict[Key, LocalQueueRecord] = field(default_factory=dict)
     awake: set[TreeNode] = field(default_factory=set)
-    """Roots of the trees in which something may be decided."""
+    """Nodes of the trees in which something may be decided."""
     _orphans: dict[Key, dict[Key, Ask]] = field(default_factory=dict)
     """By LocalQueue: who waits for it to exist, or to lead somewhere."""
     _doors: dict[str, set[Key]] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class WaitingRoom:
         queue.line.remove(ask)
         record.pending -= 1
         # Those behind a head that blocked its queue may go on.
-        self.awake.add(queue.root)
+        self.awake.add(queue)
 
     def replace(self, old: Ask, ask: Ask) -> None:
         """The workload has changed. Who waits for its victims to go still comes before everybody, in the same queue."""
@@ -89,7 +89,7 @@ class WaitingRoom:
         record.pending += 1
         if ask.special.requeued and ask.special.requeue_at is None:
             if queue.line.push(ask, identity=self.identity(queue, ask)) or self.options.block_admission:
-                self.awake.add(queue.root)
+                self.awake.add(queue)
             return
         queue.line.hold(ask)
         if ask.special.requeue_at is not None:
@@ -108,7 +108,7 @@ class WaitingRoom:
         """From the side into the line."""
         queue.line.remove(ask)
         queue.line.push(ask, identity=self.identity(queue, ask))
-        self.awake.add(queue.root)
+        self.awake.add(queue)
 
     def park(self, queue: Queue, ask: Ask) -> None:
         """The head did not fit: it and all like it wait for the next wake-up."""
