@@ -233,10 +233,12 @@ class State:
         """The same quota as before; what may differ is how far the workload has come."""
         queue = self.queues.get(holding.cluster_queue)
         was_admitted, was_ready, old_priority = holding.admitted, holding.ready, holding.priority
-        Queue.count_priority(holding, -1)
-        holding.priority, holding.time, holding.special = ask.priority, ask.time, ask.special
+        if ask.priority != old_priority:
+            Queue.count_priority(holding, -1)
+            holding.priority = ask.priority
+            Queue.count_priority(holding, +1)
+        holding.time, holding.special = ask.time, ask.special
         holding.reserved_at = workload.reservation_time(found)
-        Queue.count_priority(holding, +1)
         self._note_status(holding, found)
         if holding.order != holding.candidate_order():
             if queue is not None:
