@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Final, NamedTuple, TypeAlias
 
 from kyu.api import quantity
@@ -177,21 +178,26 @@ class Level(NamedTuple):
     """A part of the tree covers it, so that preempting outside that part could be justified."""
 
 
+# There are few, and they are asked for often.
+_level = cache(Level)
+
+
 def borrowing_level(cell: Cell, amount: int) -> Level:
     """Where the amount would come from, on top of what is used now."""
     parent = cell.parent
     if parent is None:
-        return Level(0, inside=False)
+        return _level(0, False)
     if cell.usage + amount <= cell.nominal:
-        return Level(0, inside=True)
-    rest = amount - local_available(cell)
+        return _level(0, True)
+    rest = amount
     while True:
-        if parent.subtree >= parent.usage + rest:
-            return Level(parent.height, inside=parent.parent is not None)
-        if parent.parent is None:
-            return Level(parent.height, inside=False)
-        rest -= local_available(parent)
-        parent = parent.parent
+        # What is left of the private part need not come from above.
+        if cell.local > cell.usage:
+            rest -= cell.local - cell.usage
+        above = parent.parent
+        if above is None or parent.subtree >= parent.usage + rest:
+            return _level(parent.height, above is not None)
+        cell, parent = parent, above
 
 
 def is_borrowing(cell: Cell) -> bool:

@@ -26,14 +26,17 @@ def reach_of(queue: Queue, *, fair_sharing: bool) -> Reach:
     claimed_only = policies.borrow_forbidden and not fair_sharing
 
     def claimable(cell: Cell, priority: int) -> int:
-        return max(available_and_claimable(cell)) + own(cell, priority) if claimed_only else BOUNDLESS
+        if not claimed_only:
+            return BOUNDLESS
+        free, claimed, _ = look_up(cell)
+        return (free if free > claimed else claimed) + own(cell, priority)
 
     def claimable_from_lower(cell: Cell, priority: int) -> int:
-        lower, own_lower = used_below(_root(cell), priority), own(cell, priority)
+        free, claimed, root = look_up(cell)
+        own_lower = own(cell, priority)
+        most = free + used_below(root, priority)
         if own is not used_below:
-            lower += own_lower - used_below(cell, priority)
-        free, claimed = available_and_claimable(cell)
-        most = free + lower
+            most += own_lower - used_below(cell, priority)
         if claimed_only:
             claimed = (free if free > claimed else claimed) + own_lower
             return claimed if claimed < most else most
@@ -68,15 +71,9 @@ def used_up_to(cell: Cell, priority: int) -> int:
 _OWN_USAGE: dict[str, Reach] = {"LowerPriority": used_below, "LowerOrNewerEqualPriority": used_up_to}
 
 
-def _root(cell: Cell) -> Cell:
-    while cell.parent is not None:
-        cell = cell.parent
-    return cell
-
-
-def available_and_claimable(cell: Cell) -> tuple[int, int]:
+def look_up(cell: Cell) -> tuple[int, int, Cell]:
     """
-    What is free, and the most for which others may have to go.
+    What is free, the most for which others may have to go, and the root of the tree.
 
     Others may have to go for what some part of the tree below the root has and does not use itself: a larger amount
     leaves every such part over its quota, and then nothing outside it is reclaimed. ``quota.available`` and this in one
@@ -95,4 +92,4 @@ def available_and_claimable(cell: Cell) -> tuple[int, int]:
         unused = cell.subtree - cell.usage + private
         if cell.parent is not None and unused > claimable:
             claimable = unused
-    return unused if most is None or unused < most else most, claimable
+    return unused if most is None or unused < most else most, claimable, cell
