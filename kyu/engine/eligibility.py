@@ -30,10 +30,10 @@ def why_not(state: State, queue: Queue, group: Group, flavor: Flavor, pod_set: P
         mismatch = topology_mismatch(state, queue, group, flavor, pod_set)
         if mismatch is not None:
             return mismatch
-    key = (pod_set, flavor.name)
-    if key not in state.cluster.matches:
-        state.cluster.matches[key] = node_mismatch(spec, flavor.name, pod_set)
-    return state.cluster.matches[key]
+    key, matches = (pod_set, flavor.name), state.cluster.matches
+    if key not in matches:
+        matches[key] = node_mismatch(spec, flavor.name, pod_set)
+    return matches[key]
 
 
 def topology_mismatch(

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
 from kyu.api.meta import Key
@@ -32,8 +31,6 @@ NEVER = 1 << 62
 # More than any queue may use.
 HOPELESS = BOUNDLESS << 1
 NOT_FLAT = object()
-# Bids come in the order of their ranks, and no two have the same.
-_BID = itemgetter(0)
 Rank: TypeAlias = tuple[object, ...]
 Ranking: TypeAlias = Callable[[Queue, Ask, int], Rank]
 
@@ -42,6 +39,7 @@ class Bid(NamedTuple):
     """What somebody would take part in a turn with."""
 
     rank: Rank
+    """Its place in the order of the turn; no two have the same."""
     fits_from: int
     """How much must be free for it to fit."""
     takes: int
@@ -198,9 +196,10 @@ def _make(queue: Queue, places: list[Place]) -> Front | None:
 
 def _room(cell: Cell) -> tuple[int, int]:
     """What the cell has for itself beside what is free at the root, and how much it may use more, both together."""
-    over = cell.usage - cell.local
-    private, over = max(0, -over), max(0, over)
-    return private, BOUNDLESS if cell.cap is None else cell.cap - over + private
+    over, cap = cell.usage - cell.local, cell.cap
+    private = 0 if over > 0 else -over
+    # Within its private part it uses nothing of what is common; beyond, nothing is left of the private part.
+    return private, BOUNDLESS if cap is None else cap + private if over <= 0 else cap - over
 
 
 def _bid_of(front: Front, ranking: Ranking) -> Bid | None:
@@ -211,7 +210,7 @@ def _bid_of(front: Front, ranking: Ranking) -> Bid | None:
     sketch = Sketch(queue, ask, cell, amount, quota.borrowing_level(cell, amount).height, last_tried=-1)
     rank = ranking(queue, ask, sketch.level)
     fits_from = amount - front.private if amount <= front.room else NEVER
-    front.bid = Bid(rank, fits_from, max(0, amount - front.private), sketch)
+    front.bid = Bid(rank, fits_from, amount - front.private if amount > front.private else 0, sketch)
     return front.bid
 
 
@@ -259,14 +258,14 @@ def winners(due: list[Front], awake: Iterable[Sketch | Claim], ranking: Ranking)
         else:
             private, room = _room(entry.cell)
             fits_from = entry.amount - private if entry.amount <= room else NEVER
-            other = Bid(rank, fits_from, max(0, entry.amount - private))
+            other = Bid(rank, fits_from, entry.amount - private if entry.amount > private else 0)
         if parent in contenders:
             contenders[parent].append((other, None))
     found: list[Front] = []
     for root, fitting in contenders.items():
         free = root.subtree - root.usage
         while fitting:
-            bid, winner = min(fitting, key=_BID)
+            bid, winner = min(fitting)
             free -= bid.takes
             if winner is not None:
                 found.append(winner)
@@ -310,7 +309,7 @@ class FlatPass:
     def run(self) -> bool:
         """All turns; False if one of the queues has to be looked at closely, from there on."""
         flat, going_on = True, True
-        while flat and going_on and (nearest := min([front.due for front in self.fronts], default=NEVER)) < NEVER:
+        while flat and going_on and (nearest := self._nearest()) < NEVER:
             if nearest > self.number:
                 # Cycles in which nothing would have happened.
                 self.turn.state.cycles += nearest - self.number
@@ -324,6 +323,14 @@ class FlatPass:
             if front.keeper is None:
                 front.queue.line.skip(front.index_in(self.number))
         return flat
+
+    def _nearest(self) -> int:
+        """The next turn in which somebody is to be asked."""
+        nearest = NEVER
+        for front in self.fronts:
+            if front.due < nearest:
+                nearest = front.due
+        return nearest
 
     def _add(self, front: Front) -> None:
         """From now on it goes through its line, from the first."""
@@ -352,13 +359,14 @@ class FlatPass:
             awake = _entries(heads)
             found = None if awake is None else winners(due, awake, self.turn.rank)
             if found is not None:
-                won = [self._winner(front) for front in found]
-                heads += zip(found, won, strict=True)
+                served = True
+                for front in found:
+                    head = self._winner(front)
+                    heads.append((front, head))
+                    served = served and head.entry is not None
                 # One is not served any more if its namespace has changed: then others may win.
-                due = [front for front in due if front not in found] if None in [head.entry for head in won] else []
-        for front in due:
-            heads.append((front, self._head(front)))
-        return heads
+                due = [] if served else [front for front in due if front not in found]
+        return heads + [(front, self._head(front)) for front in due] if due else heads
 
     def _head(self, front: Front) -> Head:
         ask = front.head(self.number)

@@ -51,11 +51,14 @@ def _borrowing(queue: Queue, key: FlavorResource) -> list[Queue]:
 
 def _in_order(queue: Queue, others: list[Queue], ask: Ask, key: FlavorResource) -> Iterator[tuple[Holding, Queue]]:
     """Those that are evicted already cost nothing; after that, others' workloads before the own."""
-    for evicted in (True, False):
-        if others and (not evicted or any(other.has_evicted for other in others)):
-            yield from _merged(others, key, evicted=evicted)
-        if not evicted or queue.has_evicted:
-            yield from _own(queue, ask, queue.cells[key], evicted=evicted)
+    leaving = [other for other in others if other.has_evicted]
+    if leaving:
+        yield from _merged(leaving, key, evicted=True)
+    if queue.has_evicted:
+        yield from _own(queue, ask, queue.cells[key], evicted=True)
+    if others:
+        yield from _merged(others, key, evicted=False)
+    yield from _own(queue, ask, queue.cells[key], evicted=False)
 
 
 def _own(queue: Queue, ask: Ask, cell: Cell, *, evicted: bool) -> Iterator[tuple[Holding, Queue]]:

@@ -191,7 +191,7 @@ def _claim(state: State, queue: Queue, ask: Ask, refused: list[tuple[Cell, int]]
         verdict, targets = _try(state, queue, ask, cell, amount)
         if best is WORST or prefers(verdict, best, preemption_over_borrowing=_prefers_preemption(queue)):
             best, best_cell, best_targets = verdict, cell, targets
-    reasons = tuple([InsufficientQuota(*cell.key, amount, max(0, free)) for cell, free in refused])
+    reasons = tuple([InsufficientQuota(*cell.key, amount, free if free > 0 else 0) for cell, free in refused])
     return Claim(queue, ask, best_cell, amount, best, best_targets, reasons, short)
 
 

@@ -10,7 +10,7 @@ Called by: plans (conditions and events), cli/decide.py, explain.py. Kueue: apis
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, assert_never
+from typing import Literal, NamedTuple, TypeAlias, assert_never
 
 from kyu.api import quantity
 from kyu.api.core import Taint
@@ -45,8 +45,7 @@ class ExceedsQuota:
     maximum: int
 
 
-@dataclass(frozen=True, slots=True)
-class InsufficientQuota:
+class InsufficientQuota(NamedTuple):
     """More than is free now."""
 
     flavor: str
@@ -126,8 +125,7 @@ FlavorReason: TypeAlias = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PodSetReasons:
+class PodSetReasons(NamedTuple):
     pod_set: str
     reasons: tuple[FlavorReason, ...]
 

@@ -128,7 +128,7 @@ class State:
                 self._remove_workload(key)
                 if queue is not None:
                     # It held nothing, so nobody who waits for quota is asked; whoever waits for a turn gets one.
-                    self._wake_tree(queue, ())
+                    self._wake_tree(queue, set())
             case "ClusterQueue":
                 self._delete_cluster_queue(key.name)
             case "LocalQueue":
@@ -308,7 +308,7 @@ class State:
         queue = self.queues.get(holding.cluster_queue)
         if queue is not None:
             queue.remove(holding)
-            self._wake_tree(queue, [cell.key for cell, _ in holding.charges])
+            self._wake_tree(queue, {cell.key for cell, _ in holding.charges})
         self.forest.remove(holding.topology)
         record = self.waiting.record(holding.local_queue)
         record.count(holding, -1)
@@ -466,12 +466,12 @@ class State:
 
     # Waking
 
-    def _wake_tree(self, node: TreeNode, grown: Iterable[FlavorResource] | None = None) -> None:
+    def _wake_tree(self, node: TreeNode, grown: set[FlavorResource] | None = None) -> None:
         """Something in the tree may have become possible, by more quota being free or otherwise."""
-        if grown is None or node not in self._wakes:
-            self._wakes[node] = None if grown is None else set(grown)
-        elif (known := self._wakes[node]) is not None:
-            known.update(grown)
+        if node in self._wakes:
+            known = self._wakes[node]
+            grown = None if known is None or grown is None else known | grown
+        self._wakes[node] = grown
 
     def _apply_wakes(self, now: float) -> None:
         """Everybody in the trees that were woken gets another turn."""
@@ -482,9 +482,8 @@ class State:
                 root = self.hierarchy.find_root(node)
                 if root in by_root:
                     known = by_root[root]
-                    by_root[root] = None if known is None or grown is None else known | grown
-                else:
-                    by_root[root] = grown
+                    grown = None if known is None or grown is None else known | grown
+                by_root[root] = grown
             self.waiting.awake.update(by_root)
             for root, grown in by_root.items():
                 for queue in self.hierarchy.members(root):
