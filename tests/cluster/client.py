@@ -32,7 +32,7 @@ TOO_MANY_REQUESTS = 429
 NOT_SERVED_YET = "storage is (re)initializing"
 RETRY_SECONDS = 0.2
 # How long something that must come may take, on a machine that has other things to do.
-PATIENCE_SECONDS = 90.0
+PATIENCE_SECONDS = 180.0
 DISCOVERY_SECONDS = 30.0
 
 
