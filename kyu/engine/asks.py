@@ -87,7 +87,6 @@ class Ask:
         self,
         key: Key,
         uid: str,
-        *,
         priority: int,
         time: float,
         shape: Shape,

@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeAlias
 from kyu.api.meta import Key
 from kyu.engine import quota, reach
 from kyu.engine.asks import ORDINARY, Ask, Peers, Place, resumes
-from kyu.engine.plan import SHORT, Claim, Sketch
+from kyu.engine.plan import LAST_FLAVOR, SHORT, Claim, Sketch
 from kyu.engine.quota import BOUNDLESS, Cell
 from kyu.engine.tree import Queue
 from kyu.engine.turn import Head, Turn, why_not_nominated
@@ -168,7 +168,8 @@ def _make(queue: Queue, places: list[Place]) -> Front | None:
     """Of these in line, as far as they are known."""
     if len(places) > MOST or not queue.flat:
         return None
-    front = Front(queue, peers=[place[3] for place in places])
+    front = Front(queue)
+    front.peers = [place[3] for place in places]
     amounts: list[int] = []
     wants: list[tuple[int, int]] = []
     for peers in front.peers:
@@ -207,7 +208,7 @@ def _bid_of(front: Front, ranking: Ranking) -> Bid | None:
     queue, cell, amount, ask = front.queue, front.cell, front.amounts[front.ahead], front.peers[front.ahead].first
     if amount == NEVER or cell is None or ask is None:
         return None
-    sketch = Sketch(queue, ask, cell, amount, quota.borrowing_level(cell, amount).height, last_tried=-1)
+    sketch = Sketch(queue, ask, cell, amount, quota.borrowing_level(cell, amount).height, LAST_FLAVOR)
     rank = ranking(queue, ask, sketch.level)
     fits_from = amount - front.private if amount <= front.room else NEVER
     front.bid = Bid(rank, fits_from, amount - front.private if amount > front.private else 0, sketch)

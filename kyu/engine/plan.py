@@ -33,6 +33,10 @@ def are_open(options: Options) -> bool:
     )
 
 
+# In place of the index of a flavor: it is the last of its group.
+LAST_FLAVOR = -1
+
+
 @dataclass(slots=True, eq=False)
 class Sketch:
     """A workload that fits as things stand."""
@@ -43,7 +47,7 @@ class Sketch:
     amount: int
     level: int
     last_tried: int
-    """The place of the flavor among those of its group; -1 if it is the last."""
+    """The place of the flavor among those of its group, or LAST_FLAVOR."""
 
     def fits(self) -> bool:
         return self.amount <= 0 or self.amount <= quota.available(self.cell)
@@ -153,7 +157,7 @@ def nominate(state: State, queue: Queue, ask: Ask) -> Sketch | Claim | None:
             level = quota.borrowing_level(cell, amount).height
             if last and level and policy.when_can_borrow == "TryNextFlavor":
                 return None
-            return Sketch(queue, ask, cell, amount, level, index if index < last else -1)
+            return Sketch(queue, ask, cell, amount, level, index if index < last else LAST_FLAVOR)
         refused.append((cell, free))
     if ask.shape.can_shrink:
         return None

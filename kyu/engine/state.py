@@ -216,7 +216,7 @@ class State:
             self._remove_workload(found.key)
             old = None
         if old is None:
-            holding = Holding(ask, admission.cluster_queue, assigned, reserved_at=workload.reservation_time(found))
+            holding = Holding(ask, admission.cluster_queue, assigned, workload.reservation_time(found))
             self._note_status(holding, found)
             holding.order = holding.candidate_order()
             self.add_holding(holding)
@@ -384,16 +384,9 @@ class State:
         holding = self.holdings[key]
         self.remove_holding(holding)
         self._assumed.pop(key, None)
+        time = holding.time if queued_at is None else queued_at
         self.waiting.add(
-            Ask(
-                key,
-                holding.uid,
-                priority=holding.priority,
-                time=holding.time if queued_at is None else queued_at,
-                shape=holding.shape,
-                local_queue=holding.local_queue,
-                special=holding.special,
-            )
+            Ask(key, holding.uid, holding.priority, time, holding.shape, holding.local_queue, holding.special)
         )
 
     def forget(self, key: Key) -> None:

@@ -240,7 +240,7 @@ class Turn:
                 self.commit.hold_sketch(entry)
                 self.commit.admit_sketch(entry)
                 return
-            if entry.last_tried == -1 and not self.commit.could_fit(entry.cell, entry.amount):
+            if entry.last_tried == plan.LAST_FLAVOR and not self.commit.could_fit(entry.cell, entry.amount):
                 # It stays at the head of its line, as if nothing had been; a scan that saw all flavors starts over.
                 entry.ask.memory = None
                 self.lost.add(entry.ask.key)
@@ -303,7 +303,7 @@ class Turn:
         """Assume what was admitted, and remember what those who were parked wait for."""
         state, commit = self.state, self.commit
         for entry, assigned in commit.admitted:
-            holding = Holding(entry.ask, entry.queue.name, assigned, reserved_at=self.now)
+            holding = Holding(entry.ask, entry.queue.name, assigned, self.now)
             if isinstance(entry, Sketch):
                 holding.charges = ((entry.cell, entry.amount),)
             elif entry.moving is not None:

@@ -94,9 +94,7 @@ class Holding:
         "uid",
     )
 
-    def __init__(
-        self, ask: Ask, cluster_queue: str, assigned: tuple[AssignedPodSet, ...], *, reserved_at: float
-    ) -> None:
+    def __init__(self, ask: Ask, cluster_queue: str, assigned: tuple[AssignedPodSet, ...], reserved_at: float) -> None:
         self.key = ask.key
         self.uid = ask.uid
         self.priority = ask.priority
@@ -164,12 +162,12 @@ def make_ask(workload: Workload, shape: Shape, options: Options) -> Ask:
     return Ask(
         workload.key,
         workload.metadata.uid or str(workload.key),
-        priority=effective_priority(workload, options),
-        time=queue_time(workload, options),
-        shape=shape,
-        local_queue=Key(workload.metadata.namespace, workload.spec.queue_name),
-        special=special(workload, options),
-        generation=workload.metadata.generation,
+        effective_priority(workload, options),
+        queue_time(workload, options),
+        shape,
+        Key(workload.metadata.namespace, workload.spec.queue_name),
+        special(workload, options),
+        workload.metadata.generation,
     )
 
 
