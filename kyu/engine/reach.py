@@ -33,8 +33,10 @@ def reach_of(queue: Queue, *, fair_sharing: bool) -> Reach:
 
     def claimable_from_lower(cell: Cell, priority: int) -> int:
         free, claimed, root = look_up(cell)
-        own_lower = own(cell, priority)
-        most = free + used_below(root, priority)
+        own_lower, most = own(cell, priority), free
+        for other, amount in root.by_priority.items():  # as used_below says, which would be a quarter of the cost
+            if other < priority:
+                most += amount
         if own is not used_below:
             most += own_lower - used_below(cell, priority)
         if claimed_only:

@@ -37,8 +37,10 @@ CREATE TABLE IF NOT EXISTS revision (
 CREATE TABLE IF NOT EXISTS state (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 """
 
-# How many rows one statement writes at most. After every statement the thread has to wait for its turn in Python.
+# How many rows one statement writes, or forgets, at most. After every statement the thread has to wait for its turn in
+# Python, which under load takes as long as the statement.
 MAXIMAL_ROWS = 32
+MAXIMAL_FORGOTTEN = 500
 
 # version, resource, namespace, name, uid, previous version of the same object (0: none), deleted, value
 Row: TypeAlias = tuple[int, str, str, str, str, int, int, bytes]
@@ -87,7 +89,7 @@ class Database:
 
     def commit(self, rows: Sequence[Row], forget: Iterable[int], compacted: int) -> None:
         """Append the rows and drop the forgotten ones; returns when they are on the disk."""
-        forgotten = [(version,) for version in forget]
+        forgotten = list(forget)
         try:
             if len(rows) <= MAXIMAL_ROWS and not forgotten:
                 # A single statement is a transaction of its own.
@@ -97,7 +99,9 @@ class Database:
             for start in range(0, len(rows), MAXIMAL_ROWS):
                 self._insert(rows[start : start + MAXIMAL_ROWS])
             if forgotten:
-                self._writer.executemany("DELETE FROM revision WHERE version = ?", forgotten)
+                for start in range(0, len(forgotten), MAXIMAL_FORGOTTEN):
+                    part = forgotten[start : start + MAXIMAL_FORGOTTEN]
+                    self._writer.execute(_deletion(len(part)), part)
                 self._writer.execute("INSERT OR REPLACE INTO state VALUES ('compacted', ?)", (compacted,))
             self._writer.execute("COMMIT")
         except sqlite3.Error as error:
@@ -117,6 +121,11 @@ class Database:
 @cache
 def _insertion(rows: int) -> str:
     return "INSERT INTO revision VALUES " + ", ".join(["(?, ?, ?, ?, ?, ?, ?, ?)"] * rows)
+
+
+@cache
+def _deletion(rows: int) -> str:
+    return "DELETE FROM revision WHERE version IN (" + ", ".join("?" * rows) + ")"
 
 
 def back_up(source: Path, target: Path) -> int:
