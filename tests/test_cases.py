@@ -127,7 +127,9 @@ def parts(reason: Any) -> list[Any]:
 
 
 def matches(wanted: dict[str, Any], reason: Any) -> bool:
-    fields = {"reason": type(reason).__name__, **{f.name: getattr(reason, f.name) for f in dataclasses.fields(reason)}}
+    # Most reasons are dataclasses; one that is made very often is a tuple with names.
+    names = getattr(reason, "_fields", None) or [field.name for field in dataclasses.fields(reason)]
+    fields = {"reason": type(reason).__name__, **{name: getattr(reason, name) for name in names}}
     unit = 10**6 if fields.get("resource") == "cpu" else 10**9
     return all(
         fields.get(word) == value or (isinstance(fields.get(word), int) and parse(value).nanos == fields[word] * unit)

@@ -170,9 +170,6 @@ class Peers:
         """Whoever compares equal in all that counts: any order will do."""
         return False
 
-    def __hash__(self) -> int:
-        return id(self)
-
     def add(self, ask: Ask) -> None:
         ask.peers = self
         self.size += 1

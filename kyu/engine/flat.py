@@ -147,9 +147,11 @@ class Front:
 
 def find(queue: Queue) -> Front | None:
     """The front of all who have not had their turn in a queue; None if it has to be looked at closely."""
+    if not queue.flat:
+        return None
     line = queue.line
     if line.sticky is not None and line.has_sticky:
-        return Front(queue, line.sticky) if queue.flat else None
+        return Front(queue, line.sticky)
     if line.passed is not None or line.parked_ahead or line.again:
         return _make(queue, [place for place in line.places if not line.is_parked(place[3])])
     front = line.front
@@ -166,7 +168,7 @@ def find(queue: Queue) -> Front | None:
 
 def _make(queue: Queue, places: list[Place]) -> Front | None:
     """Of these in line, as far as they are known."""
-    if len(places) > MOST or not queue.flat:
+    if len(places) > MOST:
         return None
     front = Front(queue)
     front.peers = [place[3] for place in places]

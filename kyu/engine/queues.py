@@ -362,12 +362,16 @@ class Line:
 
     def worth_asking(self) -> list[Peers]:
         """Of all who have not had their turn, those for whom the answer may have changed; in order."""
-        found = self.watched.within_reach(self.grown, self.reach)
-        found |= self.unknown
+        found: Iterable[Peers] = self.watched.within_reach(self.grown, self.reach)
+        if len(self.grown) > 1:
+            found = set(found)
         self.grown.clear()
-        places = [peers.place for peers in found if peers.place is not None and not self.is_parked(peers)]
+        places = [peers.place for peers in (*found, *self.unknown) if peers.place is not None]
         places.sort()
-        return [peers for _, _, _, peers in places]
+        if self.passed is None and not self.parked_ahead:
+            # Nobody had a turn since the last wake-up.
+            return [place[3] for place in places]
+        return [place[3] for place in places if not self.is_parked(place[3])]
 
     def drop_hopeless(self, todo: list[Peers], most_by_priority: dict[int, int]) -> None:
         """
@@ -376,6 +380,11 @@ class Line:
         ``most_by_priority`` keeps what was found out for the next time, if nothing has changed until then.
         """
         for index, peers in enumerate(todo):
+            if peers.least > most_by_priority.get(peers.priority, BOUNDLESS) and peers.watches is not None:
+                # So it is with most; whether they go on with a scan of flavors is asked of few.
+                first = peers.first
+                if first is None or first.memory is None:
+                    continue
             if peers.place is not None and not self._is_hopeless(peers, most_by_priority) and not self.is_parked(peers):
                 del todo[:index]
                 return

@@ -37,9 +37,9 @@ class WatchIndex:
                 waiting[:] = filter(_holds, waiting)
             insort(waiting, watch)
 
-    def within_reach(self, grown: Iterable[FlavorResource], reach: Reach) -> set[Peers]:
-        """Those for whom there may be enough now, of all that wait for something that has grown."""
-        found: set[Peers] = set()
+    def within_reach(self, grown: Iterable[FlavorResource], reach: Reach) -> list[Peers]:
+        """Those for whom there may be enough now, of all that wait for something that has grown; once for each."""
+        found: list[Peers] = []
         for key in grown:
             for priority, waiting in self._watches.get(key, {}).items():
                 while waiting and not _holds(waiting[0]):
@@ -48,8 +48,10 @@ class WatchIndex:
                     continue
                 above: Any = (limit + 1,)
                 for watch in waiting[: bisect_left(waiting, above)]:
-                    if _holds(watch):
-                        found.add(watch.peers)
+                    watches = watch.peers.watches
+                    # Most have one flavor to wait for.
+                    if watches and (watches[0] is watch or _holds(watch)):
+                        found.append(watch.peers)
         return found
 
     def most_within_reach(self, priority: int, reach: Reach) -> int:
