@@ -38,6 +38,7 @@ class Cell:
         "borrowing_limit",
         "by_priority",
         "cap",
+        "changes",
         "children",
         "declared",
         "height",
@@ -76,6 +77,8 @@ class Cell:
         self.usage = 0
         self.by_priority: dict[int, int] = {}
         """Of a queue, and of the root of a tree: all that workloads of each priority use, private parts included."""
+        self.changes = 0
+        """Of the root of a tree: how often its quota has changed, or what the workloads of a priority use."""
         self.admitted = 0
         """Of a queue: the part of the usage whose workloads are admitted, not only holding quota."""
 
@@ -89,6 +92,7 @@ Charges: TypeAlias = Iterable[tuple[Cell, int]]
 def settle(cell: Cell) -> None:
     """Compute what follows from the quotas of the cell and of its settled children, and its usage if it has any."""
     subtree = _limited(cell.nominal)
+    cell.changes += 1
     cell.listed = cell.declared
     if cell.children:
         cell.usage = 0
@@ -134,6 +138,7 @@ def count_priority(cell: Cell, priority: int, amount: int) -> None:
     if root is not None:
         while root.parent is not None:
             root = root.parent
+        root.changes += 1
         _count(root.by_priority, priority, amount)
 
 

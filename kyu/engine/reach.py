@@ -31,7 +31,22 @@ def reach_of(queue: Queue, *, fair_sharing: bool) -> Reach:
         free, claimed, _ = look_up(cell)
         return (free if free > claimed else claimed) + own(cell, priority)
 
+    known: dict[tuple[Cell, int], tuple[tuple[int, int, int], int]] = {}
+
     def claimable_from_lower(cell: Cell, priority: int) -> int:
+        """It is asked for all flavors, of which most are as they were: what was found out is kept."""
+        parent = cell.parent
+        if parent is None or parent.parent is not None:
+            return find_claimable_from_lower(cell, priority)
+        looks = (parent.changes, parent.usage, cell.usage)
+        found = known.get((cell, priority))
+        if found is not None and found[0] == looks:
+            return found[1]
+        most = find_claimable_from_lower(cell, priority)
+        known[cell, priority] = (looks, most)
+        return most
+
+    def find_claimable_from_lower(cell: Cell, priority: int) -> int:
         free, claimed, root = look_up(cell)
         own_lower, most = own(cell, priority), free
         for other, amount in root.by_priority.items():  # as used_below says, which would be a quarter of the cost
