@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kyu.api.kueue import ClusterQueue, Cohort
 from kyu.api.quantity import UNLIMITED
-from kyu.engine import quota
+from kyu.engine import quota, reach
 from kyu.engine.quota import BOUNDLESS, Cell, FlavorResource
 from kyu.engine.tree import CohortNode, Hierarchy, Queue
 from tests.builders import cluster_queue, cohort
@@ -182,3 +182,29 @@ def test_zero_weight_with_nothing_borrowed_has_no_share() -> None:
 
     hierarchy = tree(cluster_queue("a", quotas(1), cohort="team", fairSharing={"weight": 0}))
     assert fairshare.share(hierarchy.queues["a"]) == fairshare.ZERO
+
+
+happenings = st.tuples(
+    st.sampled_from(["quota", "use", "try"]), st.sampled_from("abc"), st.integers(0, 9), st.integers(1, 3)
+)
+
+
+@given(st.lists(happenings, max_size=30))
+def test_what_is_within_reach_is_as_when_it_is_asked_for_the_first_time(
+    story: list[tuple[str, str, int, int]],
+) -> None:
+    policies = {"preemption": {"reclaimWithinCohort": "LowerPriority", "withinClusterQueue": "LowerPriority"}}
+    hierarchy = tree(*[cluster_queue(name, quotas(5), cohort="all", **policies) for name in "abc"])
+    kept = reach.reach_of(hierarchy.queues["a"], fair_sharing=False)
+    for what, name, amount, priority in story:
+        own = cell(hierarchy, name)
+        if what == "quota" and name != "a":
+            hierarchy.put_queue(cluster_queue(name, quotas(amount), cohort="all", **policies))
+            hierarchy.refresh()
+        elif what == "use":
+            quota.charge(own, amount)
+            quota.count_priority(own, priority, amount)
+        with quota.charged([(own, amount)] if what == "try" else []):
+            asked = cell(hierarchy, "a")
+            anew = reach.reach_of(hierarchy.queues["a"], fair_sharing=False)
+            assert [kept(asked, each) for each in (1, 2, 3, 4)] == [anew(asked, each) for each in (1, 2, 3, 4)]

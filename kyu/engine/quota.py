@@ -78,7 +78,7 @@ class Cell:
         self.by_priority: dict[int, int] = {}
         """Of a queue, and of the root of a tree: all that workloads of each priority use, private parts included."""
         self.changes = 0
-        """Of the root of a tree: how often its quota has changed, or what the workloads of a priority use."""
+        """Counts how often the quotas of its tree have changed, and, of a root, what workloads of a priority use."""
         self.admitted = 0
         """Of a queue: the part of the usage whose workloads are admitted, not only holding quota."""
 

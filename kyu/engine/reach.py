@@ -31,14 +31,14 @@ def reach_of(queue: Queue, *, fair_sharing: bool) -> Reach:
         free, claimed, _ = look_up(cell)
         return (free if free > claimed else claimed) + own(cell, priority)
 
-    known: dict[tuple[Cell, int], tuple[tuple[int, int, int], int]] = {}
+    known: dict[tuple[Cell, int], tuple[tuple[int, ...], int]] = {}
 
     def claimable_from_lower(cell: Cell, priority: int) -> int:
         """It is asked for all flavors, of which most are as they were: what was found out is kept."""
         parent = cell.parent
         if parent is None or parent.parent is not None:
             return find_claimable_from_lower(cell, priority)
-        looks = (parent.changes, parent.usage, cell.usage)
+        looks = (cell.changes, cell.usage, parent.changes, parent.usage)
         found = known.get((cell, priority))
         if found is not None and found[0] == looks:
             return found[1]
