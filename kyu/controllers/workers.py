@@ -3,7 +3,8 @@ Connections to worker clusters: each MultiKueueCluster has one, and what we sent
 
 Of a cluster only objects with our origin are followed: Workloads, and the kinds of jobs that it serves. A connection
 that breaks is made again, later each time, and everything listed anew; meanwhile its objects count as not known. A
-kubeconfig that cannot be used is tried again when it changes. Without a MultiKueueCluster nothing here runs.
+kubeconfig that cannot be used is tried again when it changes. Without a MultiKueueCluster nothing here runs, unless a
+Workload is in one that was taken away.
 
 Their rows have a loop of their own: a cluster that answers slowly must not hold up the work on this one.
 
@@ -163,7 +164,7 @@ class Links:
         self.secrets = Cache()
         self._client = client
         self._links: dict[str, Link] = {}
-        # From the first cluster on: what was sent to one that is gone has to be followed, too.
+        # From the first cluster on, or the first Workload in one: what was sent to one that is gone is followed, too.
         self._is_used = False
         self._due: dict[str, None] = {}
         self._wakeup = asyncio.Event()
@@ -176,6 +177,9 @@ class Links:
             obj = new or old
             assert obj is not None
             self._connect_anew(obj["metadata"]["name"])
+        if not self._is_used and kind == Workload.KIND and is_away(new):
+            self._is_used = True
+            self._wakeup.set()
         if self._is_used:
             self._loop.changed(kind, old, new)
             if kind == Workload.KIND:
@@ -212,6 +216,8 @@ class Links:
         self._is_used = True
         if link is None:
             link = self._links[name] = Link(self, name)
+            # One that is not reached from the start on is given up in time, too.
+            self.flipped(name)
         link.task = group.create_task(link.run(cluster))
 
     def _connect_anew(self, name: str) -> None:
@@ -264,6 +270,11 @@ def workload_of(kind: Kind, obj: Json) -> Key:
     """The Workload that an object which we sent stands for, or belongs to."""
     name = key_of(obj).name if kind == Workload.KIND else metadata.identifier(obj, metadata.PREBUILT_WORKLOAD)
     return Key(obj["metadata"]["namespace"], name)
+
+
+def is_away(workload: Json | None) -> bool:
+    """A cluster has admitted it."""
+    return bool(workload and (workload.get("status") or {}).get("clusterName"))
 
 
 def spec_of(cluster: Json | None) -> Json | None:

@@ -1,0 +1,196 @@
+"""Connections to worker clusters in trouble: a manager in this process, and workers behind sockets that can fail."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from kyu.api.config import Configuration
+from kyu.api.kueue import AdmissionCheck, ClusterQueue, LocalQueue, MultiKueueCluster, MultiKueueConfig, ResourceFlavor
+from kyu.api.meta import Json, Key, key_of
+from kyu.app import clock, connect
+from kyu.controllers.plane import Plane
+from kyu.kinds import metadata
+from kyu.kube.client import Client
+from kyu.plans.status import StatusEdit
+from kyu.server.api import Api
+from kyu.server.exchange import Request, Response
+from kyu.server.http_connection import Connection, Site
+from tests.dispatch_world import settings
+from tests.servers import ADMIN, JOB, NAMESPACE, SECRET, WORKLOAD, serving
+from tests.test_workers import kubeconfig
+
+T = TypeVar("T")
+# Well below the time after which a cluster that hangs would be given up without us.
+LONGEST_SECONDS = 30.0
+Trouble = Callable[[Request], Awaitable[Response | None]]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("manager", "east", "west"):
+        (tmp_path / name).mkdir()
+    return tmp_path
+
+
+async def none(request: Request) -> Response | None:
+    return None
+
+
+class Far:
+    """A worker cluster: its API behind a socket, and what is the trouble with it."""
+
+    def __init__(self, api: Api, client: Client) -> None:
+        self.api = api
+        self.client = client
+        self.trouble: Trouble = none
+        self.port = 0
+
+    async def handle(self, request: Request) -> Response:
+        return await self.trouble(request) or await self.api.handle(request)
+
+    @property
+    def kubeconfig(self) -> str:
+        return kubeconfig({"server": f"http://127.0.0.1:{self.port}"})
+
+
+@asynccontextmanager
+async def far(folder: Path) -> AsyncIterator[Far]:
+    async with serving(folder) as (api, client):
+        worker = Far(api, client)
+        site = Site(worker.handle, lambda _: ADMIN)
+        listening = await asyncio.get_running_loop().create_server(lambda: Connection(site), "127.0.0.1", 0)
+        worker.port = listening.sockets[0].getsockname()[1]
+        try:
+            yield worker
+        finally:
+            listening.close()
+            site.abort()
+
+
+@asynccontextmanager
+async def controlled(client: Client, configuration: Configuration) -> AsyncIterator[None]:
+    """While the controllers of a manager run."""
+    task = asyncio.create_task(Plane(client, configuration, clock, connect).run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+class Manager:
+    """A cluster whose queue `all` sends the job `train` to these workers."""
+
+    def __init__(self, api: Api, client: Client) -> None:
+        self.api = api
+        self.client = client
+
+    async def set_up(self, **workers: str) -> None:
+        """Workers by name, each with its kubeconfig."""
+        create = self.client.create
+        await create(NAMESPACE, {"metadata": {"name": "kueue-system"}})
+        for name, text in workers.items():
+            source = {"kubeConfig": {"location": name, "locationType": "Secret"}}
+            await create(MultiKueueCluster.KIND, {"metadata": {"name": name}, "spec": {"clusterSource": source}})
+            await self.let_in(name, text)
+        parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "all"}
+        spec = {"controllerName": "kueue.x-k8s.io/multikueue", "parameters": parameters}
+        await create(AdmissionCheck.KIND, {"metadata": {"name": "away"}, "spec": spec})
+        await create(MultiKueueConfig.KIND, {"metadata": {"name": "all"}, "spec": {"clusters": sorted(workers)}})
+        await create(ResourceFlavor.KIND, {"metadata": {"name": "any"}})
+        flavor = {"name": "any", "resources": [{"name": "cpu", "nominalQuota": "9"}]}
+        queue = {
+            "namespaceSelector": {},
+            "admissionChecksStrategy": {"admissionChecks": [{"name": "away"}]},
+            "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [flavor]}],
+        }
+        await create(ClusterQueue.KIND, {"metadata": {"name": "all"}, "spec": queue})
+        meta = {"name": "all", "namespace": "default"}
+        await create(LocalQueue.KIND, {"metadata": meta, "spec": {"clusterQueue": "all"}})
+
+    async def is_sent(self, cluster: str) -> bool:
+        """The Workload is where this says."""
+        status = (await workload_of(self.client) or {}).get("status") or {}
+        return (status.get("clusterName") or "") == cluster
+
+    async def is_started(self) -> bool:
+        job = await self.client.get(JOB, Key("default", "train"))
+        return not job["spec"]["suspend"]
+
+    async def let_in(self, name: str, text: str) -> None:
+        meta = {"name": name, "namespace": "kueue-system"}
+        data = {"kubeconfig": base64.b64encode(text.encode()).decode()}
+        await self.client.create(SECRET, {"metadata": meta, "data": data})
+
+    async def submit(self) -> None:
+        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+        template = {"spec": {"containers": [container], "restartPolicy": "Never"}}
+        meta = {"name": "train", "namespace": "default", "labels": {metadata.QUEUE_NAME: "all"}}
+        spec = {"suspend": True, "managedBy": metadata.MULTI_KUEUE, "template": template}
+        await self.client.create(JOB, {"metadata": meta, "spec": spec})
+
+
+@asynccontextmanager
+async def managing(folder: Path) -> AsyncIterator[Manager]:
+    async with serving(folder) as (api, client):
+        yield Manager(api, client)
+
+
+async def seen(api: Api, ask: Callable[[], Awaitable[T | None]]) -> T:
+    """Ask after each change of this cluster, until there is an answer."""
+    changed = asyncio.Event()
+    stop = api.store.listen(lambda _: changed.set())
+    try:
+        async with asyncio.timeout(LONGEST_SECONDS):
+            while True:
+                changed.clear()
+                if answer := await ask():
+                    return answer
+                await changed.wait()
+    finally:
+        stop()
+
+
+async def workload_of(client: Client) -> Json | None:
+    found, _ = await client.list(WORKLOAD)
+    return found[0] if found else None
+
+
+async def copy_in(worker: Far) -> Json:
+    return await seen(worker.api, lambda: workload_of(worker.client))
+
+
+async def admit(worker: Far) -> None:
+    """Its scheduler finds room."""
+    copy = await copy_in(worker)
+    edit = StatusEdit(copy, clock())
+    assigned = {"name": "main", "count": 1, "flavors": {"cpu": "any"}}
+    edit.status["admission"] = {"clusterQueue": "all", "podSetAssignments": [assigned]}
+    edit.set_condition("QuotaReserved", "True", "QuotaReserved", "")
+    edit.set_condition("Admitted", "True", "Admitted", "")
+    await worker.client.merge(WORKLOAD, key_of(copy), {"status": edit.status}, subresource="status")
+
+
+@pytest.mark.parametrize("is_taken_away", [False, True])
+async def test_a_job_of_a_cluster_that_is_gone_when_the_manager_starts_is_given_up_in_time(
+    folder: Path, is_taken_away: bool
+) -> None:
+    async with managing(folder / "manager") as manager:
+        async with far(folder / "west") as west:
+            await manager.set_up(west=west.kubeconfig)
+            async with controlled(manager.client, settings()):
+                await manager.submit()
+                await admit(west)
+                await seen(manager.api, manager.is_started)
+            assert await manager.is_sent("west")
+        if is_taken_away:
+            await manager.client.delete(MultiKueueCluster.KIND, Key("", "west"))
+        async with controlled(manager.client, settings(workerLostTimeout="100ms")):
+            await seen(manager.api, lambda: manager.is_sent(""))
