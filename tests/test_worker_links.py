@@ -15,12 +15,13 @@ from kyu.api.config import Configuration
 from kyu.api.kueue import AdmissionCheck, ClusterQueue, LocalQueue, MultiKueueCluster, MultiKueueConfig, ResourceFlavor
 from kyu.api.meta import Json, Key, key_of
 from kyu.app import clock, connect
+from kyu.controllers import workers
 from kyu.controllers.plane import Plane
-from kyu.kinds import metadata
+from kyu.kinds import conditions, metadata
 from kyu.kube.client import Client
 from kyu.plans.status import StatusEdit
 from kyu.server.api import Api
-from kyu.server.exchange import Request, Response
+from kyu.server.exchange import Request, Response, text_response
 from kyu.server.http_connection import Connection, Site
 from tests.dispatch_world import settings
 from tests.servers import ADMIN, JOB, NAMESPACE, SECRET, WORKLOAD, serving
@@ -92,18 +93,18 @@ class Manager:
         self.api = api
         self.client = client
 
-    async def set_up(self, **workers: str) -> None:
+    async def set_up(self, **clusters: str) -> None:
         """Workers by name, each with its kubeconfig."""
         create = self.client.create
         await create(NAMESPACE, {"metadata": {"name": "kueue-system"}})
-        for name, text in workers.items():
+        for name, text in clusters.items():
             source = {"kubeConfig": {"location": name, "locationType": "Secret"}}
             await create(MultiKueueCluster.KIND, {"metadata": {"name": name}, "spec": {"clusterSource": source}})
             await self.let_in(name, text)
         parameters = {"apiGroup": "kueue.x-k8s.io", "kind": "MultiKueueConfig", "name": "all"}
         spec = {"controllerName": "kueue.x-k8s.io/multikueue", "parameters": parameters}
         await create(AdmissionCheck.KIND, {"metadata": {"name": "away"}, "spec": spec})
-        await create(MultiKueueConfig.KIND, {"metadata": {"name": "all"}, "spec": {"clusters": sorted(workers)}})
+        await create(MultiKueueConfig.KIND, {"metadata": {"name": "all"}, "spec": {"clusters": sorted(clusters)}})
         await create(ResourceFlavor.KIND, {"metadata": {"name": "any"}})
         flavor = {"name": "any", "resources": [{"name": "cpu", "nominalQuota": "9"}]}
         queue = {
@@ -123,6 +124,10 @@ class Manager:
     async def is_started(self) -> bool:
         job = await self.client.get(JOB, Key("default", "train"))
         return not job["spec"]["suspend"]
+
+    async def is_active(self, cluster: str, status: str) -> bool:
+        found = await self.client.get(MultiKueueCluster.KIND, Key("", cluster))
+        return (conditions.find(found, "Active") or {}).get("status") == status
 
     async def let_in(self, name: str, text: str) -> None:
         meta = {"name": name, "namespace": "kueue-system"}
@@ -194,3 +199,51 @@ async def test_a_job_of_a_cluster_that_is_gone_when_the_manager_starts_is_given_
             await manager.client.delete(MultiKueueCluster.KIND, Key("", "west"))
         async with controlled(manager.client, settings(workerLostTimeout="100ms")):
             await seen(manager.api, lambda: manager.is_sent(""))
+
+
+def is_new_workload(request: Request) -> bool:
+    return request.method == "POST" and request.path.endswith("/workloads")
+
+
+async def broken(request: Request) -> Response | None:
+    return text_response(500, "a webhook does not answer") if is_new_workload(request) else None
+
+
+async def hanging(request: Request) -> Response | None:
+    if is_new_workload(request):
+        await asyncio.Event().wait()
+    return None
+
+
+@pytest.mark.parametrize("trouble", [broken, hanging])
+async def test_a_cluster_that_takes_no_copies_does_not_keep_a_job_from_the_others(
+    folder: Path, trouble: Trouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "WRITE_SECONDS", 1.0)
+    async with (
+        managing(folder / "manager") as manager,
+        far(folder / "east") as east,
+        far(folder / "west") as west,
+    ):
+        east.trouble = trouble
+        await manager.set_up(east=east.kubeconfig, west=west.kubeconfig)
+        async with controlled(manager.client, settings()):
+            await manager.submit()
+            await admit(west)
+            await seen(manager.api, manager.is_started)
+            assert await manager.is_sent("west")
+
+
+async def test_a_cluster_that_does_not_answer_a_write_counts_as_lost(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "WRITE_SECONDS", 1.0)
+    async with managing(folder / "manager") as manager, far(folder / "east") as east:
+        east.trouble = hanging
+        await manager.set_up(east=east.kubeconfig)
+        async with controlled(manager.client, settings()):
+            await seen(manager.api, lambda: manager.is_active("east", "True"))
+            await manager.submit()
+            await seen(manager.api, lambda: manager.is_active("east", "False"))
+            east.trouble = none
+            await copy_in(east)

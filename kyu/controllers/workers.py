@@ -15,12 +15,13 @@ Kueue: pkg/controller/admissionchecks/multikueue/multikueuecluster.go
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from kyu import log
-from kyu.api.actions import Action, Create
+from kyu.api.actions import Action, Create, Elsewhere
 from kyu.api.core import SECRET
 from kyu.api.kueue import MultiKueueCluster, Workload
 from kyu.api.meta import Json, Key, Kind, key_of
@@ -32,7 +33,7 @@ from kyu.controllers.table import has_checks
 from kyu.controllers.worker_secrets import Unusable, find_credentials
 from kyu.kinds import metadata, table
 from kyu.kube import errors, http
-from kyu.kube.apply import Write, Writer
+from kyu.kube.apply import Writer
 from kyu.kube.cache import Cache, Reflector
 from kyu.kube.client import Client
 from kyu.kube.kubeconfig import Credentials
@@ -43,6 +44,9 @@ LONGEST_DELAY_SECONDS = 60.0
 # A namespace that is missing there, a right, a field: somebody has to change something before it is asked again.
 REFUSALS = (errors.NotFound, errors.Forbidden, errors.Invalid)
 REFUSED_SECONDS = 60.0
+# A cluster that does not answer a write for so long counts as lost; it is longer than most webhooks may take.
+WRITE_SECONDS = 15.0
+SILENT = "no answer to a write"
 
 
 class Link:
@@ -51,8 +55,12 @@ class Link:
     def __init__(self, links: Links, name: str) -> None:
         self._links = links
         self._failures = 0
+        # Writes that were not answered, since one was: a cluster that answers questions only is asked less often.
+        self._silences = 0
         self.worker = Worker(name, False, links.clock(), "ClientConnectionFailed", "Connecting", Cache())
         self._writer: Writer | None = None
+        # Set when a write was not answered.
+        self._silence: asyncio.Event | None = None
         self._refusals: dict[Key, str] = {}
         self.task: asyncio.Task[None] | None = None
 
@@ -79,12 +87,14 @@ class Link:
         try:
             labels = f"{metadata.MULTI_KUEUE_ORIGIN}={self._links.view.configuration.multi_kueue.origin}"
             kinds = await self._served(client, labels)
-            cache = Cache()
+            cache, silence = Cache(), asyncio.Event()
             async with asyncio.TaskGroup() as group:
                 for kind in kinds:
                     group.create_task(Reflector(client, cache, kind, labels=labels).follow())
                 await cache.synced()
-                self._connected(client, cache, kinds)
+                self._connected(client, cache, kinds, silence)
+                await silence.wait()
+                raise errors.Unreachable(f"{credentials.server}: {SILENT}")
         finally:
             await client.close()
 
@@ -100,9 +110,10 @@ class Link:
             kinds.add(kind)
         return frozenset(kinds)
 
-    def _connected(self, client: Client, cache: Cache, kinds: frozenset[Kind]) -> None:
-        self._failures = 0
+    def _connected(self, client: Client, cache: Cache, kinds: frozenset[Kind], silence: asyncio.Event) -> None:
+        self._failures = self._silences
         self._refusals = {}
+        self._silence = silence
         self._writer = Writer(client, cache, self._links.clock)
         cache.subscribe(self._changed)
         name, now = self.worker.name, self._links.clock()
@@ -127,16 +138,25 @@ class Link:
         assert obj is not None
         self._links.concerns(workload_of(kind, obj))
 
-    async def write(self, actions: Sequence[Action]) -> None:
-        """What the cluster does not take is no trouble of the others that are asked: it is left out for a while."""
-        if self._writer is None:
+    async def write(self, action: Action) -> None:
+        """What the cluster does not take is asked again later: it is left out for a while."""
+        writer, silence = self._writer, self._silence
+        if writer is None or silence is None:
             raise errors.Unreachable(f"cluster {self.worker.name} is not connected")
         try:
-            await self._writer(actions)
+            async with asyncio.timeout(WRITE_SECONDS):
+                await writer([action])
+            self._silences = 0
+        except TimeoutError as error:
+            if not silence.is_set():
+                # Everybody who writes to it would wait as long.
+                silence.set()
+                self._silences = min(self._silences + 1, 10)
+            raise errors.Unreachable(f"cluster {self.worker.name}: {SILENT}") from error
         except REFUSALS as error:
-            if not isinstance(actions[0], Create):
+            if not isinstance(action, Create):
                 raise
-            key = workload_of(actions[0].kind, actions[0].body)
+            key = workload_of(action.kind, action.body)
             log.warning("refused by cluster", cluster=self.worker.name, workload=key, error=error)
             self._refusals[key] = str(error)
             asyncio.get_running_loop().call_later(REFUSED_SECONDS, self._ask_again, self._refusals, key)
@@ -168,8 +188,8 @@ class Links:
         self._is_used = False
         self._due: dict[str, None] = {}
         self._wakeup = asyncio.Event()
-        write = Writer(client, cache, clock, component="multikueue", elsewhere=self._writer)
-        self._loop = Loop(view, write, dispatch_rows.controllers(self._workers), clock)
+        self._write_here = Writer(client, cache, clock, component="multikueue")
+        self._loop = Loop(view, self._write, dispatch_rows.controllers(self._workers), clock)
         self.secrets.subscribe(self._secret_changed)
 
     def changed(self, kind: Kind, old: Json | None, new: Json | None) -> None:
@@ -239,11 +259,28 @@ class Links:
     def _workers(self) -> Mapping[str, Worker]:
         return {name: link.worker for name, link in self._links.items()}
 
-    def _writer(self, cluster: str) -> Write:
+    async def _write(self, actions: Sequence[Action]) -> None:
+        """Here first; then in each cluster by itself, so that one that hangs or fails is no trouble of the others."""
+        here: list[Action] = []
+        there: dict[str, list[Action]] = {}
+        for action in actions:
+            if isinstance(action, Elsewhere):
+                there.setdefault(action.cluster, []).append(action.action)
+            else:
+                here.append(action)
+        if here:
+            await self._write_here(here)
+        answers = await asyncio.gather(*itertools.starmap(self._write_there, there.items()), return_exceptions=True)
+        for answer in answers:
+            if answer is not None:
+                raise answer
+
+    async def _write_there(self, cluster: str, actions: Sequence[Action]) -> None:
         link = self._links.get(cluster)
         if link is None:
             raise errors.Unreachable(f"cluster {cluster} is not known")
-        return link.write
+        for action in actions:
+            await link.write(action)
 
     # For the links.
 
