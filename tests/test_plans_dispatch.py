@@ -12,6 +12,7 @@ from kyu.api.meta import Json, Key, key_of
 from kyu.kinds import conditions, metadata
 from kyu.kinds.job import JOB
 from kyu.plans import dispatch_clusters
+from kyu.plans.status import StatusEdit
 from tests.dispatch_world import JOB_KEY, LOST_AFTER, START, World, kueue_object, settings
 from tests.memory_view import MemoryView, merged
 
@@ -158,6 +159,35 @@ def test_a_job_that_somebody_deleted_there_is_queued_again(world: World) -> None
     del world.clusters["west"].objects["batch", "Job", JOB_KEY]
     world.settle()
     assert not world.manager.holds("QuotaReserved")
+
+
+def fall_out_of_step(world: World, name: str = "west") -> None:
+    """Somebody edits the job there: its cluster stops it, and is done with its copy."""
+    there = world.clusters[name]
+    copy = there.workload()
+    assert copy is not None
+    edit = StatusEdit(copy, world.now)
+    edit.set_condition("Finished", "True", "OutOfSync", "")
+    there.edit(Workload.KIND, copy, **edit.status)
+    world.settle()
+
+
+def test_a_job_that_was_edited_there_is_queued_again(world: World) -> None:
+    fall_out_of_step(running(world))
+    assert not world.manager.holds("QuotaReserved")
+    assert world.copies() == world.jobs() == []
+    assert not (world.manager.job() or {}).get("status")
+
+
+def test_a_job_that_is_another_one_there_from_its_start_is_queued_again(world: World) -> None:
+    world.reserve("manager")
+    world.clusters["west"].reserve(world.now)
+    world.one_round()
+    assert world.jobs() == ["west"]
+    assert world.check["state"] == "Pending"
+    fall_out_of_step(world)
+    assert not world.manager.holds("QuotaReserved")
+    assert world.copies() == world.jobs() == []
 
 
 def test_a_new_priority_goes_to_the_copies(world: World) -> None:

@@ -203,8 +203,9 @@ def finish(this: Round) -> list[Action] | None:
         return None
     reason, message = condition["reason"], condition["message"]
     if reason == "OutOfSync":
-        again = f"In cluster {copy.worker.name} the job is not what its Workload says"
-        return this.say("Retry", again) if this.state.state == "Ready" else []
+        if this.workload.is_true("Evicted"):
+            return None
+        return this.say("Retry", f"In cluster {copy.worker.name} the job is not what its Workload says")
     if copy.job is not None and reason in ENDS_OF_JOBS and this.kind.finished(copy.job) is None:
         # The end of the job itself is still on its way to us.
         return []
@@ -225,7 +226,7 @@ def stop_there(this: Round) -> list[Action] | None:
             actions += remove(copy)
             continue
         actions += bring_status(this, copy)
-        stopping = any(conditions.is_true(copy.workload, name) for name in ("DeactivationTarget", "Evicted"))
+        stopping = any(conditions.is_true(copy.workload, name) for name in ("DeactivationTarget", "Evicted", "Finished"))
         if not stopping:
             edit = StatusEdit(copy.workload, this.now)
             message = f"Evicted by the manager: {evicted.message}"
