@@ -208,6 +208,28 @@ def test_what_somebody_else_has_there_by_the_same_name_is_left_alone(world: Worl
     assert (world.clusters["west"].job() or {})["metadata"]["name"] == "train"
 
 
+def test_a_job_that_was_deleted_is_not_taken_for_the_next_of_its_name(world: World) -> None:
+    running(world).lose("west")
+    here, west = world.manager, world.clusters["west"]
+    here.objects = {key: obj for key, obj in here.objects.items() if key[1] not in ("Job", "Workload")}
+    world.submit()
+    world.reserve("manager")
+    west.end_job()
+    old = west.job()
+    assert old is not None
+    # It is back, and its Job is slow to go.
+    west.put(
+        merged(old, {"metadata": {"finalizers": ["example.com/slow"], "deletionTimestamp": "2026-01-01T10:00:00Z"}})
+    )
+    world.find("west")
+    assert world.copies() == ["east"]
+    del west.objects["batch", "Job", JOB_KEY]
+    world.settle()
+    world.reserve("west")
+    assert world.cluster_name == "west"
+    assert (world.manager.job() or {})["status"] == {"active": 1, "ready": 1}
+
+
 def test_where_no_cluster_can_be_asked_the_check_says_why(world: World) -> None:
     world.lose("west")
     world.kinds = frozenset({Workload.KIND})

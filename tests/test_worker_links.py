@@ -30,6 +30,8 @@ from tests.test_workers import kubeconfig
 T = TypeVar("T")
 # Well below the time after which a cluster that hangs would be given up without us.
 LONGEST_SECONDS = 30.0
+CONTAINER = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
+TEMPLATE = {"spec": {"containers": [CONTAINER], "restartPolicy": "Never"}}
 Trouble = Callable[[Request], Awaitable[Response | None]]
 
 
@@ -125,6 +127,11 @@ class Manager:
         job = await self.client.get(JOB, Key("default", "train"))
         return not job["spec"]["suspend"]
 
+    async def says(self, words: str) -> bool:
+        """The check of the Workload does."""
+        status = (await workload_of(self.client) or {}).get("status") or {}
+        return any(one.get("message") == words for one in status.get("admissionChecks") or ())
+
     async def is_active(self, cluster: str, status: str) -> bool:
         found = await self.client.get(MultiKueueCluster.KIND, Key("", cluster))
         return (conditions.find(found, "Active") or {}).get("status") == status
@@ -135,10 +142,8 @@ class Manager:
         await self.client.create(SECRET, {"metadata": meta, "data": data})
 
     async def submit(self) -> None:
-        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}
-        template = {"spec": {"containers": [container], "restartPolicy": "Never"}}
         meta = {"name": "train", "namespace": "default", "labels": {metadata.QUEUE_NAME: "all"}}
-        spec = {"suspend": True, "managedBy": metadata.MULTI_KUEUE, "template": template}
+        spec = {"suspend": True, "managedBy": metadata.MULTI_KUEUE, "template": TEMPLATE}
         await self.client.create(JOB, {"metadata": meta, "spec": spec})
 
 
@@ -247,3 +252,17 @@ async def test_a_cluster_that_does_not_answer_a_write_counts_as_lost(
             await seen(manager.api, lambda: manager.is_active("east", "False"))
             east.trouble = none
             await copy_in(east)
+
+
+async def test_a_job_waits_until_an_earlier_one_of_its_name_is_gone(folder: Path) -> None:
+    async with managing(folder / "manager") as manager, far(folder / "west") as west:
+        labels = {metadata.MULTI_KUEUE_ORIGIN: "multikueue", metadata.PREBUILT_WORKLOAD: "earlier"}
+        meta = {"name": "train", "namespace": "default", "labels": labels, "finalizers": ["example.com/slow"]}
+        await west.client.create(JOB, {"metadata": meta, "spec": {"suspend": True, "template": TEMPLATE}})
+        await manager.set_up(west=west.kubeconfig)
+        async with controlled(manager.client, settings()):
+            await manager.submit()
+            await seen(manager.api, lambda: manager.says("west: an earlier Job train is still there"))
+            assert await workload_of(west.client) is None
+            await west.client.merge(JOB, Key("default", "train"), {"metadata": {"finalizers": None}})
+            await copy_in(west)

@@ -137,6 +137,9 @@ class Link:
         obj = new or old
         assert obj is not None
         self._links.concerns(workload_of(kind, obj))
+        if kind != Workload.KIND:
+            # The job here may be a later one, which waits for the name.
+            self._links.concerns_job(kind, key_of(obj))
 
     async def write(self, action: Action) -> None:
         """What the cluster does not take is asked again later: it is left out for a while."""
@@ -290,6 +293,11 @@ class Links:
 
     def concerns(self, workload: Key) -> None:
         self._loop.again((dispatch_rows.WORKLOADS, workload))
+
+    def concerns_job(self, kind: Kind, key: Key) -> None:
+        if (job := self.view.find_json(kind, key)) is not None:
+            for workload in dispatch_rows.workloads_of_job(self.view, job):
+                self.concerns(workload)
 
     def told(self, name: str) -> None:
         self._loop.again((dispatch_rows.CLUSTERS, Key("", name)))

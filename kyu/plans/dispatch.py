@@ -33,7 +33,7 @@ from kyu.kinds import conditions, fields, metadata, table
 from kyu.kinds.kind import JobKind
 from kyu.plans import checks, injection
 from kyu.plans.status import StatusEdit, parse_time
-from kyu.plans.workers import Copy, Worker, Workers, find_copy, is_ours, job_for, remove, workload_for
+from kyu.plans.workers import Copy, Worker, Workers, find_copy, is_made_for, is_ours, job_for, remove, workload_for
 
 # How long the clusters of one round are alone with a Workload before the incremental dispatcher asks more.
 ROUND = timedelta(minutes=5)
@@ -226,7 +226,9 @@ def stop_there(this: Round) -> list[Action] | None:
             actions += remove(copy)
             continue
         actions += bring_status(this, copy)
-        stopping = any(conditions.is_true(copy.workload, name) for name in ("DeactivationTarget", "Evicted", "Finished"))
+        stopping = any(
+            conditions.is_true(copy.workload, name) for name in ("DeactivationTarget", "Evicted", "Finished")
+        )
         if not stopping:
             edit = StatusEdit(copy.workload, this.now)
             message = f"Evicted by the manager: {evicted.message}"
@@ -399,6 +401,9 @@ def why_not(this: Round, name: str) -> str:
         found = worker.objects.find_json(kind, key)
         if found is not None and not is_ours(found, this.origin):
             return f"a {kind.kind} {key.name} of somebody else is there"
+    job = worker.objects.find_json(this.kind.kind, this.job_ref.key)
+    if job is not None and not is_made_for(job, this.workload.key):
+        return f"an earlier {this.kind.kind.kind} {this.job_ref.key.name} is still there"
     return ""
 
 
