@@ -173,6 +173,10 @@ async def workload_of(client: Client) -> Json | None:
     return found[0] if found else None
 
 
+async def has_no_workload(client: Client) -> bool:
+    return await workload_of(client) is None
+
+
 async def copy_in(worker: Far) -> Json:
     return await seen(worker.api, lambda: workload_of(worker.client))
 
@@ -266,3 +270,23 @@ async def test_a_job_waits_until_an_earlier_one_of_its_name_is_gone(folder: Path
             assert await workload_of(west.client) is None
             await west.client.merge(JOB, Key("default", "train"), {"metadata": {"finalizers": None}})
             await copy_in(west)
+
+
+async def test_a_cluster_is_asked_again_when_a_job_of_somebody_else_by_that_name_is_gone(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "REFUSED_SECONDS", 0.5)
+    async with managing(folder / "manager") as manager, far(folder / "west") as west:
+        meta = {"name": "train", "namespace": "default"}
+        await west.client.create(JOB, {"metadata": meta, "spec": {"suspend": True, "template": TEMPLATE}})
+        await manager.set_up(west=west.kubeconfig)
+        async with controlled(manager.client, settings()):
+            await manager.submit()
+            await admit(west)
+            await seen(manager.api, lambda: manager.says("west: a Job train of somebody else is there"))
+            await admit(west)
+            await seen(west.api, lambda: has_no_workload(west.client))
+            await west.client.delete(JOB, Key("default", "train"))
+            await admit(west)
+            await seen(manager.api, manager.is_started)
+            assert await manager.is_sent("west")

@@ -37,7 +37,7 @@ from kyu.kube.apply import Writer
 from kyu.kube.cache import Cache, Reflector
 from kyu.kube.client import Client
 from kyu.kube.kubeconfig import Credentials
-from kyu.plans.workers import Worker
+from kyu.plans.workers import Worker, is_ours
 
 FIRST_DELAY_SECONDS = 0.5
 LONGEST_DELAY_SECONDS = 60.0
@@ -61,6 +61,7 @@ class Link:
         self._writer: Writer | None = None
         # Set when a write was not answered.
         self._silence: asyncio.Event | None = None
+        self._cache = Cache()
         self._refusals: dict[Key, str] = {}
         self.task: asyncio.Task[None] | None = None
 
@@ -114,6 +115,7 @@ class Link:
         self._failures = self._silences
         self._refusals = {}
         self._silence = silence
+        self._cache = cache
         self._writer = Writer(client, cache, self._links.clock)
         cache.subscribe(self._changed)
         name, now = self.worker.name, self._links.clock()
@@ -142,7 +144,7 @@ class Link:
             self._links.concerns_job(kind, key_of(obj))
 
     async def write(self, action: Action) -> None:
-        """What the cluster does not take is asked again later: it is left out for a while."""
+        """What the cluster does not take, or has of somebody else, is asked again later: it is left out for a while."""
         writer, silence = self._writer, self._silence
         if writer is None or silence is None:
             raise errors.Unreachable(f"cluster {self.worker.name} is not connected")
@@ -150,6 +152,8 @@ class Link:
             async with asyncio.timeout(WRITE_SECONDS):
                 await writer([action])
             self._silences = 0
+            if isinstance(action, Create):
+                self._check_owner(action)
         except TimeoutError as error:
             if not silence.is_set():
                 # Everybody who writes to it would wait as long.
@@ -159,11 +163,21 @@ class Link:
         except REFUSALS as error:
             if not isinstance(action, Create):
                 raise
-            key = workload_of(action.kind, action.body)
-            log.warning("refused by cluster", cluster=self.worker.name, workload=key, error=error)
-            self._refusals[key] = str(error)
-            asyncio.get_running_loop().call_later(REFUSED_SECONDS, self._ask_again, self._refusals, key)
-            self._links.concerns(key)
+            self._leave_out(workload_of(action.kind, action.body), str(error))
+
+    def _check_owner(self, made: Create) -> None:
+        """What is there of somebody else is not followed: nobody would hear when it is gone."""
+        found = self._cache.find_json(made.kind, key_of(made.body))
+        if found is not None and not is_ours(found, self._links.view.configuration.multi_kueue.origin):
+            self._cache.drop(made.kind, key_of(found))
+            words = f"a {made.kind.kind} {found['metadata']['name']} of somebody else is there"
+            self._leave_out(workload_of(made.kind, made.body), words)
+
+    def _leave_out(self, key: Key, why: str) -> None:
+        log.warning("refused by cluster", cluster=self.worker.name, workload=key, error=why)
+        self._refusals[key] = why
+        asyncio.get_running_loop().call_later(REFUSED_SECONDS, self._ask_again, self._refusals, key)
+        self._links.concerns(key)
 
     def _ask_again(self, refusals: dict[Key, str], key: Key) -> None:
         refusals.pop(key, None)
