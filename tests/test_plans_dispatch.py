@@ -248,6 +248,7 @@ def test_a_cluster_that_refuses_a_copy_says_why_and_is_left_out(world: World) ->
     world.refusals.clear()
     world.settle()
     assert world.copies() == ["east", "west"]
+    assert world.check["message"] == "Waits for room in one of: east, west"
 
 
 def test_a_cluster_that_comes_later_is_asked_too(world: World) -> None:

@@ -361,13 +361,21 @@ def nominate(this: Round) -> list[Action] | None:
         edit.status["nominatedClusterNames"] = names
     else:
         edit.status.pop("nominatedClusterNames", None)
-    if not usable:
-        checks.set_state(edit, this.state, "Pending", "; ".join(f"{name}: {why}" for name, why in reasons.items()))
+    checks.set_state(edit, this.state, "Pending", waits_for(names, reasons))
     patch = edit.patch(Workload.KIND)
     surplus = [action for name, copy in this.copies.items() if name not in names for action in remove(copy)]
     body = workload_for(this.raw, this.origin)
     new = [Elsewhere(name, Create(Workload.KIND, body)) for name in names if is_missing(this, name)]
     return [*([patch] if patch else []), *surplus, *new, *wake]
+
+
+def waits_for(asked: list[str], reasons: Mapping[str, str]) -> str:
+    """What the check says meanwhile. Clusters that cannot be asked are named where none is."""
+    if asked:
+        return f"Waits for room in one of: {', '.join(asked)}"
+    if any(not reason for reason in reasons.values()):
+        return "No cluster is nominated yet"
+    return "; ".join(f"{name}: {why}" for name, why in reasons.items())
 
 
 def choose(this: Round, usable: list[str]) -> tuple[list[str], list[WakeAt]]:
