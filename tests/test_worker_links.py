@@ -6,6 +6,7 @@ import asyncio
 import base64
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,7 +16,7 @@ from kyu.api.config import Configuration
 from kyu.api.kueue import AdmissionCheck, ClusterQueue, LocalQueue, MultiKueueCluster, MultiKueueConfig, ResourceFlavor
 from kyu.api.meta import Json, Key, key_of
 from kyu.app import clock, connect
-from kyu.controllers import workers
+from kyu.controllers import worker_secrets, workers
 from kyu.controllers.plane import Plane
 from kyu.kinds import conditions, metadata
 from kyu.kube.client import Client
@@ -40,6 +41,11 @@ def folder(tmp_path: Path) -> Path:
     for name in ("manager", "east", "west"):
         (tmp_path / name).mkdir()
     return tmp_path
+
+
+def put(path: Path, text: str) -> None:
+    if text:
+        path.write_text(text)
 
 
 async def none(request: Request) -> Response | None:
@@ -290,3 +296,16 @@ async def test_a_cluster_is_asked_again_when_a_job_of_somebody_else_by_that_name
             await admit(west)
             await seen(manager.api, manager.is_started)
             assert await manager.is_sent("west")
+
+
+async def test_a_kubeconfig_in_a_file_may_come_and_change_later(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_secrets, "FOLDER", folder)
+    async with managing(folder / "manager") as manager, far(folder / "west") as west:
+        source = {"kubeConfig": {"location": str(folder / "file"), "locationType": "Path"}}
+        body = {"metadata": {"name": "west"}, "spec": {"clusterSource": source}}
+        await manager.client.create(MultiKueueCluster.KIND, body)
+        await manager.client.create(NAMESPACE, {"metadata": {"name": "kueue-system"}})
+        async with controlled(manager.client, settings()):
+            for text, status in (("", "False"), ("{", "False"), (west.kubeconfig, "True")):
+                put(folder / "file", text)
+                await seen(manager.api, partial(manager.is_active, "west", status))

@@ -3,8 +3,8 @@ Connections to worker clusters: each MultiKueueCluster has one, and what we sent
 
 Of a cluster only objects with our origin are followed: Workloads, and the kinds of jobs that it serves. A connection
 that breaks is made again, later each time, and everything listed anew; meanwhile its objects count as not known. A
-kubeconfig that cannot be used is tried again when it changes. Without a MultiKueueCluster nothing here runs, unless a
-Workload is in one that was taken away.
+kubeconfig that cannot be used is tried again when its Secret changes; one in a file, as often as a connection. Without
+a MultiKueueCluster nothing here runs, unless a Workload is in one that was taken away.
 
 Their rows have a loop of their own: a cluster that answers slowly must not hold up the work on this one.
 
@@ -66,18 +66,22 @@ class Link:
         self.task: asyncio.Task[None] | None = None
 
     async def run(self, cluster: MultiKueueCluster) -> None:
-        """Until it is cancelled; or until it is clear that the kubeconfig has to change first."""
+        """Until it is cancelled; or until it is clear that the Secret has to change first, which we would hear of."""
+        source = cluster.spec.cluster_source.kube_config
+        is_file = source is not None and source.location_type == "Path"
         while True:
             try:
                 credentials = find_credentials(cluster, self._links.secrets, self._links.view.configuration)
             except Unusable as error:
                 self.lose(error.reason, str(error))
-                return
-            try:
-                await self._hold(credentials)
-            except* Exception as group:
-                # Whatever another cluster answers must not end the work on this one.
-                self.lose("ClientConnectionFailed", words_of(group))
+                if not is_file:
+                    return
+            else:
+                try:
+                    await self._hold(credentials)
+                except* Exception as group:
+                    # Whatever another cluster answers must not end the work on this one.
+                    self.lose("ClientConnectionFailed", words_of(group))
             delay = min(FIRST_DELAY_SECONDS * 2**self._failures, LONGEST_DELAY_SECONDS)
             self._failures = min(self._failures + 1, 10)
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
