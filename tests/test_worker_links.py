@@ -25,7 +25,7 @@ from kyu.server.api import Api
 from kyu.server.exchange import Request, Response, text_response
 from kyu.server.http_connection import Connection, Site
 from tests.dispatch_world import settings
-from tests.servers import ADMIN, JOB, NAMESPACE, SECRET, WORKLOAD, serving
+from tests.servers import ADMIN, JOB, NAMESPACE, SECRET, WORKLOAD, serving, workload
 from tests.test_workers import kubeconfig
 
 T = TypeVar("T")
@@ -309,3 +309,15 @@ async def test_a_kubeconfig_in_a_file_may_come_and_change_later(folder: Path, mo
             for text, status in (("", "False"), ("{", "False"), (west.kubeconfig, "True")):
                 put(folder / "file", text)
                 await seen(manager.api, partial(manager.is_active, "west", status))
+
+
+async def test_what_a_cluster_has_of_a_workload_that_is_not_sent_any_more_is_removed(folder: Path) -> None:
+    """Its queue has lost its check, say, while the cluster was away."""
+    async with managing(folder / "manager") as manager, far(folder / "west") as west:
+        body = workload("kept")
+        await manager.client.create(WORKLOAD, body)
+        labels = {metadata.MULTI_KUEUE_ORIGIN: "multikueue"}
+        await west.client.create(WORKLOAD, {**body, "metadata": {**body["metadata"], "labels": labels}})
+        await manager.set_up(west=west.kubeconfig)
+        async with controlled(manager.client, settings()):
+            await seen(west.api, lambda: has_no_workload(west.client))

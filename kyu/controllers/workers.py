@@ -126,6 +126,9 @@ class Link:
         self.worker = Worker(name, True, now, "Active", "Connected", cache, kinds, self._refusals)
         log.info("connected to cluster", cluster=name)
         self._links.flipped(name)
+        for copy in cache.list_json(Workload.KIND):
+            # Also of those that are not sent any more, since their queue has no check.
+            self._links.concerns(key_of(copy))
 
     def lose(self, reason: str, message: str) -> None:
         """The time of the loss is that of the first failure."""
