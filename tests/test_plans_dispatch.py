@@ -126,6 +126,16 @@ def test_a_cluster_out_of_reach_keeps_its_job_for_a_while(world: World) -> None:
     assert world.jobs() == ["west"]
 
 
+def test_a_cluster_that_found_room_while_it_was_out_of_reach_is_nominated_again_and_gets_the_job(world: World) -> None:
+    world.reserve("manager")
+    world.lose("west")
+    assert (world.manager.workload() or {})["status"]["nominatedClusterNames"] == ["east"]
+    world.reserve("west")
+    world.find("west")
+    assert world.cluster_name == "west"
+    assert world.copies() == world.jobs() == ["west"]
+
+
 def test_after_that_time_another_cluster_may_have_it_and_what_comes_back_is_removed(world: World) -> None:
     running(world).lose("west")
     world.wait(LOST_AFTER)

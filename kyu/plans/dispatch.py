@@ -68,12 +68,14 @@ class Round:
     def winner(self) -> Copy | None:
         """The copy that runs, or will: that of the cluster which is written down, or else the first that is admitted.
 
-        A cluster that was lost may come back with a copy that was admitted earlier; what is written down holds.
+        A cluster that was lost may come back with a copy that was admitted earlier; what is written down holds. Where
+        nothing is, the cluster has to be nominated again first: servers take no other.
         """
         admitted = {name: copy for name, copy in self.copies.items() if conditions.is_true(copy.workload, "Admitted")}
         if chosen := self.workload.status.cluster_name:
             return admitted.get(chosen)
-        return min(admitted.values(), key=admitted_at, default=None)
+        nominated = [admitted[name] for name in self.workload.status.nominated_cluster_names if name in admitted]
+        return min(nominated, key=admitted_at, default=None)
 
     def edit(self) -> StatusEdit:
         return StatusEdit(self.raw, self.now)
