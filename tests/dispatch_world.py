@@ -173,7 +173,10 @@ class World:
         elif isinstance(action, WakeAt):
             self.wakes.append(action.at)
         else:
+            before = self.manager.workload() or {}
             self.manager.carry_out(action)
+            after = self.manager.workload() or {}
+            assert may_follow(before.get("status") or {}, after.get("status") or {}), f"{action} would be refused"
 
     def settle(self) -> None:
         """All plans and pods, until nothing changes any more; what a plan does is seen by the next one at once."""
@@ -251,6 +254,13 @@ def one_by_one(cluster: Cluster, now: datetime) -> None:
             for one in list(cluster.list_json(kind.kind)):
                 for action in job.plan(kind, cluster, key_of(one), now):
                     cluster.carry_out(action)
+
+
+def may_follow(before: Json, after: Json) -> bool:
+    """The rule of servers: the cluster that is written down was nominated before."""
+    chosen = after.get("clusterName")
+    known = (before.get("clusterName"), *(before.get("nominatedClusterNames") or ()))
+    return not chosen or chosen in known
 
 
 def without_version(obj: Json) -> Json:

@@ -12,6 +12,7 @@ from kyu.api.meta import Json, Key, key_of
 from kyu.kinds import conditions, metadata
 from kyu.kinds.job import JOB
 from kyu.plans import dispatch_clusters
+from kyu.plans.status import StatusEdit
 from tests.dispatch_world import JOB_KEY, LOST_AFTER, START, World, kueue_object, settings
 from tests.memory_view import MemoryView, merged
 
@@ -125,6 +126,16 @@ def test_a_cluster_out_of_reach_keeps_its_job_for_a_while(world: World) -> None:
     assert world.jobs() == ["west"]
 
 
+def test_a_cluster_that_found_room_while_it_was_out_of_reach_is_nominated_again_and_gets_the_job(world: World) -> None:
+    world.reserve("manager")
+    world.lose("west")
+    assert (world.manager.workload() or {})["status"]["nominatedClusterNames"] == ["east"]
+    world.reserve("west")
+    world.find("west")
+    assert world.cluster_name == "west"
+    assert world.copies() == world.jobs() == ["west"]
+
+
 def test_after_that_time_another_cluster_may_have_it_and_what_comes_back_is_removed(world: World) -> None:
     running(world).lose("west")
     world.wait(LOST_AFTER)
@@ -160,6 +171,35 @@ def test_a_job_that_somebody_deleted_there_is_queued_again(world: World) -> None
     assert not world.manager.holds("QuotaReserved")
 
 
+def fall_out_of_step(world: World, name: str = "west") -> None:
+    """Somebody edits the job there: its cluster stops it, and is done with its copy."""
+    there = world.clusters[name]
+    copy = there.workload()
+    assert copy is not None
+    edit = StatusEdit(copy, world.now)
+    edit.set_condition("Finished", "True", "OutOfSync", "")
+    there.edit(Workload.KIND, copy, **edit.status)
+    world.settle()
+
+
+def test_a_job_that_was_edited_there_is_queued_again(world: World) -> None:
+    fall_out_of_step(running(world))
+    assert not world.manager.holds("QuotaReserved")
+    assert world.copies() == world.jobs() == []
+    assert not (world.manager.job() or {}).get("status")
+
+
+def test_a_job_that_is_another_one_there_from_its_start_is_queued_again(world: World) -> None:
+    world.reserve("manager")
+    world.clusters["west"].reserve(world.now)
+    world.one_round()
+    assert world.jobs() == ["west"]
+    assert world.check["state"] == "Pending"
+    fall_out_of_step(world)
+    assert not world.manager.holds("QuotaReserved")
+    assert world.copies() == world.jobs() == []
+
+
 def test_a_new_priority_goes_to_the_copies(world: World) -> None:
     world.reserve("manager")
     found = world.manager.workload()
@@ -176,6 +216,28 @@ def test_what_somebody_else_has_there_by_the_same_name_is_left_alone(world: Worl
     world.reserve("manager")
     assert world.copies() == ["east"]
     assert (world.clusters["west"].job() or {})["metadata"]["name"] == "train"
+
+
+def test_a_job_that_was_deleted_is_not_taken_for_the_next_of_its_name(world: World) -> None:
+    running(world).lose("west")
+    here, west = world.manager, world.clusters["west"]
+    here.objects = {key: obj for key, obj in here.objects.items() if key[1] not in ("Job", "Workload")}
+    world.submit()
+    world.reserve("manager")
+    west.end_job()
+    old = west.job()
+    assert old is not None
+    # It is back, and its Job is slow to go.
+    west.put(
+        merged(old, {"metadata": {"finalizers": ["example.com/slow"], "deletionTimestamp": "2026-01-01T10:00:00Z"}})
+    )
+    world.find("west")
+    assert world.copies() == ["east"]
+    del west.objects["batch", "Job", JOB_KEY]
+    world.settle()
+    world.reserve("west")
+    assert world.cluster_name == "west"
+    assert (world.manager.job() or {})["status"] == {"active": 1, "ready": 1}
 
 
 def test_where_no_cluster_can_be_asked_the_check_says_why(world: World) -> None:
@@ -196,6 +258,7 @@ def test_a_cluster_that_refuses_a_copy_says_why_and_is_left_out(world: World) ->
     world.refusals.clear()
     world.settle()
     assert world.copies() == ["east", "west"]
+    assert world.check["message"] == "Waits for room in one of: east, west"
 
 
 def test_a_cluster_that_comes_later_is_asked_too(world: World) -> None:

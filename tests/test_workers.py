@@ -60,6 +60,7 @@ def test_a_secret_of_kueues_namespace_lets_us_in() -> None:
         (secrets('{"clusters": ["c"]}'), "BadKubeConfig", "clusters has an entry without cluster"),
         (secrets('{"contexts": [{"name": "x"}], "current-context": "x"}'), "BadKubeConfig", "without context"),
         (secrets("{}"), "BadKubeConfig", "contexts has no entry"),
+        (secrets('{"contexts": 5}'), "BadKubeConfig", "contexts must be a list"),
         (secrets(kubeconfig({"server": ""})), "BadKubeConfig", "has no server"),
         (secrets(kubeconfig({"certificate-authority-data": "A"})), "BadKubeConfig", "base64"),
         (secrets(kubeconfig({"insecure-skip-tls-verify": True})), "InsecureKubeConfig", "insecure-skip-tls-verify"),

@@ -3,7 +3,8 @@ Connections to worker clusters: each MultiKueueCluster has one, and what we sent
 
 Of a cluster only objects with our origin are followed: Workloads, and the kinds of jobs that it serves. A connection
 that breaks is made again, later each time, and everything listed anew; meanwhile its objects count as not known. A
-kubeconfig that cannot be used is tried again when it changes. Without a MultiKueueCluster nothing here runs.
+kubeconfig that cannot be used is tried again when its Secret changes; one in a file, as often as a connection. Without
+a MultiKueueCluster nothing here runs, unless a Workload is in one that was taken away.
 
 Their rows have a loop of their own: a cluster that answers slowly must not hold up the work on this one.
 
@@ -14,12 +15,13 @@ Kueue: pkg/controller/admissionchecks/multikueue/multikueuecluster.go
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from kyu import log
-from kyu.api.actions import Action, Create
+from kyu.api.actions import Action, Create, Elsewhere
 from kyu.api.core import SECRET
 from kyu.api.kueue import MultiKueueCluster, Workload
 from kyu.api.meta import Json, Key, Kind, key_of
@@ -31,17 +33,20 @@ from kyu.controllers.table import has_checks
 from kyu.controllers.worker_secrets import Unusable, find_credentials
 from kyu.kinds import metadata, table
 from kyu.kube import errors, http
-from kyu.kube.apply import Write, Writer
+from kyu.kube.apply import Writer
 from kyu.kube.cache import Cache, Reflector
 from kyu.kube.client import Client
 from kyu.kube.kubeconfig import Credentials
-from kyu.plans.workers import Worker
+from kyu.plans.workers import Worker, is_ours
 
 FIRST_DELAY_SECONDS = 0.5
 LONGEST_DELAY_SECONDS = 60.0
 # A namespace that is missing there, a right, a field: somebody has to change something before it is asked again.
 REFUSALS = (errors.NotFound, errors.Forbidden, errors.Invalid)
 REFUSED_SECONDS = 60.0
+# A cluster that does not answer a write for so long counts as lost; it is longer than most webhooks may take.
+WRITE_SECONDS = 15.0
+SILENT = "no answer to a write"
 
 
 class Link:
@@ -50,24 +55,33 @@ class Link:
     def __init__(self, links: Links, name: str) -> None:
         self._links = links
         self._failures = 0
+        # Writes that were not answered, since one was: a cluster that answers questions only is asked less often.
+        self._silences = 0
         self.worker = Worker(name, False, links.clock(), "ClientConnectionFailed", "Connecting", Cache())
         self._writer: Writer | None = None
+        # Set when a write was not answered.
+        self._silence: asyncio.Event | None = None
+        self._cache = Cache()
         self._refusals: dict[Key, str] = {}
         self.task: asyncio.Task[None] | None = None
 
     async def run(self, cluster: MultiKueueCluster) -> None:
-        """Until it is cancelled; or until it is clear that the kubeconfig has to change first."""
+        """Until it is cancelled; or until it is clear that the Secret has to change first, which we would hear of."""
+        source = cluster.spec.cluster_source.kube_config
+        is_file = source is not None and source.location_type == "Path"
         while True:
             try:
                 credentials = find_credentials(cluster, self._links.secrets, self._links.view.configuration)
             except Unusable as error:
                 self.lose(error.reason, str(error))
-                return
-            try:
-                await self._hold(credentials)
-            except* Exception as group:
-                # Whatever another cluster answers must not end the work on this one.
-                self.lose("ClientConnectionFailed", words_of(group))
+                if not is_file:
+                    return
+            else:
+                try:
+                    await self._hold(credentials)
+                except* Exception as group:
+                    # Whatever another cluster answers must not end the work on this one.
+                    self.lose("ClientConnectionFailed", words_of(group))
             delay = min(FIRST_DELAY_SECONDS * 2**self._failures, LONGEST_DELAY_SECONDS)
             self._failures = min(self._failures + 1, 10)
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
@@ -78,12 +92,14 @@ class Link:
         try:
             labels = f"{metadata.MULTI_KUEUE_ORIGIN}={self._links.view.configuration.multi_kueue.origin}"
             kinds = await self._served(client, labels)
-            cache = Cache()
+            cache, silence = Cache(), asyncio.Event()
             async with asyncio.TaskGroup() as group:
                 for kind in kinds:
                     group.create_task(Reflector(client, cache, kind, labels=labels).follow())
                 await cache.synced()
-                self._connected(client, cache, kinds)
+                self._connected(client, cache, kinds, silence)
+                await silence.wait()
+                raise errors.Unreachable(f"{credentials.server}: {SILENT}")
         finally:
             await client.close()
 
@@ -99,15 +115,20 @@ class Link:
             kinds.add(kind)
         return frozenset(kinds)
 
-    def _connected(self, client: Client, cache: Cache, kinds: frozenset[Kind]) -> None:
-        self._failures = 0
+    def _connected(self, client: Client, cache: Cache, kinds: frozenset[Kind], silence: asyncio.Event) -> None:
+        self._failures = self._silences
         self._refusals = {}
+        self._silence = silence
+        self._cache = cache
         self._writer = Writer(client, cache, self._links.clock)
         cache.subscribe(self._changed)
         name, now = self.worker.name, self._links.clock()
         self.worker = Worker(name, True, now, "Active", "Connected", cache, kinds, self._refusals)
         log.info("connected to cluster", cluster=name)
         self._links.flipped(name)
+        for copy in cache.list_json(Workload.KIND):
+            # Also of those that are not sent any more, since their queue has no check.
+            self._links.concerns(key_of(copy))
 
     def lose(self, reason: str, message: str) -> None:
         """The time of the loss is that of the first failure."""
@@ -125,21 +146,45 @@ class Link:
         obj = new or old
         assert obj is not None
         self._links.concerns(workload_of(kind, obj))
+        if kind != Workload.KIND:
+            # The job here may be a later one, which waits for the name.
+            self._links.concerns_job(kind, key_of(obj))
 
-    async def write(self, actions: Sequence[Action]) -> None:
-        """What the cluster does not take is no trouble of the others that are asked: it is left out for a while."""
-        if self._writer is None:
+    async def write(self, action: Action) -> None:
+        """What the cluster does not take, or has of somebody else, is asked again later: it is left out for a while."""
+        writer, silence = self._writer, self._silence
+        if writer is None or silence is None:
             raise errors.Unreachable(f"cluster {self.worker.name} is not connected")
         try:
-            await self._writer(actions)
+            async with asyncio.timeout(WRITE_SECONDS):
+                await writer([action])
+            self._silences = 0
+            if isinstance(action, Create):
+                self._check_owner(action)
+        except TimeoutError as error:
+            if not silence.is_set():
+                # Everybody who writes to it would wait as long.
+                silence.set()
+                self._silences = min(self._silences + 1, 10)
+            raise errors.Unreachable(f"cluster {self.worker.name}: {SILENT}") from error
         except REFUSALS as error:
-            if not isinstance(actions[0], Create):
+            if not isinstance(action, Create):
                 raise
-            key = workload_of(actions[0].kind, actions[0].body)
-            log.warning("refused by cluster", cluster=self.worker.name, workload=key, error=error)
-            self._refusals[key] = str(error)
-            asyncio.get_running_loop().call_later(REFUSED_SECONDS, self._ask_again, self._refusals, key)
-            self._links.concerns(key)
+            self._leave_out(workload_of(action.kind, action.body), str(error))
+
+    def _check_owner(self, made: Create) -> None:
+        """What is there of somebody else is not followed: nobody would hear when it is gone."""
+        found = self._cache.find_json(made.kind, key_of(made.body))
+        if found is not None and not is_ours(found, self._links.view.configuration.multi_kueue.origin):
+            self._cache.drop(made.kind, key_of(found))
+            words = f"a {made.kind.kind} {found['metadata']['name']} of somebody else is there"
+            self._leave_out(workload_of(made.kind, made.body), words)
+
+    def _leave_out(self, key: Key, why: str) -> None:
+        log.warning("refused by cluster", cluster=self.worker.name, workload=key, error=why)
+        self._refusals[key] = why
+        asyncio.get_running_loop().call_later(REFUSED_SECONDS, self._ask_again, self._refusals, key)
+        self._links.concerns(key)
 
     def _ask_again(self, refusals: dict[Key, str], key: Key) -> None:
         refusals.pop(key, None)
@@ -163,12 +208,12 @@ class Links:
         self.secrets = Cache()
         self._client = client
         self._links: dict[str, Link] = {}
-        # From the first cluster on: what was sent to one that is gone has to be followed, too.
+        # From the first cluster on, or the first Workload in one: what was sent to one that is gone is followed, too.
         self._is_used = False
         self._due: dict[str, None] = {}
         self._wakeup = asyncio.Event()
-        write = Writer(client, cache, clock, component="multikueue", elsewhere=self._writer)
-        self._loop = Loop(view, write, dispatch_rows.controllers(self._workers), clock)
+        self._write_here = Writer(client, cache, clock, component="multikueue")
+        self._loop = Loop(view, self._write, dispatch_rows.controllers(self._workers), clock)
         self.secrets.subscribe(self._secret_changed)
 
     def changed(self, kind: Kind, old: Json | None, new: Json | None) -> None:
@@ -176,6 +221,9 @@ class Links:
             obj = new or old
             assert obj is not None
             self._connect_anew(obj["metadata"]["name"])
+        if not self._is_used and kind == Workload.KIND and is_away(new):
+            self._is_used = True
+            self._wakeup.set()
         if self._is_used:
             self._loop.changed(kind, old, new)
             if kind == Workload.KIND:
@@ -212,6 +260,8 @@ class Links:
         self._is_used = True
         if link is None:
             link = self._links[name] = Link(self, name)
+            # One that is not reached from the start on is given up in time, too.
+            self.flipped(name)
         link.task = group.create_task(link.run(cluster))
 
     def _connect_anew(self, name: str) -> None:
@@ -233,11 +283,28 @@ class Links:
     def _workers(self) -> Mapping[str, Worker]:
         return {name: link.worker for name, link in self._links.items()}
 
-    def _writer(self, cluster: str) -> Write:
+    async def _write(self, actions: Sequence[Action]) -> None:
+        """Here first; then in each cluster by itself, so that one that hangs or fails is no trouble of the others."""
+        here: list[Action] = []
+        there: dict[str, list[Action]] = {}
+        for action in actions:
+            if isinstance(action, Elsewhere):
+                there.setdefault(action.cluster, []).append(action.action)
+            else:
+                here.append(action)
+        if here:
+            await self._write_here(here)
+        answers = await asyncio.gather(*itertools.starmap(self._write_there, there.items()), return_exceptions=True)
+        for answer in answers:
+            if answer is not None:
+                raise answer
+
+    async def _write_there(self, cluster: str, actions: Sequence[Action]) -> None:
         link = self._links.get(cluster)
         if link is None:
             raise errors.Unreachable(f"cluster {cluster} is not known")
-        return link.write
+        for action in actions:
+            await link.write(action)
 
     # For the links.
 
@@ -247,6 +314,11 @@ class Links:
 
     def concerns(self, workload: Key) -> None:
         self._loop.again((dispatch_rows.WORKLOADS, workload))
+
+    def concerns_job(self, kind: Kind, key: Key) -> None:
+        if (job := self.view.find_json(kind, key)) is not None:
+            for workload in dispatch_rows.workloads_of_job(self.view, job):
+                self.concerns(workload)
 
     def told(self, name: str) -> None:
         self._loop.again((dispatch_rows.CLUSTERS, Key("", name)))
@@ -264,6 +336,11 @@ def workload_of(kind: Kind, obj: Json) -> Key:
     """The Workload that an object which we sent stands for, or belongs to."""
     name = key_of(obj).name if kind == Workload.KIND else metadata.identifier(obj, metadata.PREBUILT_WORKLOAD)
     return Key(obj["metadata"]["namespace"], name)
+
+
+def is_away(workload: Json | None) -> bool:
+    """A cluster has admitted it."""
+    return bool(workload and (workload.get("status") or {}).get("clusterName"))
 
 
 def spec_of(cluster: Json | None) -> Json | None:

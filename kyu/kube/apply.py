@@ -2,10 +2,10 @@
 Carries out what plans ask for: the only place that writes to a cluster.
 
 Actions run in their order. What is already as wanted (created before, gone before) is success. The answer of each write
-goes into the cache, so that the next plan sees it at once. What is for another cluster is given to its writer. Events
-are written beside, one after the other, and never hold up what they tell about: the same event about the same object
-raises the count of the first instead of making another one, and where more happen than can be written, some are left
-out and counted.
+goes into the cache, so that the next plan sees it at once. What is for another cluster is carried out by who knows it
+(controllers/workers.py). Events are written beside, one after the other, and never hold up what they tell about: the
+same event about the same object raises the count of the first instead of making another one, and where more happen than
+can be written, some are left out and counted.
 
 Called by: controllers/loop.py, controllers/outcome.py and runtime/agent.py, through the writer that they are given.
 """
@@ -18,7 +18,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TypeAlias, assert_never
+from typing import assert_never
 
 from kyu import log
 from kyu.api.actions import Action, Apply, Bind, Create, Delete, Elsewhere, Event, Patch, WakeAt
@@ -41,30 +41,12 @@ EVENTS_PAUSE_SECONDS = 0.05
 PAUSES_PER_WRITE = 5
 
 
-Write: TypeAlias = Callable[[Sequence[Action]], Awaitable[None]]
-
-
-def nowhere(cluster: str) -> Write:
-    """Who writes to a cluster, where none is known."""
-    raise errors.Unreachable(f"{cluster}: not connected")
-
-
 class Writer:
-    """``elsewhere`` finds who writes to another cluster, or raises Unreachable."""
-
-    def __init__(
-        self,
-        client: Client,
-        cache: Cache,
-        clock: Callable[[], datetime],
-        component: str = "kyu",
-        elsewhere: Callable[[str], Write] = nowhere,
-    ) -> None:
+    def __init__(self, client: Client, cache: Cache, clock: Callable[[], datetime], component: str = "kyu") -> None:
         self._client = client
         self._cache = cache
         self._clock = clock
         self._component = component
-        self._elsewhere = elsewhere
         self._events: OrderedDict[Event, tuple[str, int, datetime]] = OrderedDict()
         self._waiting: deque[Event] = deque()
         self._telling: asyncio.Task[None] | None = None
@@ -99,7 +81,7 @@ class Writer:
                 case Bind():
                     await self._bind(action)
                 case Elsewhere():
-                    await self._elsewhere(action.cluster)([action.action])
+                    raise errors.Unreachable(f"{action.cluster}: not connected")
                 case Event():
                     self._tell(action)
                 case WakeAt():

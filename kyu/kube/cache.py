@@ -150,6 +150,14 @@ class Cache:
             shelf.take(key)
             self._tell(kind, known.json, None)
 
+    def drop(self, kind: Kind, key: Key) -> None:
+        """Nobody follows the object: what is known of it would stay as it is. It may be there."""
+        shelf = self._shelf(kind)
+        known = shelf.find(key)
+        if known is not None:
+            shelf.take(key)
+            self._tell(kind, known.json, None)
+
     def replace(self, kind: Kind, objects: Iterable[Json], version: str) -> None:
         """The list says what exists as of its version: what is not in it, and older, is gone."""
         shelf = self._shelf(kind)

@@ -162,7 +162,10 @@ def parse_foreign(text: str, source: str) -> Credentials:
     path = Path(source)
     document = _parse(path, text)
     for section, inner, refused in FOREIGN_FIELDS:
-        for entry in document.get(section) or ():
+        entries = document.get(section) or []
+        if not isinstance(entries, list):
+            raise BadKubeconfig(f"{path}: {section} must be a list")
+        for entry in entries:
             if not isinstance(entry, dict) or not isinstance(entry.get(inner), dict):
                 raise BadKubeconfig(f"{path}: {section} has an entry without {inner}")
             for name in refused:

@@ -33,7 +33,7 @@ from kyu.kinds import conditions, fields, metadata, table
 from kyu.kinds.kind import JobKind
 from kyu.plans import checks, injection
 from kyu.plans.status import StatusEdit, parse_time
-from kyu.plans.workers import Copy, Worker, Workers, find_copy, is_ours, job_for, remove, workload_for
+from kyu.plans.workers import Copy, Worker, Workers, find_copy, is_made_for, is_ours, job_for, remove, workload_for
 
 # How long the clusters of one round are alone with a Workload before the incremental dispatcher asks more.
 ROUND = timedelta(minutes=5)
@@ -68,12 +68,14 @@ class Round:
     def winner(self) -> Copy | None:
         """The copy that runs, or will: that of the cluster which is written down, or else the first that is admitted.
 
-        A cluster that was lost may come back with a copy that was admitted earlier; what is written down holds.
+        A cluster that was lost may come back with a copy that was admitted earlier; what is written down holds. Where
+        nothing is, the cluster has to be nominated again first: servers take no other.
         """
         admitted = {name: copy for name, copy in self.copies.items() if conditions.is_true(copy.workload, "Admitted")}
         if chosen := self.workload.status.cluster_name:
             return admitted.get(chosen)
-        return min(admitted.values(), key=admitted_at, default=None)
+        nominated = [admitted[name] for name in self.workload.status.nominated_cluster_names if name in admitted]
+        return min(nominated, key=admitted_at, default=None)
 
     def edit(self) -> StatusEdit:
         return StatusEdit(self.raw, self.now)
@@ -203,8 +205,9 @@ def finish(this: Round) -> list[Action] | None:
         return None
     reason, message = condition["reason"], condition["message"]
     if reason == "OutOfSync":
-        again = f"In cluster {copy.worker.name} the job is not what its Workload says"
-        return this.say("Retry", again) if this.state.state == "Ready" else []
+        if this.workload.is_true("Evicted"):
+            return None
+        return this.say("Retry", f"In cluster {copy.worker.name} the job is not what its Workload says")
     if copy.job is not None and reason in ENDS_OF_JOBS and this.kind.finished(copy.job) is None:
         # The end of the job itself is still on its way to us.
         return []
@@ -225,7 +228,9 @@ def stop_there(this: Round) -> list[Action] | None:
             actions += remove(copy)
             continue
         actions += bring_status(this, copy)
-        stopping = any(conditions.is_true(copy.workload, name) for name in ("DeactivationTarget", "Evicted"))
+        stopping = any(
+            conditions.is_true(copy.workload, name) for name in ("DeactivationTarget", "Evicted", "Finished")
+        )
         if not stopping:
             edit = StatusEdit(copy.workload, this.now)
             message = f"Evicted by the manager: {evicted.message}"
@@ -358,13 +363,21 @@ def nominate(this: Round) -> list[Action] | None:
         edit.status["nominatedClusterNames"] = names
     else:
         edit.status.pop("nominatedClusterNames", None)
-    if not usable:
-        checks.set_state(edit, this.state, "Pending", "; ".join(f"{name}: {why}" for name, why in reasons.items()))
+    checks.set_state(edit, this.state, "Pending", waits_for(names, reasons))
     patch = edit.patch(Workload.KIND)
     surplus = [action for name, copy in this.copies.items() if name not in names for action in remove(copy)]
     body = workload_for(this.raw, this.origin)
     new = [Elsewhere(name, Create(Workload.KIND, body)) for name in names if is_missing(this, name)]
     return [*([patch] if patch else []), *surplus, *new, *wake]
+
+
+def waits_for(asked: list[str], reasons: Mapping[str, str]) -> str:
+    """What the check says meanwhile. Clusters that cannot be asked are named where none is."""
+    if asked:
+        return f"Waits for room in one of: {', '.join(asked)}"
+    if any(not reason for reason in reasons.values()):
+        return "No cluster is nominated yet"
+    return "; ".join(f"{name}: {why}" for name, why in reasons.items())
 
 
 def choose(this: Round, usable: list[str]) -> tuple[list[str], list[WakeAt]]:
@@ -398,6 +411,9 @@ def why_not(this: Round, name: str) -> str:
         found = worker.objects.find_json(kind, key)
         if found is not None and not is_ours(found, this.origin):
             return f"a {kind.kind} {key.name} of somebody else is there"
+    job = worker.objects.find_json(this.kind.kind, this.job_ref.key)
+    if job is not None and not is_made_for(job, this.workload.key):
+        return f"an earlier {this.kind.kind.kind} {this.job_ref.key.name} is still there"
     return ""
 
 

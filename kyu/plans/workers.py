@@ -67,13 +67,20 @@ def is_ours(obj: Json | None, origin: str) -> bool:
 
 
 def find_copy(worker: Worker, key: Key, job: Ref | None, origin: str) -> Copy | None:
-    """The copy in this cluster; with the job that is named, or else the one that its owner there is."""
+    """The copy in this cluster; with the job that is named, or else the one that its owner there is.
+
+    A job that was made for another Workload is not meant: one was deleted here, and the next has its name.
+    """
     found = worker.objects.find_json(Workload.KIND, key)
     if found is None or not is_ours(found, origin):
         return None
     ref = job or owner_there(found)
     its_job = worker.objects.find_json(ref.kind, ref.key) if ref is not None else None
-    return Copy(worker, found, its_job if is_ours(its_job, origin) else None)
+    return Copy(worker, found, its_job if is_ours(its_job, origin) and is_made_for(its_job, key) else None)
+
+
+def is_made_for(job: Json | None, workload: Key) -> bool:
+    return job is not None and metadata.identifier(job, metadata.PREBUILT_WORKLOAD) == workload.name
 
 
 def owner_there(copy: Json) -> Ref | None:
