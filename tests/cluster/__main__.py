@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from tests.cluster.controlplane import EVERYTHING, ControlPlane
 
 HERE = Path(__file__).parent
 TEST_SECONDS = 600
+# Tests of the embedded server that need a kubectl, which is at hand now.
+WITH_KUBECTL = ("test_kubectl.py", "test_walkthroughs.py")
 
 
 def main(arguments: list[str]) -> int:
@@ -80,8 +83,9 @@ def run_tests(pytest_arguments: list[str]) -> int:
     # The first test of a file starts control planes, and everything that is waited for has a limit of its own.
     options += ["-o", f"timeout={TEST_SECONDS}", *pytest_arguments]
     if not any(Path(argument.partition("::")[0]).exists() for argument in pytest_arguments):
-        options.append(str(HERE))
-    return subprocess.run([sys.executable, "-m", "pytest", *options], cwd=HERE.parent.parent).returncode
+        options += [str(HERE), *(str(HERE.parent / name) for name in WITH_KUBECTL)]
+    environment = {**os.environ, "PATH": f"{os.environ['PATH']}:{parts.binary('kubectl').parent}"}
+    return subprocess.run([sys.executable, "-m", "pytest", *options], cwd=HERE.parent.parent, env=environment).returncode
 
 
 def run_up(options: argparse.Namespace) -> int:
