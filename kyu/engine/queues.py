@@ -241,7 +241,10 @@ class Line:
     @property
     def had_turns(self) -> bool:
         """Whether nobody is left who has not had a turn; False if that is not seen at once."""
-        return self.passed is not None and not self.again and self.passed is self.places[-1] and not self.has_sticky
+        if self.passed is None or self.again or self.has_sticky:
+            return False
+        # Others may be held beside a line that is empty by now.
+        return not self.places or self.passed is self.places[-1]
 
     def head(self) -> Ask | None:
         """Who is next; None if all had their turn since the last wake-up."""
