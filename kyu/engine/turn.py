@@ -132,7 +132,7 @@ class Turn:
         """Whom it claims the place of has to go, and it waits for them; or it is parked, if there is nobody."""
         queue, ask = entry.queue, entry.ask
         from_the_start = ask.memory is None or not ask.memory.pending
-        ask.memory = None
+        queue.line.remember(ask, None)
         if entry.targets:
             self.commit.preempt_alone(entry)
             self.preempting.append(entry)
@@ -242,7 +242,7 @@ class Turn:
                 return
             if entry.last_tried == plan.LAST_FLAVOR and not self.commit.could_fit(entry.cell, entry.amount):
                 # It stays at the head of its line, as if nothing had been; a scan that saw all flavors starts over.
-                entry.ask.memory = None
+                entry.queue.line.remember(entry.ask, None)
                 self.lost.add(entry.ask.key)
                 return
             entry = entry.nomination()
@@ -264,11 +264,9 @@ class Turn:
             self._wait(entry.queue, ask, outcome.reason, parked=False)
             return
         from_the_start = ask.memory is None or not ask.memory.pending
-        ask.memory = None
-        if outcome.keeps_memory:
-            memory = entry.assignment.memory(self.state.cycles, entry.queue, ask)
-            # A scan that saw all flavors starts over, as one that never was does.
-            ask.memory = memory if memory.pending else None
+        memory = entry.assignment.memory(self.state.cycles, entry.queue, ask) if outcome.keeps_memory else None
+        # A scan that saw all flavors starts over, as one that never was does.
+        entry.queue.line.remember(ask, memory if memory is not None and memory.pending else None)
         if isinstance(outcome.reason, Skipped | Deferred):
             self.lost.add(ask.key)
         elif outcome.requeue is Requeue.PREEMPTING:
