@@ -14,7 +14,18 @@ from kyu.engine.quota import FlavorResource
 from kyu.engine.reasons import BackingOff, NamespaceMismatch, NoFit, QueueMissing, Suspended, Untried, render
 from kyu.engine.state import State
 from kyu.engine.stats import Usage
-from tests.builders import at, cluster_queue, condition, flavor, holding, local_queue, namespace, state_of, workload
+from tests.builders import (
+    at,
+    cluster_queue,
+    cohort,
+    condition,
+    flavor,
+    holding,
+    local_queue,
+    namespace,
+    state_of,
+    workload,
+)
 
 CPU = FlavorResource("default", "cpu")
 MAIN = (flavor("default"), cluster_queue("main", {"default": {"cpu": 4}}), local_queue("main"))
@@ -120,6 +131,15 @@ def test_a_queue_that_goes_and_comes_back_finds_its_workloads() -> None:
     assert state.stats("main").usage[CPU].reserved == 3000
     assert admitted(state, 1) == ["borrower"]
     assert [ask.key.name for ask in state.pending("main")] == ["b"]
+
+
+def test_a_cohort_that_its_last_queue_has_left_knows_of_nobodys_usage() -> None:
+    quotas = {"default": {"cpu": 4}}
+    running = holding(workload("a", cpu=2), "main", {"cpu": "default"})
+    state = state_of(cohort("old", quotas), cluster_queue("main", quotas, cohort="old"), running)
+    state.check()
+    state.put(cluster_queue("main", quotas, cohort="new"))
+    state.check()
 
 
 def test_a_flavor_that_goes_stops_its_queues_until_it_is_back() -> None:
