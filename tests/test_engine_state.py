@@ -58,6 +58,23 @@ def test_a_forgotten_admission_is_queued_again() -> None:
     assert admitted(state, 1) == ["a"]
 
 
+def test_after_a_forgotten_admission_all_flavors_are_looked_at() -> None:
+    """It got the second flavor because another queue, whose workload is gone by now, came first in a cycle."""
+    none, some = ({"one": {"cpu": amount}, "two": {"cpu": amount}} for amount in (0, 4))
+    rules = {"cohort": "team", "preemption": {"reclaimWithinCohort": "Any"}}
+    queues = [cluster_queue("lender", some, **rules)] + [cluster_queue(name, none, **rules) for name in ("a", "b")]
+    asks = [workload(name, queue=name, cpu=3) for name in ("a", "b")]
+    state = state_of(flavor("one"), flavor("two"), *queues, local_queue("a"), local_queue("b"), *asks)
+
+    def flavors(seconds: float) -> list[str]:
+        return [admit.pod_sets[0].flavors["cpu"] for admit in cycle.schedule(state, at(seconds)).admitted()]
+
+    assert flavors(0) == ["one", "two"]
+    state.delete(Workload.KIND, key("a"))
+    state.forget(key("b"))
+    assert flavors(1) == ["one"]
+
+
 def test_an_object_from_before_the_admission_does_not_undo_it() -> None:
     state = state_of(*MAIN, workload("a", cpu=3))
     assert admitted(state) == ["a"]

@@ -54,6 +54,7 @@ class State:
     waiting: WaitingRoom = field(init=False)
     holdings: dict[Key, Holding] = field(default_factory=dict)
     cycles: int = 0
+    """How many there were: the number of the one that is on, or is next."""
     not_ready: int = 0
     """Workloads that hold quota and whose pods are not all ready."""
     placing: int = 0

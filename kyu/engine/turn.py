@@ -144,7 +144,6 @@ class Turn:
             self._watching.append((entry, from_the_start))
 
     def _begin(self) -> None:
-        self.state.cycles += 1
         self.result.cycles += 1
         self.lost.clear()
         self.parked = False
@@ -310,6 +309,8 @@ class Turn:
             elif entry.replaced is not None:
                 state.remove_holding(entry.replaced)
             state.assume(entry.ask, holding, first=True)
+        # Whoever is nominated from now on, be it before the next cycle begins, is nominated for that.
+        state.cycles += 1
         self.result.blocked = commit.blocked
         for parked, from_the_start in self._watching:
             if (peers := parked.ask.peers) is not None:
