@@ -238,6 +238,16 @@ def test_a_namespace_that_comes_to_match_wakes_its_workloads() -> None:
     assert admitted(state, 1) == ["a"]
 
 
+def test_a_namespace_that_comes_lets_a_strict_queue_go_on() -> None:
+    queue = cluster_queue("main", {"default": {"cpu": 4}}, queueingStrategy="StrictFIFO")
+    doors = [local_queue("main"), local_queue("main", namespace="late")]
+    first = workload("first", namespace="late", cpu=1, priority=1)
+    state = state_of(flavor("default"), queue, *doors, first, workload("second", cpu=1))
+    assert admitted(state) == []
+    state.put(namespace("late"))
+    assert admitted(state, 1) == ["first", "second"]
+
+
 def test_a_workload_that_goes_before_its_turn_wakes_its_tree_for_nothing() -> None:
     """Whoever waits gets another turn, and the same answer; an update is no departure."""
     running = holding(workload("a", cpu=4), "main", {"cpu": "default"})

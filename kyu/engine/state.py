@@ -511,6 +511,9 @@ class State:
         for queue in self.queues.values():
             if any(key.namespace == namespace for key in queue.line.held):
                 self._wake_tree(queue)
+            elif queue.strict and (head := queue.line.head()) is not None and head.key.namespace == namespace:
+                # It was not set aside when its namespace was not known: the queue stands still behind it.
+                self.waiting.awake.add(queue)
 
     def begin(self, now: float) -> None:
         """What time has brought: settled trees, ended backoffs, another sample of past usage."""
