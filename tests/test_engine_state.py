@@ -14,7 +14,18 @@ from kyu.engine.quota import FlavorResource
 from kyu.engine.reasons import BackingOff, NamespaceMismatch, NoFit, QueueMissing, Suspended, Untried, render
 from kyu.engine.state import State
 from kyu.engine.stats import Usage
-from tests.builders import at, cluster_queue, condition, flavor, holding, local_queue, namespace, state_of, workload
+from tests.builders import (
+    at,
+    cluster_queue,
+    cohort,
+    condition,
+    flavor,
+    holding,
+    local_queue,
+    namespace,
+    state_of,
+    workload,
+)
 
 CPU = FlavorResource("default", "cpu")
 MAIN = (flavor("default"), cluster_queue("main", {"default": {"cpu": 4}}), local_queue("main"))
@@ -45,6 +56,23 @@ def test_a_forgotten_admission_is_queued_again() -> None:
     state.check()
     assert state.stats("main").usage[CPU].reserved == 0
     assert admitted(state, 1) == ["a"]
+
+
+def test_after_a_forgotten_admission_all_flavors_are_looked_at() -> None:
+    """It got the second flavor because another queue, whose workload is gone by now, came first in a cycle."""
+    none, some = ({"one": {"cpu": amount}, "two": {"cpu": amount}} for amount in (0, 4))
+    rules = {"cohort": "team", "preemption": {"reclaimWithinCohort": "Any"}}
+    queues = [cluster_queue("lender", some, **rules)] + [cluster_queue(name, none, **rules) for name in ("a", "b")]
+    asks = [workload(name, queue=name, cpu=3) for name in ("a", "b")]
+    state = state_of(flavor("one"), flavor("two"), *queues, local_queue("a"), local_queue("b"), *asks)
+
+    def flavors(seconds: float) -> list[str]:
+        return [admit.pod_sets[0].flavors["cpu"] for admit in cycle.schedule(state, at(seconds)).admitted()]
+
+    assert flavors(0) == ["one", "two"]
+    state.delete(Workload.KIND, key("a"))
+    state.forget(key("b"))
+    assert flavors(1) == ["one"]
 
 
 def test_an_object_from_before_the_admission_does_not_undo_it() -> None:
@@ -120,6 +148,15 @@ def test_a_queue_that_goes_and_comes_back_finds_its_workloads() -> None:
     assert state.stats("main").usage[CPU].reserved == 3000
     assert admitted(state, 1) == ["borrower"]
     assert [ask.key.name for ask in state.pending("main")] == ["b"]
+
+
+def test_a_cohort_that_its_last_queue_has_left_knows_of_nobodys_usage() -> None:
+    quotas = {"default": {"cpu": 4}}
+    running = holding(workload("a", cpu=2), "main", {"cpu": "default"})
+    state = state_of(cohort("old", quotas), cluster_queue("main", quotas, cohort="old"), running)
+    state.check()
+    state.put(cluster_queue("main", quotas, cohort="new"))
+    state.check()
 
 
 def test_a_flavor_that_goes_stops_its_queues_until_it_is_back() -> None:
@@ -199,6 +236,16 @@ def test_a_namespace_that_comes_to_match_wakes_its_workloads() -> None:
     assert isinstance(waits[0].reason, NamespaceMismatch)
     state.put(namespace("default", team="a"))
     assert admitted(state, 1) == ["a"]
+
+
+def test_a_namespace_that_comes_lets_a_strict_queue_go_on() -> None:
+    queue = cluster_queue("main", {"default": {"cpu": 4}}, queueingStrategy="StrictFIFO")
+    doors = [local_queue("main"), local_queue("main", namespace="late")]
+    first = workload("first", namespace="late", cpu=1, priority=1)
+    state = state_of(flavor("default"), queue, *doors, first, workload("second", cpu=1))
+    assert admitted(state) == []
+    state.put(namespace("late"))
+    assert admitted(state, 1) == ["first", "second"]
 
 
 def test_a_workload_that_goes_before_its_turn_wakes_its_tree_for_nothing() -> None:

@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from kyu.api.meta import Key
 from kyu.engine import quota
-from kyu.engine.asks import ORDINARY, Ask, Peers, Place, Watch
+from kyu.engine.asks import ORDINARY, Ask, Peers, Place, ScanMemory, Watch
 from kyu.engine.quota import BOUNDLESS, Cell, FlavorResource
 from kyu.engine.reasons import BackingOff, Bypassed, InsufficientQuota, NoFit, PodSetReasons, Reason, Untried
 from kyu.engine.watches import Reach, WatchIndex
@@ -241,7 +241,10 @@ class Line:
     @property
     def had_turns(self) -> bool:
         """Whether nobody is left who has not had a turn; False if that is not seen at once."""
-        return self.passed is not None and not self.again and self.passed is self.places[-1] and not self.has_sticky
+        if self.passed is None or self.again or self.has_sticky:
+            return False
+        # Others may be held beside a line that is empty by now.
+        return not self.places or self.passed is self.places[-1]
 
     def head(self) -> Ask | None:
         """Who is next; None if all had their turn since the last wake-up."""
@@ -435,6 +438,12 @@ class Line:
             self._forget_newcomers()
         if self.places:
             self.passed = self.places[-1]
+
+    def remember(self, ask: Ask, memory: ScanMemory | None) -> None:
+        """Where its scan of flavors has stopped; who is to go on with it is asked, whatever its peers wait for."""
+        if ask.memory is not memory:
+            ask.memory = memory
+            self.front = None
 
     def ask_again(self, peers: Peers) -> None:
         """Whatever was known about them, they are to be asked."""

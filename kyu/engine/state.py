@@ -54,6 +54,7 @@ class State:
     waiting: WaitingRoom = field(init=False)
     holdings: dict[Key, Holding] = field(default_factory=dict)
     cycles: int = 0
+    """How many there were: the number of the one that is on, or is next."""
     not_ready: int = 0
     """Workloads that hold quota and whose pods are not all ready."""
     placing: int = 0
@@ -510,6 +511,9 @@ class State:
         for queue in self.queues.values():
             if any(key.namespace == namespace for key in queue.line.held):
                 self._wake_tree(queue)
+            elif queue.strict and (head := queue.line.head()) is not None and head.key.namespace == namespace:
+                # It was not set aside when its namespace was not known: the queue stands still behind it.
+                self.waiting.awake.add(queue)
 
     def begin(self, now: float) -> None:
         """What time has brought: settled trees, ended backoffs, another sample of past usage."""

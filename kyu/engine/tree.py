@@ -512,6 +512,7 @@ def _link(node: TreeNode) -> None:
         for cell in node.cells.values():
             cell.children = []
             cell.usage = 0
+            cell.by_priority = {}
     for child in children:
         for key, cell in child.cells.items():
             parent = node.cell(key)

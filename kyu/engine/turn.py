@@ -132,7 +132,7 @@ class Turn:
         """Whom it claims the place of has to go, and it waits for them; or it is parked, if there is nobody."""
         queue, ask = entry.queue, entry.ask
         from_the_start = ask.memory is None or not ask.memory.pending
-        ask.memory = None
+        queue.line.remember(ask, None)
         if entry.targets:
             self.commit.preempt_alone(entry)
             self.preempting.append(entry)
@@ -144,7 +144,6 @@ class Turn:
             self._watching.append((entry, from_the_start))
 
     def _begin(self) -> None:
-        self.state.cycles += 1
         self.result.cycles += 1
         self.lost.clear()
         self.parked = False
@@ -242,7 +241,7 @@ class Turn:
                 return
             if entry.last_tried == plan.LAST_FLAVOR and not self.commit.could_fit(entry.cell, entry.amount):
                 # It stays at the head of its line, as if nothing had been; a scan that saw all flavors starts over.
-                entry.ask.memory = None
+                entry.queue.line.remember(entry.ask, None)
                 self.lost.add(entry.ask.key)
                 return
             entry = entry.nomination()
@@ -264,11 +263,9 @@ class Turn:
             self._wait(entry.queue, ask, outcome.reason, parked=False)
             return
         from_the_start = ask.memory is None or not ask.memory.pending
-        ask.memory = None
-        if outcome.keeps_memory:
-            memory = entry.assignment.memory(self.state.cycles, entry.queue, ask)
-            # A scan that saw all flavors starts over, as one that never was does.
-            ask.memory = memory if memory.pending else None
+        memory = entry.assignment.memory(self.state.cycles, entry.queue, ask) if outcome.keeps_memory else None
+        # A scan that saw all flavors starts over, as one that never was does.
+        entry.queue.line.remember(ask, memory if memory is not None and memory.pending else None)
         if isinstance(outcome.reason, Skipped | Deferred):
             self.lost.add(ask.key)
         elif outcome.requeue is Requeue.PREEMPTING:
@@ -312,6 +309,8 @@ class Turn:
             elif entry.replaced is not None:
                 state.remove_holding(entry.replaced)
             state.assume(entry.ask, holding, first=True)
+        # Whoever is nominated from now on, be it before the next cycle begins, is nominated for that.
+        state.cycles += 1
         self.result.blocked = commit.blocked
         for parked, from_the_start in self._watching:
             if (peers := parked.ask.peers) is not None:
