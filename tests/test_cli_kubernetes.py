@@ -1,0 +1,54 @@
+"""What `kyu get`, `apply`, `delete` and `ctl` say to what they cannot do: words and an exit code, no traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.local_kyu import LocalKyu, local_kyu
+
+
+@pytest.fixture(scope="module")
+def kyu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKyu]:
+    with local_kyu(tmp_path_factory.mktemp("kyu") / "data", "--bare", "--server-only") as running:
+        yield running
+
+
+def told(kyu: LocalKyu, *words: str) -> tuple[int, str]:
+    """The exit code, and the last line on standard error."""
+    done = kyu.kyu(*words, check=False)
+    return done.returncode, done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("words", [["delete"], ["delete", "job"], ["delete", "--all"]], ids=" ".join)
+def test_who_does_not_say_what_to_delete_is_asked(kyu: LocalKyu, words: list[str]) -> None:
+    example = "kyu delete: name what to delete, for example `kyu delete job train`; all of a kind: --all"
+    assert told(kyu, *words) == (2, example)
+
+
+def test_deleting_all_of_nothing_is_done(kyu: LocalKyu) -> None:
+    assert told(kyu, "delete", "job", "--all") == (0, "nothing to delete")
+
+
+@pytest.mark.parametrize("verb", ["apply", "delete"])
+def test_a_file_without_objects_is_not_taken_for_done(kyu: LocalKyu, verb: str, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.yaml"
+    empty.touch()
+    assert told(kyu, verb, "-f", str(empty)) == (2, f"{empty}: no object in it")
+    assert told(kyu, verb, "-f", str(tmp_path / "none")) == (
+        2,
+        f"{tmp_path / 'none'}: cannot be read: No such file or directory",
+    )
+
+
+@pytest.mark.parametrize("metadata", ["", "metadata:\n", "metadata: {}\n"], ids=["none", "null", "empty"])
+def test_an_object_without_a_name_is_told_so(kyu: LocalKyu, metadata: str, tmp_path: Path) -> None:
+    path = tmp_path / "nameless.yaml"
+    path.write_text(f"apiVersion: v1\nkind: Namespace\n{metadata}")
+    code, said = told(kyu, "delete", "-f", str(path))
+    assert code == 2
+    assert said.startswith(f"{path}: document 1, line ")
+    assert said.endswith("metadata.name: must be set, to know what to delete")
+    assert "metadata.name: Required value: name or generateName is required" in told(kyu, "apply", "-f", str(path))[1]
