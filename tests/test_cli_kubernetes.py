@@ -52,3 +52,16 @@ def test_an_object_without_a_name_is_told_so(kyu: LocalKyu, metadata: str, tmp_p
     assert said.startswith(f"{path}: document 1, line ")
     assert said.endswith("metadata.name: must be set, to know what to delete")
     assert "metadata.name: Required value: name or generateName is required" in told(kyu, "apply", "-f", str(path))[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("ctl create resourceflavor BAD", 2),
+        ("get jobs -l a=(", 2),
+        ("get job nowhere", 1),
+        ("delete namespace default", 1),
+    ],
+)
+def test_what_breaks_the_rules_of_the_server_is_bad_input(kyu: LocalKyu, words: str, code: int) -> None:
+    assert told(kyu, *words.split())[0] == code

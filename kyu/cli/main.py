@@ -78,18 +78,20 @@ def run(command: Command, words: Sequence[str]) -> int:
         print(f"kyu {command.name}: {error.filename}: {error.strerror}", file=sys.stderr)
         return 1
     except Exception as error:
-        if not is_answer(error):
+        if (code := exit_code_of_answer(error)) is None:
             raise
         print(f"kyu {command.name}: {error}", file=sys.stderr)
-        return 1
+        return code
 
 
-def is_answer(error: Exception) -> bool:
-    """The server said no, or nobody answered: the user is told, without the way it came."""
+def exit_code_of_answer(error: Exception) -> int | None:
+    """The server said no, or nobody answered: told without the way it came. What breaks its rules is bad input."""
     from kyu.kube.blocking import Unreachable
     from kyu.kube.errors import ApiError
 
-    return isinstance(error, ApiError | Unreachable)
+    if isinstance(error, ApiError):
+        return 2 if error.code in (400, 422) else 1
+    return 1 if isinstance(error, Unreachable) else None
 
 
 def make_parser(command: Command, module: ModuleType) -> argparse.ArgumentParser:
