@@ -101,7 +101,7 @@ def test_commands_for_users_load_no_server_and_no_asynchronous_client() -> None:
 def test_all_faults_of_a_submission_are_told_together() -> None:
     done = kyu("submit", "--dry-run", "--cpu", "many", "--time", "soon", "--request", "x", "--", "true")
     assert done.returncode == 2
-    assert [line.split(":")[1].split()[0] for line in done.stderr.splitlines()] == ["--time", "--request", "cpu=many"]
+    assert [line.split(":")[1].split()[0] for line in done.stderr.splitlines()] == ["--time", "--request", "--cpu"]
 
 
 @pytest.mark.parametrize(
@@ -112,6 +112,14 @@ def test_all_faults_of_a_submission_are_told_together() -> None:
         (["--name", "My Job", "--", "true"], "--name 'My Job': must consist of lower case letters"),
         (["--name", "a" * 64, "--", "true"], "must be no more than 63"),
         (["--", ""], "the command is empty"),
+        (
+            ["--memory", "5GB", "--", "true"],
+            "--memory 5GB: '5GB' is not a quantity: there is no suffix 'GB'; write it as 512Mi",
+        ),
+        (["--cpu", "-1", "--", "true"], "--cpu -1: less than nothing; write it as 500m or 2"),
+        (["--gpu", "1.5", "--", "true"], "--gpu 1.5: not a whole number; write it as 1 or 2"),
+        (["--request", "example.com/x=y", "--", "true"], "--request example.com/x=y: 'y' is not a quantity"),
+        (["--env", "=1", "--", "true"], "--env =1: write it as NAME=VALUE"),
         (["ls", "-l"], "usage: kyu submit [OPTION …] -- COMMAND [ARGUMENT …]"),
     ],
 )
@@ -135,6 +143,12 @@ def test_a_submission_is_a_job_that_kueue_would_queue_too() -> None:
     assert "kueue.x-k8s.io/queue-name: main" in done.stdout
     assert "parallelism: 2" in done.stdout
     assert "nvidia.com/gpu" in done.stdout
+
+
+def test_a_job_that_is_only_printed_has_no_queue_that_is_nobodys() -> None:
+    done = kyu("submit", "--dry-run", "-o", "json", "--", "true")
+    assert json.loads(done.stdout)["metadata"]["labels"] == {}
+    assert "add -q" in done.stderr
 
 
 def submitted(*words: str) -> Json:
