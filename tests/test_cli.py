@@ -198,6 +198,30 @@ def test_tables_align_numbers_right_and_show_empty_cells() -> None:
     assert shown.splitlines() == ["NAME   COUNT", "a          5", "long      10", "none       -"]
 
 
+def test_a_column_without_any_number_is_not_aligned_as_numbers() -> None:
+    assert output.table(["NAME", "WHY"], [["a", ""]]).splitlines()[1] == "a      -"
+
+
+@pytest.mark.parametrize("room", [40, 60, 80, 200])
+def test_a_table_fits_its_room_and_shows_every_column(room: int) -> None:
+    header = ["JOB", "STATE", "PODS", "WHY"]
+    lines = output.table(header, [["j" * 63, "Running", 1, "w" * 90], ["short", "Queued", 20, ""]], room).splitlines()
+    assert max(map(len, lines)) == min(room, 63 + 7 + 4 + 90 + 9)
+    assert lines[0].split() == header
+    assert lines[1].split()[1:3] == ["Running", "1"]
+
+
+def test_a_reason_gives_way_before_a_name() -> None:
+    (_, line) = output.table(["JOB", "WHY"], [["j" * 30, "w" * 90]], 60).splitlines()
+    assert line == f"{'j' * 30}   {'w' * 26}…"
+
+
+def test_a_line_with_colours_is_as_wide_as_what_is_seen() -> None:
+    red = "\033[31mred\033[0m"
+    assert output.clipped(f"ab {red}", 6) == f"ab {red}"
+    assert output.clipped(f"ab {red}", 5) == "ab r…"
+
+
 @pytest.mark.parametrize("seconds", [0, 59, 119, 121, 599, 3600, 7200, 4 * 3600, 3 * 86400])
 def test_durations_are_short(seconds: int) -> None:
     assert len(output.duration(seconds)) <= 5

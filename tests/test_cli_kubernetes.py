@@ -65,3 +65,10 @@ def test_an_object_without_a_name_is_told_so(kyu: LocalKyu, metadata: str, tmp_p
 )
 def test_what_breaks_the_rules_of_the_server_is_bad_input(kyu: LocalKyu, words: str, code: int) -> None:
     assert told(kyu, *words.split())[0] == code
+
+
+def test_queues_of_all_namespaces_are_told_apart(kyu: LocalKyu) -> None:
+    kyu.make_queue("mine", "1")
+    header, line = kyu.kyu("ctl", "list", "localqueue", "-A").stdout.splitlines()
+    assert header.split()[:2] == ["NAMESPACE", "NAME"]
+    assert line.split()[:3] == ["default", "mine", "mine"]

@@ -203,9 +203,16 @@ def list_objects(args: argparse.Namespace) -> int:
         print(output.objects(typed, args.output))
         return 0
     if not items:
-        output.note(f"No resources found in {server.namespace} namespace." if kind.namespaced else "No resources found")
+        output.note(
+            f"No resources found in {namespace} namespace." if kind.namespaced and namespace else "No resources found"
+        )
         return 0
-    print(tables(kind, items, wide=args.output == "wide", namespaces=args.all_namespaces))
+    room = None if args.output == "wide" else output.terminal_room()
+    if kind == Workload.KIND:
+        lines = [jobs.full_line(server, jobs.line_of(item)) for item in items]
+        print(jobs.jobs_table(lines, namespaces=args.all_namespaces, room=room))
+    else:
+        print(queues_table(kind, items, namespaces=args.all_namespaces, room=room))
     return 0
 
 
@@ -224,10 +231,7 @@ def wanted(args: argparse.Namespace, item: Json) -> bool:
     return shown in {STATUSES[status] for status in args.status}
 
 
-def tables(kind: Kind, items: list[Json], *, wide: bool, namespaces: bool) -> str:
-    if kind == Workload.KIND:
-        table = jobs.jobs_table(map(jobs.line_of, items), namespaces=namespaces)
-        return table if wide else output.fitted(table)
+def queues_table(kind: Kind, items: list[Json], *, namespaces: bool, room: int | None) -> str:
     header, rows = ["NAME"], []
     for item in items:
         spec, status = item.get("spec") or {}, item.get("status") or {}
@@ -244,7 +248,10 @@ def tables(kind: Kind, items: list[Json], *, wide: bool, namespaces: bool) -> st
             header = ["NAME", "NODE LABELS", "AGE"]
             labels = ", ".join(f"{k}={v}" for k, v in (spec.get("nodeLabels") or {}).items())
             rows.append([item["metadata"]["name"], labels, age])
-    return output.table(header, rows)
+    if namespaces and kind.namespaced:
+        header = ["NAMESPACE", *header]
+        rows = [[item["metadata"]["namespace"], *row] for item, row in zip(items, rows, strict=True)]
+    return output.table(header, rows, room)
 
 
 def stop(args: argparse.Namespace) -> int:

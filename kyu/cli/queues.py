@@ -25,9 +25,8 @@ def run(args: argparse.Namespace) -> int:
         print(output.objects(typed, args.output))
         return 0
     if not items:
-        output.note(
-            f"no queues in namespace {server.namespace}; an administrator makes them: kyu ctl create localqueue"
-        )
+        place = "any namespace" if args.all_namespaces else f"namespace {server.namespace}"
+        output.note(f"no queues in {place}; an administrator makes them: kyu ctl create localqueue")
         return 0
     header = ["QUEUE", "CLUSTER QUEUE", "PENDING", "RUNNING", "USED", "STATE"]
     rows = []
@@ -42,7 +41,8 @@ def run(args: argparse.Namespace) -> int:
             state(status),
         ]
         rows.append([item["metadata"]["namespace"], *row] if args.all_namespaces else row)
-    print(output.table(["NAMESPACE", *header] if args.all_namespaces else header, rows))
+    room = None if args.output == "wide" else output.terminal_room()
+    print(output.table(["NAMESPACE", *header] if args.all_namespaces else header, rows, room))
     return 0
 
 
