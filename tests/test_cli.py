@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,16 @@ def test_every_command_has_help(command: Command, capsys: pytest.CaptureFixture[
     assert f"usage: kyu {command.name}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_usage_names_arguments_in_capitals_and_once(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([command.name, "--help"])
+    usage = capsys.readouterr().out.partition("\n\n")[0]
+    words = [word for word in re.sub(r"\[.*?\]|\{.*?\}", "", usage, flags=re.DOTALL).split()[3:] if word.isalpha()]
+    assert words == [word.upper() for word in words]
+    assert "[KIND [NAME" not in usage
+
+
 def test_the_overview_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     shown = capsys.readouterr().out
@@ -40,6 +51,28 @@ def test_the_overview_lists_every_command(capsys: pytest.CaptureFixture[str]) ->
 def test_an_unknown_command_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["frobnicate"]) == 2
     assert "`kyu --help` lists them" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("jbos", "did you mean `kyu jobs`?"),
+        ("--data", "options stand behind the command"),
+        ("x", "there is no command 'x'; `"),
+    ],
+)
+def test_a_misspelt_command_is_told_with_what_was_meant(
+    word: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([word]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_help_of_a_command_is_that_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["help", "submit"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("usage: kyu submit")
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

@@ -46,7 +46,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         one = verbs.add_parser(verb, help=f"{text}: clusterqueue, localqueue or workload")
         connection.arguments(one)
         one.add_argument("kind", choices=sorted(ALIASES), metavar="KIND")
-        one.add_argument("name")
+        one.add_argument("name", metavar="NAME")
         if verb == "stop":
             one.add_argument("--keep-already-running", action="store_true", help="do not evict what runs")
     delete = verbs.add_parser("delete", help="delete workloads with their jobs")
@@ -60,7 +60,7 @@ def create_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "kind", choices=sorted(ALIASES), metavar="KIND", help="clusterqueue, localqueue, resourceflavor"
     )
-    parser.add_argument("name")
+    parser.add_argument("name", metavar="NAME")
     parser.add_argument("--cohort", default="", help="of a ClusterQueue")
     parser.add_argument("--queuing-strategy", choices=["BestEffortFIFO", "StrictFIFO"], default="BestEffortFIFO")
     parser.add_argument("--namespace-selector", default="", metavar="k=v,…", help="default: all namespaces")

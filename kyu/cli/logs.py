@@ -35,7 +35,7 @@ OVER = ("Succeeded", "Failed", "Stopped")
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     connection.arguments(parser)
-    parser.add_argument("job", help="name of the job, or pod/NAME")
+    parser.add_argument("job", metavar="JOB", help="name of the job, or pod/NAME")
     parser.add_argument("-f", "--follow", action="store_true", help="go on until the job ends")
     parser.add_argument("--tail", type=int, metavar="N", help="only the last N lines of each pod")
     parser.add_argument("--timestamps", action="store_true", help="start each line with its time")
