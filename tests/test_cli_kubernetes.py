@@ -59,6 +59,7 @@ def test_an_object_without_a_name_is_told_so(kyu: LocalKyu, metadata: str, tmp_p
     [
         ("ctl create resourceflavor BAD", 2),
         ("get jobs -l a=(", 2),
+        ("ctl list workloads", 0),
         ("get job nowhere", 1),
         ("delete namespace default", 1),
     ],
@@ -72,3 +73,28 @@ def test_queues_of_all_namespaces_are_told_apart(kyu: LocalKyu) -> None:
     header, line = kyu.kyu("ctl", "list", "localqueue", "-A").stdout.splitlines()
     assert header.split()[:2] == ["NAMESPACE", "NAME"]
     assert line.split()[:3] == ["default", "mine", "mine"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--nominal-quota spot:cpu=8x", "--nominal-quota spot:cpu=8x: '8x' is not a quantity: there is no suffix 'x'"),
+        ("--nominal-quota spot:=8", "--nominal-quota spot:=8: write it as FLAVOR:RESOURCE=AMOUNT;RESOURCE=AMOUNT"),
+        (
+            "--nominal-quota spot:cpu=8 --borrowing-limit spot:memory=8",
+            'spot:memory has a limit and no quota; with --nominal-quota "spot:memory=0" it has both',
+        ),
+    ],
+)
+def test_a_quota_that_cannot_be_is_refused_before_it_is_sent(kyu: LocalKyu, words: str, said: str) -> None:
+    assert told(kyu, "ctl", "create", "clusterqueue", "odd", *words.split()) == (2, f"kyu ctl create: {said}")
+
+
+def test_a_flavor_may_be_named_for_each_resource(kyu: LocalKyu) -> None:
+    words = ("ctl", "create", "clusterqueue", "twice", "--nominal-quota", "spot:cpu=8,spot:memory=4Gi", "--dry-run")
+    assert "coveredResources:\n    - cpu\n    - memory\n" in kyu.kyu(*words).stdout
+
+
+def test_a_pod_that_does_not_exist_is_not_taken_for_a_job(kyu: LocalKyu) -> None:
+    missing = "kyu logs: no pod 'nowhere' in namespace default; `kyu get pods` lists them"
+    assert told(kyu, "logs", "pod/nowhere") == (1, missing)

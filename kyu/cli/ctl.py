@@ -13,22 +13,20 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
+from kyu.api import quantity
 from kyu.api.kueue import ClusterQueue, LocalQueue, ResourceFlavor, Workload
 from kyu.api.meta import Json, Key, Kind
 from kyu.cli import cancel, connection, jobs, output
 from kyu.cli.main import BadInput
 
-ALIASES = {
-    "clusterqueue": "clusterqueue",
-    "cq": "clusterqueue",
-    "localqueue": "localqueue",
-    "lq": "localqueue",
-    "resourceflavor": "resourceflavor",
-    "rf": "resourceflavor",
-    "workload": "workload",
-    "kwl": "workload",
-    "wl": "workload",
+SHORT_NAMES = {
+    "clusterqueue": ["cq"],
+    "localqueue": ["lq"],
+    "resourceflavor": ["rf"],
+    "workload": ["kwl", "wl"],
 }
+# As they may be typed: `workload`, `workloads` or `wl`.
+ALIASES = {word: name for name, short in SHORT_NAMES.items() for word in (name, f"{name}s", *short)}
 KINDS: dict[str, Kind] = {
     "clusterqueue": ClusterQueue.KIND,
     "localqueue": LocalQueue.KIND,
@@ -51,7 +49,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
             one.add_argument("--keep-already-running", action="store_true", help="do not evict what runs")
     delete = verbs.add_parser("delete", help="delete workloads with their jobs")
     connection.arguments(delete)
-    delete.add_argument("kind", choices=["workload", "kwl", "wl"], metavar="workload")
+    delete.add_argument("kind", choices=["workload", "workloads", "kwl", "wl"], metavar="workload")
     delete.add_argument("names", nargs="+", metavar="NAME")
 
 
@@ -148,6 +146,11 @@ def cluster_queue(args: argparse.Namespace) -> Json:
 def resource_groups(quotas: dict[str, dict[str, dict[str, str]]]) -> list[Json]:
     """Flavors with the same resources form a group, in the order given."""
     nominal = quotas["nominalQuota"]
+    for limits in quotas.values():
+        for flavor, name in ((flavor, name) for flavor, amounts in limits.items() for name in amounts):
+            if name not in nominal.get(flavor, {}):
+                quota = f'--nominal-quota "{flavor}:{name}=0"'
+                raise BadInput(f"kyu ctl create: {flavor}:{name} has a limit and no quota; with {quota} it has both")
     by_resources: dict[tuple[str, ...], list[Json]] = {}
     for flavor, amounts in nominal.items():
         resources = [
@@ -167,9 +170,14 @@ def flavor_amounts(text: str, option: str) -> dict[str, dict[str, str]]:
     for part in filter(None, text.split(",")):
         flavor, colon, amounts = part.partition(":")
         values = dict(item.partition("=")[::2] for item in amounts.split(";"))
-        if not colon or not all(values.values()):
+        if not flavor or not colon or not all(name and value for name, value in values.items()):
             raise BadInput(f"kyu ctl create: {option} {part}: write it as FLAVOR:RESOURCE=AMOUNT;RESOURCE=AMOUNT")
-        found[flavor] = values
+        for value in values.values():
+            try:
+                quantity.parse(value)
+            except ValueError as error:
+                raise BadInput(f"kyu ctl create: {option} {part}: {error}") from None
+        found.setdefault(flavor, {}).update(values)
     return found
 
 

@@ -54,8 +54,10 @@ def run(args: argparse.Namespace) -> int:
     }
     query = {name: value for name, value in options.items() if value}
     kind, _, name = args.job.rpartition("/")
-    pod = server.client.find(POD, Key(server.namespace, name)) if kind in ("pod", "pods") else None
-    if pod is not None:
+    if kind in ("pod", "pods"):
+        pod = server.client.find(POD, Key(server.namespace, name))
+        if pod is None:
+            raise Failed(f"no pod {name!r} in namespace {server.namespace}; `kyu get pods` lists them")
         print_pods(server, [pod], query)
     elif args.follow:
         Following(server, args.job, query).run()
