@@ -93,6 +93,8 @@ def test_nothing_is_said_when_the_reader_has_gone(words: list[str], unbuffered: 
         (["up", "--data", "{}/file"], 1, "kyu up: {}/file/lock: Not a directory"),
         (["up", "-d", "--data", "/proc/nowhere"], 1, "kyu up: /proc/nowhere: No such file or directory"),
         (["up", "-d", "--data", "{}/data", "--cpu", "0"], 2, "kyu up: --cpu 0: a machine offers one core or more"),
+        (["up", "-d", "--data", "{}/data", "--config", "{}/no"], 2, "kyu up: --config {}/no: there is no such file"),
+        (["up", "--data", "{}/data", "--nodes", "{}/no"], 2, "kyu up: --nodes {}/no: there is no such file"),
         (["up", "-d", "--data", "{}/data", "--listen", ":x"], 2, "kyu up: --listen :x: 'x' is no port"),
     ],
 )
