@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -93,6 +94,14 @@ def test_a_quota_that_cannot_be_is_refused_before_it_is_sent(kyu: LocalKyu, word
 def test_a_flavor_may_be_named_for_each_resource(kyu: LocalKyu) -> None:
     words = ("ctl", "create", "clusterqueue", "twice", "--nominal-quota", "spot:cpu=8,spot:memory=4Gi", "--dry-run")
     assert "coveredResources:\n    - cpu\n    - memory\n" in kyu.kyu(*words).stdout
+
+
+def test_a_list_of_one_is_a_list(kyu: LocalKyu) -> None:
+    words = ("get", "namespace", "-l", "kubernetes.io/metadata.name=default")
+    listed = json.loads(kyu.kyu(*words, "-o", "json").stdout)
+    assert [item["metadata"]["name"] for item in listed["items"]] == ["default"]
+    assert json.loads(kyu.kyu("jobs", "-o", "json").stdout)["items"] == []
+    assert json.loads(kyu.kyu("get", "namespace", "default", "-o", "json").stdout)["kind"] == "Namespace"
 
 
 def test_a_pod_that_does_not_exist_is_not_taken_for_a_job(kyu: LocalKyu) -> None:

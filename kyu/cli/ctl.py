@@ -109,7 +109,7 @@ def create(args: argparse.Namespace) -> int:
     body = bodies[ALIASES[args.kind]](args)
     typed = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
     if args.dry_run:
-        print(output.objects([typed], "yaml"))
+        print(output.objects([typed], "yaml", is_list=False))
         return 0
     server = connection.connect(args)
     if kind == LocalQueue.KIND:
@@ -208,7 +208,7 @@ def list_objects(args: argparse.Namespace) -> int:
     items = [item for item in server.client.list(kind, namespace, labels=args.selector) if wanted(args, item)]
     if args.output in ("json", "yaml", "name"):
         typed = [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in items]
-        print(output.objects(typed, args.output))
+        print(output.objects(typed, args.output, is_list=True))
         return 0
     if not items:
         output.note(

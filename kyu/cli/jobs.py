@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         if (not args.queue or line.queue == args.queue) and (args.all or line.state.word not in ENDED)
     ]
     if args.output in ("json", "yaml", "name"):
-        print(output.objects([line.typed() for line in shown], args.output))
+        print(output.objects([line.typed() for line in shown], args.output, is_list=True))
         return 0
     if not shown:
         place = "any namespace" if args.all_namespaces else f"namespace {server.namespace}"

@@ -97,9 +97,8 @@ def get(server: Server, args: argparse.Namespace) -> int:
             if names
             else list(server.client.list(kind, namespace, labels=args.selector))
         )
-        print(
-            output.objects([{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in items], args.output)
-        )
+        typed = [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in items]
+        print(output.objects(typed, args.output, is_list=len(names) != 1))
         return 0
     paths = [object_path(kind, place(server, kind, name)) for name in names] or [collection_path(kind, namespace)]
     tables = [server.client.table(path, TABLE, args.selector) for path in paths]

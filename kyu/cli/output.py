@@ -76,11 +76,11 @@ def is_number(text: str) -> bool:
     return text == "-" or text.replace(".", "", 1).isdigit()
 
 
-def objects(items: Sequence[Json], form: str) -> str:
-    """Objects in a machine's form; several become a List, as kubectl does."""
+def objects(items: Sequence[Json], form: str, *, is_list: bool) -> str:
+    """Objects in a machine's form. Who asked for a list gets a List, also of one, as with kubectl."""
     if form == "name":
         return "\n".join(full_name(item) for item in items)
-    body = items[0] if len(items) == 1 else {"apiVersion": "v1", "kind": "List", "items": list(items)}
+    body = {"apiVersion": "v1", "kind": "List", "items": list(items)} if is_list else items[0]
     return json.dumps(body, indent=2) if form == "json" else documents.render([body]).rstrip()
 
 

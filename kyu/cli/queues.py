@@ -22,7 +22,7 @@ def run(args: argparse.Namespace) -> int:
     items = list(server.client.list(LocalQueue.KIND, None if args.all_namespaces else server.namespace))
     if args.output in ("json", "yaml", "name"):
         typed = [{"apiVersion": LocalQueue.KIND.api_version, "kind": "LocalQueue", **item} for item in items]
-        print(output.objects(typed, args.output))
+        print(output.objects(typed, args.output, is_list=True))
         return 0
     if not items:
         place = "any namespace" if args.all_namespaces else f"namespace {server.namespace}"

@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         if not args.queue:
             output.note("no queue is named: add -q before you apply this")
-        print(output.objects([job], "yaml" if args.output == "table" else args.output))
+        print(output.objects([job], "yaml" if args.output == "table" else args.output, is_list=False))
         return 0
     server = connection.connect(args)
     job["metadata"]["namespace"] = server.namespace
@@ -74,7 +74,8 @@ def run(args: argparse.Namespace) -> int:
     except AlreadyExists as error:
         raise Failed(f"{error}; `kyu cancel {args.name}` removes it, without --name a new name is made") from error
     if args.output != "table":
-        print(output.objects([{"apiVersion": "batch/v1", "kind": "Job", **created}], args.output))
+        typed = {"apiVersion": "batch/v1", "kind": "Job", **created}
+        print(output.objects([typed], args.output, is_list=False))
         return 0
     output.note(f"submitted to {created['metadata']['labels'][metadata.QUEUE_NAME]} on {server.description}")
     print(created["metadata"]["name"])
