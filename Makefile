@@ -12,7 +12,7 @@ JOBS   ?= 3
 help:            ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort | expand -t 18
 
-demo: $(VENV)/.installed           ## two teams share this machine for a minute: real jobs, borrowing, a preemption
+demo: $(VENV)/.installed           ## two teams share this machine for half a minute: real jobs, borrowing, a preemption
 	@$(BIN)/kyu demo
 
 test: $(VENV)/.installed-dev       ## every test that needs only Python

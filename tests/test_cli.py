@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,16 @@ def test_every_command_has_help(command: Command, capsys: pytest.CaptureFixture[
     assert f"usage: kyu {command.name}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_usage_names_arguments_in_capitals_and_once(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([command.name, "--help"])
+    usage = capsys.readouterr().out.partition("\n\n")[0]
+    words = [word for word in re.sub(r"\[.*?\]|\{.*?\}", "", usage, flags=re.DOTALL).split()[3:] if word.isalpha()]
+    assert words == [word.upper() for word in words]
+    assert "[KIND [NAME" not in usage
+
+
 def test_the_overview_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     shown = capsys.readouterr().out
@@ -40,6 +51,28 @@ def test_the_overview_lists_every_command(capsys: pytest.CaptureFixture[str]) ->
 def test_an_unknown_command_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["frobnicate"]) == 2
     assert "`kyu --help` lists them" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("jbos", "did you mean `kyu jobs`?"),
+        ("--data", "options stand behind the command"),
+        ("x", "there is no command 'x'; `"),
+    ],
+)
+def test_a_misspelt_command_is_told_with_what_was_meant(
+    word: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([word]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_help_of_a_command_is_that_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["help", "submit"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("usage: kyu submit")
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
@@ -60,6 +93,8 @@ def test_nothing_is_said_when_the_reader_has_gone(words: list[str], unbuffered: 
         (["up", "--data", "{}/file"], 1, "kyu up: {}/file/lock: Not a directory"),
         (["up", "-d", "--data", "/proc/nowhere"], 1, "kyu up: /proc/nowhere: No such file or directory"),
         (["up", "-d", "--data", "{}/data", "--cpu", "0"], 2, "kyu up: --cpu 0: a machine offers one core or more"),
+        (["up", "-d", "--data", "{}/data", "--config", "{}/no"], 2, "kyu up: --config {}/no: there is no such file"),
+        (["up", "--data", "{}/data", "--nodes", "{}/no"], 2, "kyu up: --nodes {}/no: there is no such file"),
         (["up", "-d", "--data", "{}/data", "--listen", ":x"], 2, "kyu up: --listen :x: 'x' is no port"),
     ],
 )
@@ -101,7 +136,7 @@ def test_commands_for_users_load_no_server_and_no_asynchronous_client() -> None:
 def test_all_faults_of_a_submission_are_told_together() -> None:
     done = kyu("submit", "--dry-run", "--cpu", "many", "--time", "soon", "--request", "x", "--", "true")
     assert done.returncode == 2
-    assert [line.split(":")[1].split()[0] for line in done.stderr.splitlines()] == ["--time", "--request", "cpu=many"]
+    assert [line.split(":")[1].split()[0] for line in done.stderr.splitlines()] == ["--time", "--request", "--cpu"]
 
 
 @pytest.mark.parametrize(
@@ -112,6 +147,14 @@ def test_all_faults_of_a_submission_are_told_together() -> None:
         (["--name", "My Job", "--", "true"], "--name 'My Job': must consist of lower case letters"),
         (["--name", "a" * 64, "--", "true"], "must be no more than 63"),
         (["--", ""], "the command is empty"),
+        (
+            ["--memory", "5GB", "--", "true"],
+            "--memory 5GB: '5GB' is not a quantity: there is no suffix 'GB'; write it as 512Mi",
+        ),
+        (["--cpu", "-1", "--", "true"], "--cpu -1: less than nothing; write it as 500m or 2"),
+        (["--gpu", "1.5", "--", "true"], "--gpu 1.5: not a whole number; write it as 1 or 2"),
+        (["--request", "example.com/x=y", "--", "true"], "--request example.com/x=y: 'y' is not a quantity"),
+        (["--env", "=1", "--", "true"], "--env =1: write it as NAME=VALUE"),
         (["ls", "-l"], "usage: kyu submit [OPTION …] -- COMMAND [ARGUMENT …]"),
     ],
 )
@@ -135,6 +178,12 @@ def test_a_submission_is_a_job_that_kueue_would_queue_too() -> None:
     assert "kueue.x-k8s.io/queue-name: main" in done.stdout
     assert "parallelism: 2" in done.stdout
     assert "nvidia.com/gpu" in done.stdout
+
+
+def test_a_job_that_is_only_printed_has_no_queue_that_is_nobodys() -> None:
+    done = kyu("submit", "--dry-run", "-o", "json", "--", "true")
+    assert json.loads(done.stdout)["metadata"]["labels"] == {}
+    assert "add -q" in done.stderr
 
 
 def submitted(*words: str) -> Json:
@@ -182,6 +231,30 @@ def test_durations(text: str, seconds: int) -> None:
 def test_tables_align_numbers_right_and_show_empty_cells() -> None:
     shown = output.table(["NAME", "COUNT"], [["a", 5], ["long", 10], ["none", None]])
     assert shown.splitlines() == ["NAME   COUNT", "a          5", "long      10", "none       -"]
+
+
+def test_a_column_without_any_number_is_not_aligned_as_numbers() -> None:
+    assert output.table(["NAME", "WHY"], [["a", ""]]).splitlines()[1] == "a      -"
+
+
+@pytest.mark.parametrize("room", [40, 60, 80, 200])
+def test_a_table_fits_its_room_and_shows_every_column(room: int) -> None:
+    header = ["JOB", "STATE", "PODS", "WHY"]
+    lines = output.table(header, [["j" * 63, "Running", 1, "w" * 90], ["short", "Queued", 20, ""]], room).splitlines()
+    assert max(map(len, lines)) == min(room, 63 + 7 + 4 + 90 + 9)
+    assert lines[0].split() == header
+    assert lines[1].split()[1:3] == ["Running", "1"]
+
+
+def test_a_reason_gives_way_before_a_name() -> None:
+    (_, line) = output.table(["JOB", "WHY"], [["j" * 30, "w" * 90]], 60).splitlines()
+    assert line == f"{'j' * 30}   {'w' * 26}…"
+
+
+def test_a_line_with_colours_is_as_wide_as_what_is_seen() -> None:
+    red = "\033[31mred\033[0m"
+    assert output.clipped(f"ab {red}", 6) == f"ab {red}"
+    assert output.clipped(f"ab {red}", 5) == "ab r…"
 
 
 @pytest.mark.parametrize("seconds", [0, 59, 119, 121, 599, 3600, 7200, 4 * 3600, 3 * 86400])

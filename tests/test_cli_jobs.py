@@ -154,3 +154,12 @@ def test_of_a_large_array_only_some_pods_are_read_at_a_time(
     assert sorted(line.split("  ")[1] for line in told.out.splitlines()) == [f"task {i}" for i in range(5)]
     assert following.most == 2
     assert "2 pods are read at a time, 3 wait until others have ended" in told.err
+
+
+def test_every_list_of_jobs_names_those_that_a_job_waits_for(kyu: LocalKyu) -> None:
+    kyu.kyu("submit", "-q", "local", "--name", "later", "--after", "nobody", "--", "true")
+    kyu.wait_for("later", "Queued")
+    for words in (["jobs"], ["top", "--once"], ["ctl", "list", "workload", "--status", "pending"]):
+        (line,) = (line for line in kyu.kyu(*words).stdout.splitlines() if " later " in f" {line}")
+        assert line.endswith("waits for nobody, which does not exist")
+    kyu.kyu("cancel", "later")

@@ -15,4 +15,6 @@ def test_the_demo_goes_well_and_leaves_nothing_behind(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     for word in ("400m borrowed", "preempted: train-", "impossible: ", "now the rest runs"):
         assert word in done.stdout
+    assert "400m borrowed; 2 waiting" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 120
     assert list(tmp_path.iterdir()) == []

@@ -147,3 +147,24 @@ def test_the_order_in_which_a_target_is_looked_for(home: Path, monkeypatch: pyte
     lock.release()
     with pytest.raises(Failed, match="does not run"):
         target.choose(options(data=local))
+
+
+def test_who_names_a_context_does_not_mean_the_local_server(home: Path) -> None:
+    local = target.default_data()
+    local.mkdir(parents=True)
+    written(local, {"token": "local"}, name="kubeconfig")
+    lock = Lock(local / "lock")
+    with pytest.raises(BadInput, match="--context c: there is no kubeconfig"):
+        target.choose(options(context="c"))
+    with pytest.raises(BadInput, match="--context c: a local server"):
+        target.choose(options(context="c", data=local))
+    (home / ".kube").mkdir()
+    written(home / ".kube", {"token": "default"})
+    assert target.choose(options(context="c")).credentials.token == "default"
+    lock.release()
+
+
+def test_a_kubeconfig_that_is_missing_is_told_once(home: Path) -> None:
+    with pytest.raises(BadInput) as refused:
+        target.choose(options(kubeconfig=home / "nowhere"))
+    assert str(refused.value) == f"{home}/nowhere: No such file or directory"

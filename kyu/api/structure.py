@@ -113,6 +113,22 @@ def _check_quantity(schema: Json, value: Any, path: str) -> Iterator[FieldError]
             yield invalid(path, value, str(error))
 
 
+def unknown(schema: Json, value: Any, path: str = "") -> Iterator[str]:
+    """Where the value has fields that the schema does not know."""
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from unknown(schema.get("items") or {}, item, f"{path}[{index}]")
+    elif isinstance(value, dict) and not schema.get("x-kubernetes-preserve-unknown-fields"):
+        properties, additional = schema.get("properties"), schema.get("additionalProperties")
+        for name, item in value.items():
+            if properties is not None and name in properties:
+                yield from unknown(properties[name], item, _member(path, name))
+            elif isinstance(additional, dict):
+                yield from unknown(additional, item, _member(path, name))
+            elif properties is not None and not additional:
+                yield _member(path, name)
+
+
 def apply_defaults(schema: Json, value: Any) -> Any:
     """A copy of the value in which every missing field that has a default is filled in, also inside the defaults."""
     if isinstance(value, dict):

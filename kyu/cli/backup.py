@@ -14,7 +14,7 @@ from kyu.cli.main import BadInput, Failed
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, help="where to; must not exist yet")
+    parser.add_argument("file", type=Path, metavar="FILE", help="where to; must not exist yet")
     parser.add_argument("--data", type=Path, metavar="DIR", help="the data folder; default: the user's")
 
 

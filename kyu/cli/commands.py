@@ -22,7 +22,7 @@ class Command:
 
 
 COMMANDS = (
-    Command("demo", "kyu.cli.demo", "start", "two teams share this machine for a minute"),
+    Command("demo", "kyu.cli.demo", "start", "two teams share this machine for half a minute"),
     Command("up", "kyu.cli.up", "start", "start the control plane on this machine"),
     Command("down", "kyu.cli.down", "start", "stop it"),
     Command("status", "kyu.cli.status", "start", "whether it runs, and where"),

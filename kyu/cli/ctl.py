@@ -13,22 +13,20 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
+from kyu.api import quantity
 from kyu.api.kueue import ClusterQueue, LocalQueue, ResourceFlavor, Workload
 from kyu.api.meta import Json, Key, Kind
 from kyu.cli import cancel, connection, jobs, output
 from kyu.cli.main import BadInput
 
-ALIASES = {
-    "clusterqueue": "clusterqueue",
-    "cq": "clusterqueue",
-    "localqueue": "localqueue",
-    "lq": "localqueue",
-    "resourceflavor": "resourceflavor",
-    "rf": "resourceflavor",
-    "workload": "workload",
-    "kwl": "workload",
-    "wl": "workload",
+SHORT_NAMES = {
+    "clusterqueue": ["cq"],
+    "localqueue": ["lq"],
+    "resourceflavor": ["rf"],
+    "workload": ["kwl", "wl"],
 }
+# As they may be typed: `workload`, `workloads` or `wl`.
+ALIASES = {word: name for name, short in SHORT_NAMES.items() for word in (name, f"{name}s", *short)}
 KINDS: dict[str, Kind] = {
     "clusterqueue": ClusterQueue.KIND,
     "localqueue": LocalQueue.KIND,
@@ -46,12 +44,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         one = verbs.add_parser(verb, help=f"{text}: clusterqueue, localqueue or workload")
         connection.arguments(one)
         one.add_argument("kind", choices=sorted(ALIASES), metavar="KIND")
-        one.add_argument("name")
+        one.add_argument("name", metavar="NAME")
         if verb == "stop":
             one.add_argument("--keep-already-running", action="store_true", help="do not evict what runs")
     delete = verbs.add_parser("delete", help="delete workloads with their jobs")
     connection.arguments(delete)
-    delete.add_argument("kind", choices=["workload", "kwl", "wl"], metavar="workload")
+    delete.add_argument("kind", choices=["workload", "workloads", "kwl", "wl"], metavar="workload")
     delete.add_argument("names", nargs="+", metavar="NAME")
 
 
@@ -60,7 +58,7 @@ def create_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "kind", choices=sorted(ALIASES), metavar="KIND", help="clusterqueue, localqueue, resourceflavor"
     )
-    parser.add_argument("name")
+    parser.add_argument("name", metavar="NAME")
     parser.add_argument("--cohort", default="", help="of a ClusterQueue")
     parser.add_argument("--queuing-strategy", choices=["BestEffortFIFO", "StrictFIFO"], default="BestEffortFIFO")
     parser.add_argument("--namespace-selector", default="", metavar="k=v,…", help="default: all namespaces")
@@ -111,7 +109,7 @@ def create(args: argparse.Namespace) -> int:
     body = bodies[ALIASES[args.kind]](args)
     typed = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
     if args.dry_run:
-        print(output.objects([typed], "yaml"))
+        print(output.objects([typed], "yaml", is_list=False))
         return 0
     server = connection.connect(args)
     if kind == LocalQueue.KIND:
@@ -148,6 +146,11 @@ def cluster_queue(args: argparse.Namespace) -> Json:
 def resource_groups(quotas: dict[str, dict[str, dict[str, str]]]) -> list[Json]:
     """Flavors with the same resources form a group, in the order given."""
     nominal = quotas["nominalQuota"]
+    for limits in quotas.values():
+        for flavor, name in ((flavor, name) for flavor, amounts in limits.items() for name in amounts):
+            if name not in nominal.get(flavor, {}):
+                quota = f'--nominal-quota "{flavor}:{name}=0"'
+                raise BadInput(f"kyu ctl create: {flavor}:{name} has a limit and no quota; with {quota} it has both")
     by_resources: dict[tuple[str, ...], list[Json]] = {}
     for flavor, amounts in nominal.items():
         resources = [
@@ -167,9 +170,14 @@ def flavor_amounts(text: str, option: str) -> dict[str, dict[str, str]]:
     for part in filter(None, text.split(",")):
         flavor, colon, amounts = part.partition(":")
         values = dict(item.partition("=")[::2] for item in amounts.split(";"))
-        if not colon or not all(values.values()):
+        if not flavor or not colon or not all(name and value for name, value in values.items()):
             raise BadInput(f"kyu ctl create: {option} {part}: write it as FLAVOR:RESOURCE=AMOUNT;RESOURCE=AMOUNT")
-        found[flavor] = values
+        for value in values.values():
+            try:
+                quantity.parse(value)
+            except ValueError as error:
+                raise BadInput(f"kyu ctl create: {option} {part}: {error}") from None
+        found.setdefault(flavor, {}).update(values)
     return found
 
 
@@ -200,12 +208,19 @@ def list_objects(args: argparse.Namespace) -> int:
     items = [item for item in server.client.list(kind, namespace, labels=args.selector) if wanted(args, item)]
     if args.output in ("json", "yaml", "name"):
         typed = [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in items]
-        print(output.objects(typed, args.output))
+        print(output.objects(typed, args.output, is_list=True))
         return 0
     if not items:
-        output.note(f"No resources found in {server.namespace} namespace." if kind.namespaced else "No resources found")
+        output.note(
+            f"No resources found in {namespace} namespace." if kind.namespaced and namespace else "No resources found"
+        )
         return 0
-    print(tables(kind, items, wide=args.output == "wide", namespaces=args.all_namespaces))
+    room = None if args.output == "wide" else output.terminal_room()
+    if kind == Workload.KIND:
+        lines = [jobs.full_line(server, jobs.line_of(item)) for item in items]
+        print(jobs.jobs_table(lines, namespaces=args.all_namespaces, room=room))
+    else:
+        print(queues_table(kind, items, namespaces=args.all_namespaces, room=room))
     return 0
 
 
@@ -224,10 +239,7 @@ def wanted(args: argparse.Namespace, item: Json) -> bool:
     return shown in {STATUSES[status] for status in args.status}
 
 
-def tables(kind: Kind, items: list[Json], *, wide: bool, namespaces: bool) -> str:
-    if kind == Workload.KIND:
-        table = jobs.jobs_table(map(jobs.line_of, items), namespaces=namespaces)
-        return table if wide else output.fitted(table)
+def queues_table(kind: Kind, items: list[Json], *, namespaces: bool, room: int | None) -> str:
     header, rows = ["NAME"], []
     for item in items:
         spec, status = item.get("spec") or {}, item.get("status") or {}
@@ -244,7 +256,10 @@ def tables(kind: Kind, items: list[Json], *, wide: bool, namespaces: bool) -> st
             header = ["NAME", "NODE LABELS", "AGE"]
             labels = ", ".join(f"{k}={v}" for k, v in (spec.get("nodeLabels") or {}).items())
             rows.append([item["metadata"]["name"], labels, age])
-    return output.table(header, rows)
+    if namespaces and kind.namespaced:
+        header = ["NAMESPACE", *header]
+        rows = [[item["metadata"]["namespace"], *row] for item, row in zip(items, rows, strict=True)]
+    return output.table(header, rows, room)
 
 
 def stop(args: argparse.Namespace) -> int:

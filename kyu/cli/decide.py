@@ -168,6 +168,7 @@ def decode_all(manifests: list[Manifest], configuration: Configuration, *, valid
                 complete = rules.defaults(manifest.object)
                 errors = rules.validate(complete, gates=configuration.gates)
                 faults += [str(manifest.fault(error.message, error.field)) for error in errors]
+                faults += [str(manifest.fault("unknown field", path)) for path in rules.unknown_fields(manifest.object)]
                 obj = codec.decode(complete) if not errors else obj
             objects.append(obj)
         except codec.DecodeError as error:

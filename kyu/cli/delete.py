@@ -14,6 +14,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", nargs="*", metavar="KIND NAME…", help="as kubectl names it: job train, cq/main")
     parser.add_argument("-f", "--filename", action="append", default=[], help="delete what this file lists")
     parser.add_argument("--all", action="store_true", help="all objects of the kind in the namespace")
+    parser.usage = "kyu delete [OPTION …] KIND NAME … | KIND --all | -f FILE"
 
 
 def run(args: argparse.Namespace) -> int:

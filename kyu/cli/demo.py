@@ -1,5 +1,5 @@
 """
-Two teams share this machine for a minute: real jobs, borrowing, a preemption, a gang, and a job that can never fit.
+Two teams share this machine for half a minute: real jobs, borrowing, a preemption, a gang, a job that can never fit.
 
 A control plane of its own is started in a temporary folder, and nothing of it is left at the end.
 """
@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import subprocess
 import tempfile
+import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +29,8 @@ from kyu.kube.blocking import BlockingClient
 TEAM_CPU = "400m"
 # It takes half a minute; on a machine with other things to do, longer.
 LONGEST_SECONDS = 120.0
-LONGEST_REASON = 70
+# Where nobody says how wide lines may be.
+NO_TERMINAL_WIDTH = 120
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,6 +79,7 @@ class Story:
         for number in range(6):
             self._submit("team-a", f"train-{number + 1}", "200m", seconds=12 if number < 4 else 3)
         self._wait("four jobs run", lambda: self._used("team-a") == 2 * millicores(TEAM_CPU))
+        self._wait("two jobs wait", lambda: len(self._in_state("Queued")) == 2)
         self._show()
         say("team-b comes back: it submits a job, and takes its own quota back")
         self._submit("team-b", "report", "200m", seconds=4)
@@ -110,10 +113,11 @@ class Story:
                     jobs.pods(item),
                     state.word,
                     stopped,
-                    shortened(state.why),
+                    state.why,
                 ]
             )
-        return output.table(["TEAM", "JOB", "PODS", "STATE", "PREEMPTED", "WHY"], rows)
+        room = output.terminal_room() or NO_TERMINAL_WIDTH
+        return output.table(["TEAM", "JOB", "PODS", "STATE", "PREEMPTED", "WHY"], rows, room)
 
     def _make_queues(self) -> None:
         self._client.create(ResourceFlavor.KIND, {"metadata": {"name": "machine"}})
@@ -185,11 +189,6 @@ class Story:
             print(f"    {team} {output.bar(used / own)} {used}m of {TEAM_CPU}{borrowed}; {waiting} waiting")
 
 
-def shortened(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= LONGEST_REASON else f"{line[: LONGEST_REASON - 1]}…"
-
-
 def namespace_of(workload: Json) -> str:
     return str(workload["metadata"]["namespace"])
 
@@ -199,4 +198,5 @@ def millicores(text: str) -> int:
 
 
 def say(text: str) -> None:
-    print(output.colour("• ", "blue") + text, flush=True)
+    width = output.terminal_room() or NO_TERMINAL_WIDTH
+    print(output.colour("• ", "blue") + textwrap.fill(text, width - 2, subsequent_indent="  "), flush=True)

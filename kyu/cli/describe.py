@@ -12,6 +12,7 @@ from kyu.cli import connection, kubernetes
 def arguments(parser: argparse.ArgumentParser) -> None:
     connection.arguments(parser)
     parser.add_argument("what", nargs="+", metavar="KIND [NAME…]", help="as kubectl names it: workload, cq/main")
+    parser.usage = "kyu describe [OPTION …] KIND [NAME …]"
 
 
 def run(args: argparse.Namespace) -> int:

@@ -17,6 +17,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", nargs="+", metavar="KIND [NAME…]", help="as kubectl names it: jobs, cq, queue/main")
     parser.add_argument("-l", "--selector", default="", help="label selector")
     output.add_format(parser)
+    parser.usage = "kyu get [OPTION …] KIND [NAME …]"
 
 
 def run(args: argparse.Namespace) -> int:

@@ -53,15 +53,15 @@ def run(args: argparse.Namespace) -> int:
         if (not args.queue or line.queue == args.queue) and (args.all or line.state.word not in ENDED)
     ]
     if args.output in ("json", "yaml", "name"):
-        print(output.objects([line.typed() for line in shown], args.output))
+        print(output.objects([line.typed() for line in shown], args.output, is_list=True))
         return 0
     if not shown:
         place = "any namespace" if args.all_namespaces else f"namespace {server.namespace}"
         output.note(f"no jobs in {place}" + ("" if args.all else "; --all shows finished ones"))
         return 0
-    told = [replace(line, state=full_state(server, line.obj)) if line.is_queued else line for line in shown]
-    table = jobs_table(with_pods(server, namespace, told), namespaces=args.all_namespaces)
-    print(table if args.output == "wide" else output.fitted(table))
+    told = with_pods(server, namespace, [full_line(server, line) for line in shown])
+    room = None if args.output == "wide" else output.terminal_room()
+    print(jobs_table(told, namespaces=args.all_namespaces, room=room))
     return 0
 
 
@@ -100,15 +100,20 @@ class Line:
         return [self.name, self.kind, self.queue, self.state.word, self.pods, output.age(self.created), why]
 
 
-def jobs_table(lines: Iterable[Line], *, namespaces: bool) -> str:
+def jobs_table(lines: Iterable[Line], *, namespaces: bool, room: int | None) -> str:
     header = ["JOB", "KIND", "QUEUE", "STATE", "PODS", "AGE", "WHY"]
     rows = [[line.obj["metadata"]["namespace"], *line.cells()] if namespaces else line.cells() for line in lines]
-    return output.table(["NAMESPACE", *header] if namespaces else header, rows)
+    return output.table(["NAMESPACE", *header] if namespaces else header, rows, room)
 
 
 def line_of(workload: Json) -> Line:
     kind, name = owner_of(workload)
     return Line(workload, name, kind, workload["spec"].get("queueName", ""), state_of(workload), pods(workload))
+
+
+def full_line(server: Server, line: Line) -> Line:
+    """The line; of one that waits for other jobs with their names."""
+    return replace(line, state=full_state(server, line.obj)) if line.is_queued else line
 
 
 # Jobs that no queue knows.

@@ -9,10 +9,11 @@ import json
 from dataclasses import dataclass
 
 from kyu.api import documents
+from kyu.api.codec import Manifest
 from kyu.api.meta import Json, Key, Kind, key_of
 from kyu.cli import output
 from kyu.cli.connection import Server
-from kyu.cli.main import BadInput, Failed
+from kyu.cli.main import BadInput
 from kyu.cli.sources import read_manifests
 from kyu.kube.requests import collection_path, object_path
 
@@ -96,9 +97,8 @@ def get(server: Server, args: argparse.Namespace) -> int:
             if names
             else list(server.client.list(kind, namespace, labels=args.selector))
         )
-        print(
-            output.objects([{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in items], args.output)
-        )
+        typed = [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in items]
+        print(output.objects(typed, args.output, is_list=len(names) != 1))
         return 0
     paths = [object_path(kind, place(server, kind, name)) for name in names] or [collection_path(kind, namespace)]
     tables = [server.client.table(path, TABLE, args.selector) for path in paths]
@@ -146,13 +146,13 @@ def events_of(server: Server, kind: Kind, obj: Json) -> str:
 
 
 def apply(server: Server, args: argparse.Namespace) -> int:
-    manifests = [manifest for name in args.filename for manifest in read_manifests(name)]
-    served = discover(server)
-    planned = [(find_manifest_kind(served, m.object, m.source), m.object) for m in manifests]
+    planned = listed(server, args.filename)
     output.note(f"on {server.description}")
-    for kind, obj in planned:
+    for kind, manifest in planned:
+        obj = manifest.object
+        obj["metadata"] = obj.get("metadata") or {}
         if kind.namespaced:
-            obj.setdefault("metadata", {}).setdefault("namespace", server.namespace)
+            obj["metadata"].setdefault("namespace", server.namespace)
         if "name" not in obj["metadata"]:
             created = server.client.create(kind, obj)
             print(f"{kind.plural}/{created['metadata']['name']} created")
@@ -166,26 +166,40 @@ def apply(server: Server, args: argparse.Namespace) -> int:
 
 
 def delete(server: Server, args: argparse.Namespace) -> int:
+    targets = delete_listed(server, args.filename) if args.filename else delete_named(server, args.what, args.all)
     output.note(f"on {server.description}")
-    if args.filename:
-        served = discover(server)
-        targets = []
-        for manifest in (m for name in args.filename for m in read_manifests(name)):
-            kind, meta = find_manifest_kind(served, manifest.object, manifest.source), manifest.object["metadata"]
-            targets.append(
-                (kind, Key(meta.get("namespace", server.namespace) if kind.namespaced else "", meta["name"]))
-            )
-    else:
-        word, names = split(args.what)
-        kind = find_kind(server, word)
-        if args.all:
-            names = [item["metadata"]["name"] for item in server.client.list(kind, server.namespace)]
-        if not names:
-            raise BadInput("kyu delete: name what to delete, or use --all")
-        targets = [(kind, place(server, kind, name)) for name in names]
     for kind, key in targets:
         server.client.delete(kind, key)
         print(f"{kind.plural}/{key.name} deleted")
     if not targets:
-        raise Failed("nothing to delete")
+        output.note("nothing to delete")
     return 0
+
+
+def delete_listed(server: Server, filenames: list[str]) -> list[tuple[Kind, Key]]:
+    targets = []
+    for kind, manifest in listed(server, filenames):
+        name, namespace = manifest.key.name, manifest.key.namespace or server.namespace
+        if not name:
+            raise BadInput(str(manifest.fault("must be set, to know what to delete", "metadata.name")))
+        targets.append((kind, Key(namespace if kind.namespaced else "", name)))
+    return targets
+
+
+def delete_named(server: Server, words: list[str], everything: bool) -> list[tuple[Kind, Key]]:
+    word, names = split(words) if words else ("", [])
+    if not names and not (word and everything):
+        raise BadInput("kyu delete: name what to delete, for example `kyu delete job train`; all of a kind: --all")
+    kind = find_kind(server, word)
+    if everything:
+        names = [item["metadata"]["name"] for item in server.client.list(kind, server.namespace)]
+    return [(kind, place(server, kind, name)) for name in names]
+
+
+def listed(server: Server, filenames: list[str]) -> list[tuple[Kind, Manifest]]:
+    """What these files list, each with its kind: all of it is read before anything is changed."""
+    manifests = [manifest for name in filenames for manifest in read_manifests(name)]
+    if not manifests:
+        raise BadInput(f"{', '.join(filenames)}: no object in it")
+    served = discover(server)
+    return [(find_manifest_kind(served, m.object, m.source), m) for m in manifests]

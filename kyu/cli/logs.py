@@ -35,7 +35,7 @@ OVER = ("Succeeded", "Failed", "Stopped")
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     connection.arguments(parser)
-    parser.add_argument("job", help="name of the job, or pod/NAME")
+    parser.add_argument("job", metavar="JOB", help="name of the job, or pod/NAME")
     parser.add_argument("-f", "--follow", action="store_true", help="go on until the job ends")
     parser.add_argument("--tail", type=int, metavar="N", help="only the last N lines of each pod")
     parser.add_argument("--timestamps", action="store_true", help="start each line with its time")
@@ -54,8 +54,10 @@ def run(args: argparse.Namespace) -> int:
     }
     query = {name: value for name, value in options.items() if value}
     kind, _, name = args.job.rpartition("/")
-    pod = server.client.find(POD, Key(server.namespace, name)) if kind in ("pod", "pods") else None
-    if pod is not None:
+    if kind in ("pod", "pods"):
+        pod = server.client.find(POD, Key(server.namespace, name))
+        if pod is None:
+            raise Failed(f"no pod {name!r} in namespace {server.namespace}; `kyu get pods` lists them")
         print_pods(server, [pod], query)
     elif args.follow:
         Following(server, args.job, query).run()

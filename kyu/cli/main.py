@@ -7,6 +7,7 @@ Exit codes everywhere: 0 done, 1 failed, 2 bad input or usage, 130 interrupted.
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib.util
 import os
 import sys
@@ -40,6 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def dispatch(words: list[str]) -> int:
+    if words[:1] == ["help"] and len(words) > 1:
+        words = [words[1], "--help"]
     if not words or words[0] in ("-h", "--help", "help"):
         print(overview())
         return 0
@@ -48,9 +51,17 @@ def dispatch(words: list[str]) -> int:
         return 0
     command = next((c for c in COMMANDS if c.name == words[0]), None)
     if command is None:
-        print(f"kyu: there is no command {words[0]!r}; `kyu --help` lists them", file=sys.stderr)
+        print(f"kyu: there is no command {words[0]!r}{remedy(words[0])}; `kyu --help` lists them", file=sys.stderr)
         return 2
     return run(command, words[1:])
+
+
+def remedy(word: str) -> str:
+    """What was meant, perhaps."""
+    if word.startswith("-"):
+        return ": options stand behind the command, as in `kyu jobs --data DIR`"
+    close = difflib.get_close_matches(word, [command.name for command in COMMANDS], n=1)
+    return f"; did you mean `kyu {close[0]}`?" if close else ""
 
 
 def release() -> str:
@@ -78,18 +89,20 @@ def run(command: Command, words: Sequence[str]) -> int:
         print(f"kyu {command.name}: {error.filename}: {error.strerror}", file=sys.stderr)
         return 1
     except Exception as error:
-        if not is_answer(error):
+        if (code := exit_code_of_answer(error)) is None:
             raise
         print(f"kyu {command.name}: {error}", file=sys.stderr)
-        return 1
+        return code
 
 
-def is_answer(error: Exception) -> bool:
-    """The server said no, or nobody answered: the user is told, without the way it came."""
+def exit_code_of_answer(error: Exception) -> int | None:
+    """The server said no, or nobody answered: told without the way it came. What breaks its rules is bad input."""
     from kyu.kube.blocking import Unreachable
     from kyu.kube.errors import ApiError
 
-    return isinstance(error, ApiError | Unreachable)
+    if isinstance(error, ApiError):
+        return 2 if error.code in (400, 422) else 1
+    return 1 if isinstance(error, Unreachable) else None
 
 
 def make_parser(command: Command, module: ModuleType) -> argparse.ArgumentParser:
@@ -103,7 +116,11 @@ def make_parser(command: Command, module: ModuleType) -> argparse.ArgumentParser
 
 
 def overview() -> str:
-    lines = ["Kyu: a batch queue that speaks the API of Kueue.", "", "usage: kyu COMMAND [-h] …"]
+    lines = [
+        "Kyu: a batch queue that speaks the API of Kueue.",
+        "",
+        "usage: kyu COMMAND [OPTION …]; `kyu help COMMAND` shows its options",
+    ]
     for group in dict.fromkeys(command.group for command in COMMANDS):
         lines += ["", f"{group}:"]
         lines += [f"  {c.name:<12} {c.help}" for c in COMMANDS if c.group == group]

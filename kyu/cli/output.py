@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
@@ -19,6 +20,8 @@ from kyu.api import documents
 from kyu.api.meta import Json
 
 Colour = Literal["red", "green", "yellow", "blue", "dim", "bold"]
+GAP = "   "
+SHORTEST_REASON = 16
 CODES: dict[Colour, str] = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "dim": "2", "bold": "1"}
 
 
@@ -27,38 +30,57 @@ def add_format(parser: argparse.ArgumentParser, *, wide: bool = True) -> None:
     parser.add_argument("-o", "--output", choices=choices, default="table", help="how to print (default: table)")
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Columns as wide as their longest cell; a column of numbers is aligned to the right."""
+def table(header: Sequence[str], rows: Iterable[Sequence[object]], room: int | None = None) -> str:
+    """Columns as wide as their longest cell, or cut to the room; a column of numbers is aligned to the right."""
     cells = [["-" if cell in (None, "") else str(cell) for cell in row] for row in rows]
     widths = [max(len(line[i]) for line in [list(header), *cells]) for i in range(len(header))]
-    numeric = [bool(cells) and all(is_number(row[i]) for row in cells) for i in range(len(header))]
+    if room is not None:
+        narrow(widths, header, room - len(GAP) * (len(header) - 1))
+    numeric = [is_numeric([row[i] for row in cells]) for i in range(len(header))]
     lines = []
     for line in [list(header), *cells]:
         padded = [
-            cell.rjust(width) if right else cell.ljust(width)
+            cut(cell, width).rjust(width) if right else cut(cell, width).ljust(width)
             for cell, width, right in zip(line, widths, numeric, strict=True)
         ]
-        lines.append("   ".join(padded).rstrip())
+        lines.append(GAP.join(padded).rstrip())
     return "\n".join(lines)
 
 
-def fitted(text: str) -> str:
-    """Lines no wider than the terminal; as they are if they go elsewhere."""
-    if not sys.stdout.isatty():
-        return text
-    width = shutil.get_terminal_size().columns
-    return "\n".join(line if len(line) <= width else f"{line[: width - 1]}…" for line in text.splitlines())
+def terminal_room() -> int | None:
+    """How wide a table may be: as the terminal; as it likes if it goes elsewhere."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def narrow(widths: list[int], header: Sequence[str], room: int) -> None:
+    """The last column, a reason in most tables, gives way first, and then the widest; no heading is cut."""
+    last = len(widths) - 1
+    least = max(SHORTEST_REASON, len(header[last]))
+    widths[last] = min(widths[last], max(least, room - sum(widths[:last])))
+    while sum(widths) > room:
+        wide = [i for i, width in enumerate(widths) if width > len(header[i])]
+        if not wide:
+            return
+        widths[max(wide, key=lambda i: widths[i])] -= 1
+
+
+def cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def is_numeric(column: Sequence[str]) -> bool:
+    return all(is_number(cell) for cell in column) and any(cell != "-" for cell in column)
 
 
 def is_number(text: str) -> bool:
     return text == "-" or text.replace(".", "", 1).isdigit()
 
 
-def objects(items: Sequence[Json], form: str) -> str:
-    """Objects in a machine's form; several become a List, as kubectl does."""
+def objects(items: Sequence[Json], form: str, *, is_list: bool) -> str:
+    """Objects in a machine's form. Who asked for a list gets a List, also of one, as with kubectl."""
     if form == "name":
         return "\n".join(full_name(item) for item in items)
-    body = items[0] if len(items) == 1 else {"apiVersion": "v1", "kind": "List", "items": list(items)}
+    body = {"apiVersion": "v1", "kind": "List", "items": list(items)} if is_list else items[0]
     return json.dumps(body, indent=2) if form == "json" else documents.render([body]).rstrip()
 
 
@@ -90,6 +112,12 @@ def duration(seconds: float) -> str:
 
 def colour(text: str, name: Colour) -> str:
     return f"\033[{CODES[name]}m{text}\033[0m" if sys.stdout.isatty() else text
+
+
+def clipped(line: str, width: int) -> str:
+    """A line that may have colours; one that is too wide goes without."""
+    plain = re.sub(r"\033\[\d+m", "", line)
+    return line if len(plain) <= width else cut(plain, width)
 
 
 def bar(share: float, width: int = 20) -> str:

@@ -22,12 +22,11 @@ def run(args: argparse.Namespace) -> int:
     items = list(server.client.list(LocalQueue.KIND, None if args.all_namespaces else server.namespace))
     if args.output in ("json", "yaml", "name"):
         typed = [{"apiVersion": LocalQueue.KIND.api_version, "kind": "LocalQueue", **item} for item in items]
-        print(output.objects(typed, args.output))
+        print(output.objects(typed, args.output, is_list=True))
         return 0
     if not items:
-        output.note(
-            f"no queues in namespace {server.namespace}; an administrator makes them: kyu ctl create localqueue"
-        )
+        place = "any namespace" if args.all_namespaces else f"namespace {server.namespace}"
+        output.note(f"no queues in {place}; an administrator makes them: kyu ctl create localqueue")
         return 0
     header = ["QUEUE", "CLUSTER QUEUE", "PENDING", "RUNNING", "USED", "STATE"]
     rows = []
@@ -42,7 +41,8 @@ def run(args: argparse.Namespace) -> int:
             state(status),
         ]
         rows.append([item["metadata"]["namespace"], *row] if args.all_namespaces else row)
-    print(output.table(["NAMESPACE", *header] if args.all_namespaces else header, rows))
+    room = None if args.output == "wide" else output.terminal_room()
+    print(output.table(["NAMESPACE", *header] if args.all_namespaces else header, rows, room))
     return 0
 
 

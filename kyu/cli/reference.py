@@ -21,8 +21,8 @@ Made by `make update` from what each command says with `--help`. Exit codes ever
 usage.
 
 Every command that talks to a server looks for it in this order: `--kubeconfig`, `--data`, `$KUBECONFIG`, the running
-local server, the service account of a pod, `~/.kube/config`. The data folder is `$KYU_DATA`, or `~/.local/share/kyu`.
-The options for this are left out below:
+local server, the service account of a pod, `~/.kube/config`. With `--context` only kubeconfigs count. The data folder
+is `$KYU_DATA`, or `~/.local/share/kyu`. The options for this are left out below:
 """
 
 

@@ -26,6 +26,9 @@ from kyu.kube.errors import AlreadyExists
 
 # Pods of the embedded control plane run commands of this machine; the image says so where one is required.
 HOST_IMAGE = "kyu.dev/host"
+# How amounts are asked for, and written.
+OPTIONS = {"cpu": "--cpu", "memory": "--memory", "nvidia.com/gpu": "--gpu"}
+EXAMPLES = {"cpu": "500m or 2", "memory": "512Mi or 4Gi", "nvidia.com/gpu": "1 or 2"}
 DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?")
 
 
@@ -54,7 +57,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     job = make_job(args, str(Path.cwd()))
     if args.dry_run:
-        print(output.objects([job], "yaml" if args.output == "table" else args.output))
+        if not args.queue:
+            output.note("no queue is named: add -q before you apply this")
+        print(output.objects([job], "yaml" if args.output == "table" else args.output, is_list=False))
         return 0
     server = connection.connect(args)
     job["metadata"]["namespace"] = server.namespace
@@ -69,7 +74,8 @@ def run(args: argparse.Namespace) -> int:
     except AlreadyExists as error:
         raise Failed(f"{error}; `kyu cancel {args.name}` removes it, without --name a new name is made") from error
     if args.output != "table":
-        print(output.objects([{"apiVersion": "batch/v1", "kind": "Job", **created}], args.output))
+        typed = {"apiVersion": "batch/v1", "kind": "Job", **created}
+        print(output.objects([typed], args.output, is_list=False))
         return 0
     output.note(f"submitted to {created['metadata']['labels'][metadata.QUEUE_NAME]} on {server.description}")
     print(created["metadata"]["name"])
@@ -79,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
 def make_job(args: argparse.Namespace, folder: str) -> Json:
     """The Job; faults of the input are collected and told together."""
     faults: list[str] = []
-    labels = {metadata.QUEUE_NAME: args.queue}
+    labels = {metadata.QUEUE_NAME: args.queue} if args.queue else {}
     if args.priority:
         labels[metadata.PRIORITY_CLASS] = args.priority
     if args.time:
@@ -134,11 +140,20 @@ def requests(args: argparse.Namespace, faults: list[str]) -> dict[str, str]:
         wanted[name] = value
     for name, value in wanted.items():
         if value:
-            try:
-                quantity.parse(value)
-            except ValueError as error:
-                faults.append(f"{name}={value}: {error}")
+            told = f"{OPTIONS[name]} {value}" if name in OPTIONS else f"--request {name}={value}"
+            if wrong := why_not_amount(name, value):
+                faults.append(f"{told}: {wrong}; write it as {EXAMPLES.get(name, '1 or 2')}")
     return {name: value for name, value in wanted.items() if value}
+
+
+def why_not_amount(name: str, text: str) -> str:
+    try:
+        nanos = quantity.parse(text).nanos
+    except ValueError as error:
+        return str(error)
+    if nanos < 0:
+        return "less than nothing"
+    return "not a whole number" if "/" in name and nanos % quantity.NANO else ""
 
 
 def resources(requests: dict[str, str]) -> Json:
@@ -158,6 +173,8 @@ def environment(items: list[str], faults: list[str]) -> list[Json]:
             if name not in os.environ:
                 faults.append(f"--env {name}: not set here; write it as {name}=VALUE")
             value = os.environ.get(name, "")
+        if not name:
+            faults.append(f"--env {item}: write it as NAME=VALUE")
         found.append({"name": name, "value": literally(value)})
     return found
 

@@ -3,6 +3,7 @@ Which server a command talks to, decided in one place.
 
 In this order: ``--kubeconfig FILE``, ``--data DIR`` (the local server of that folder), the environment variable
 KUBECONFIG, the running local server of the default folder, the service account of a pod, the user's default kubeconfig.
+Who names a context means a kubeconfig: only those are looked at then.
 Commands that change something print what was chosen.
 
 Called by: every command that talks to a server.
@@ -54,18 +55,22 @@ def _choose(args: argparse.Namespace) -> Target:
     if args.kubeconfig is not None:
         return Target(kubeconfig.load(args.kubeconfig, args.context), f"--kubeconfig {args.kubeconfig}")
     if args.data is not None:
+        if args.context:
+            raise BadInput(f"--context {args.context}: a local server, as of --data, has no contexts")
         return Target(_local(args.data), f"--data {args.data}")
     if named := os.environ.get("KUBECONFIG"):
         path = _first_existing(named)
         return Target(kubeconfig.load(path, args.context), f"KUBECONFIG={path}")
     default = default_data()
-    if is_running(default):
+    if not args.context and is_running(default):
         return Target(_local(default), "the local server")
-    if (inside := kubeconfig.in_cluster()) is not None:
+    if not args.context and (inside := kubeconfig.in_cluster()) is not None:
         return Target(inside, "the service account of this pod")
     usual = home() / ".kube" / "config"
     if usual.exists():
         return Target(kubeconfig.load(usual, args.context), str(usual))
+    if args.context:
+        raise BadInput(f"--context {args.context}: there is no kubeconfig; name one with --kubeconfig")
     raise BadInput("no server to talk to: start one with `kyu up -d`, or name one with --kubeconfig")
 
 

@@ -8,7 +8,6 @@ The queues at a glance, live: cohorts as a tree, what of each quota is used, who
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -18,10 +17,11 @@ from kyu.api import quantity
 from kyu.api.kueue import ClusterQueue, Cohort, Workload
 from kyu.api.meta import Json
 from kyu.cli import connection, jobs, output
+from kyu.cli.connection import Server
+from kyu.cli.jobs import Line
 
 CLEAR_AND_HOME = "\033[2J\033[H"
 LONGEST_LIST = 12
-COLOURS_WIDTH = 40
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,8 +37,8 @@ def run(args: argparse.Namespace) -> int:
         picture = draw(
             list(server.client.list(Cohort.KIND)),
             list(server.client.list(ClusterQueue.KIND)),
-            list(server.client.list(Workload.KIND)),
-            shutil.get_terminal_size().columns if live else None,
+            running_first(server),
+            output.terminal_room(),
         )
         if not live:
             print(picture)
@@ -57,14 +57,21 @@ class Branch:
     queues: list[Json] = field(default_factory=list)
 
 
-def draw(cohorts: list[Json], queues: list[Json], workloads: list[Json], width: int | None) -> str:
-    """The picture; on a terminal no wider than its columns, and what colours take."""
+def running_first(server: Server) -> list[Line]:
+    """All that is not over. Those that will be shown say whom they wait for, which has to be asked for each."""
+    lines = [line for line in map(jobs.line_of, server.client.list(Workload.KIND)) if line.state.word not in jobs.ENDED]
+    lines.sort(key=lambda line: (line.state.word == "Queued", line.created))
+    return [*(jobs.full_line(server, line) for line in lines[:LONGEST_LIST]), *lines[LONGEST_LIST:]]
+
+
+def draw(cohorts: list[Json], queues: list[Json], lines_of_jobs: list[Line], width: int | None) -> str:
+    """The picture, no wider than the terminal."""
     lines = []
     for root in tree(cohorts, queues):
         lines += list(branch_lines(root, ""))
     lines.append("")
-    lines += list(workload_lines(workloads))
-    return "\n".join(line if width is None else line[: width + COLOURS_WIDTH] for line in lines).rstrip()
+    lines += list(job_lines(lines_of_jobs, width))
+    return "\n".join(line if width is None else output.clipped(line, width) for line in lines).rstrip()
 
 
 def tree(cohorts: list[Json], queues: list[Json]) -> list[Branch]:
@@ -139,12 +146,10 @@ def usage_line(flavor: str, quota: Json, used: Json, indent: str) -> str:
     return f"{indent}  {flavor[:14]:<14} {name[:14]:<14} {output.bar(share)} {shown}{lent}"
 
 
-def workload_lines(workloads: list[Json]) -> Iterator[str]:
-    shown = [w for w in workloads if jobs.state_of(w).word not in jobs.ENDED]
-    shown.sort(key=lambda w: (jobs.state_of(w).word == "Queued", str(w["metadata"].get("creationTimestamp"))))
-    if not shown:
+def job_lines(lines: list[Line], width: int | None) -> Iterator[str]:
+    if not lines:
         yield output.colour("nothing runs, nothing waits", "dim")
         return
-    yield from output.fitted(jobs.jobs_table(map(jobs.line_of, shown[:LONGEST_LIST]), namespaces=True)).splitlines()
-    if len(shown) > LONGEST_LIST:
-        yield output.colour(f"… and {len(shown) - LONGEST_LIST} more", "dim")
+    yield from jobs.jobs_table(lines[:LONGEST_LIST], namespaces=True, room=width).splitlines()
+    if len(lines) > LONGEST_LIST:
+        yield output.colour(f"… and {len(lines) - LONGEST_LIST} more", "dim")

@@ -50,6 +50,9 @@ def run(args: argparse.Namespace) -> int:
     parse_listen(args.listen)
     if args.cpu is not None and args.cpu < 1:
         raise BadInput(f"kyu up: --cpu {args.cpu}: a machine offers one core or more")
+    for option, path in (("--config", args.config), ("--nodes", args.nodes)):
+        if path is not None and not path.exists():
+            raise BadInput(f"kyu up: {option} {path}: there is no such file")
     _refuse_running(data)
     return _start_detached(args, data) if args.detach else _serve(args, data)
 

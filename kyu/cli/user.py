@@ -29,7 +29,7 @@ NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,60}[a-z0-9])?")
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=("add", "list", "rotate", "remove"))
-    parser.add_argument("name", nargs="?", default="", help="the user")
+    parser.add_argument("name", nargs="?", default="", metavar="NAME", help="the user")
     parser.add_argument("-n", "--namespace", action="append", default=[], metavar="NS", help="where; may be repeated")
     parser.add_argument("--role", choices=ROLES, default="batch-user", help="what; default: batch-user")
     target.arguments(parser)

@@ -46,7 +46,7 @@ INACTIVE: dict[Inactive, str] = {
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     connection.arguments(parser)
-    parser.add_argument("job", help="name of the job")
+    parser.add_argument("job", metavar="JOB", help="name of the job")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="how to print (default: text)")
 
 

@@ -153,7 +153,7 @@ def load(path: Path, context: str = "") -> Credentials:
     try:
         text = path.read_text()
     except (OSError, ValueError) as error:
-        raise BadKubeconfig(f"{path}: {error}") from error
+        raise BadKubeconfig(f"{path}: {getattr(error, 'strerror', None) or error}") from error
     return _credentials(path, _parse(path, text), context)
 
 
@@ -280,7 +280,7 @@ def _data_or_file(path: Path, section: Mapping[str, Any], name: str) -> bytes:
         try:
             return Path(path.parent, str(file)).read_bytes()
         except OSError as error:
-            raise BadKubeconfig(f"{path}: {name}: {error}") from error
+            raise BadKubeconfig(f"{path}: {name}: {file}: {error.strerror}") from error
     return b""
 
 

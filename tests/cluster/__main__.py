@@ -85,7 +85,8 @@ def run_tests(pytest_arguments: list[str]) -> int:
     if not any(Path(argument.partition("::")[0]).exists() for argument in pytest_arguments):
         options += [str(HERE), *(str(HERE.parent / name) for name in WITH_KUBECTL)]
     environment = {**os.environ, "PATH": f"{os.environ['PATH']}:{parts.binary('kubectl').parent}"}
-    return subprocess.run([sys.executable, "-m", "pytest", *options], cwd=HERE.parent.parent, env=environment).returncode
+    command = [sys.executable, "-m", "pytest", *options]
+    return subprocess.run(command, cwd=HERE.parent.parent, env=environment).returncode
 
 
 def run_up(options: argparse.Namespace) -> int:

@@ -145,6 +145,12 @@ _METADATA: Json = {
 }
 
 
+def unknown_fields(object_: Json) -> list[str]:
+    """Where an object of Kueue's kinds has fields that its version does not know; of other kinds nothing is said."""
+    type_ = _kueue_type(object_)
+    return [] if type_ is None else list(structure.unknown(_schema(type_, object_["apiVersion"]), object_))
+
+
 def _kueue_type(object_: Json) -> type[Object] | None:
     return _type_of(str(object_.get("apiVersion")), str(object_.get("kind")))
 
