@@ -17,7 +17,7 @@ from collections.abc import Container, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from kyu.cli import connection
+from kyu.cli import connection, output
 from kyu.cli.main import BadInput
 
 if TYPE_CHECKING:
@@ -168,7 +168,9 @@ def decode_all(manifests: list[Manifest], configuration: Configuration, *, valid
                 complete = rules.defaults(manifest.object)
                 errors = rules.validate(complete, gates=configuration.gates)
                 faults += [str(manifest.fault(error.message, error.field)) for error in errors]
-                faults += [str(manifest.fault("unknown field", path)) for path in rules.unknown_fields(manifest.object)]
+                for path in rules.unknown_fields(manifest.object):
+                    # Misspelt, or of a newer Kueue: a server takes the object without it, too.
+                    output.note(f"warning: {manifest.fault('unknown field, left out', path)}")
                 obj = codec.decode(complete) if not errors else obj
             objects.append(obj)
         except codec.DecodeError as error:
