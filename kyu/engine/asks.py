@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from kyu.api.meta import Key
 from kyu.api.workloads import PodSetUpdate
@@ -193,6 +193,12 @@ class Peers:
                 if other.peers is self:
                     self.first = other
 
+    def watch(self, watches: Watches | None) -> None:
+        """From now on they wait for this."""
+        for watch in self.watches or ():
+            watch.holds = False
+        self.watches = watches
+
     def waiting(self) -> Iterator[Ask]:
         found = [] if self.first is None else [self.first]
         found += [ask for _, _, ask in self._others or () if ask.peers is self]
@@ -204,14 +210,19 @@ class Peers:
 Place: TypeAlias = tuple[int, float, str, Peers]
 
 
-class Watch(NamedTuple):
-    """How much of which cell is wanted, and by whom; least first. Each is itself: an equal one may be out of date."""
+class Watch:
+    """How much of which cell is wanted, and by whom."""
 
-    amount: int
-    peers: Peers
-    cell: Cell
-    simple: bool
-    """That is all there is to say about them (``plan.py``)."""
+    __slots__ = ("amount", "cell", "holds", "peers", "simple")
+
+    def __init__(self, amount: int, peers: Peers, cell: Cell, *, simple: bool) -> None:
+        self.amount = amount
+        self.peers = peers
+        self.cell = cell
+        self.simple = simple
+        """That is all there is to say about them (``plan.py``)."""
+        self.holds = True
+        """False when they have gone, or wait for something else."""
 
 
 # One for each flavor that could do.

@@ -184,12 +184,12 @@ def _make(queue: Queue, places: list[Place]) -> Front | None:
             continue
         if len(watches) != 1:
             return None
-        amount, _, cell, simple = watches[0]
+        cell, amount = watches[0].cell, watches[0].amount
         if cell is not front.cell:
             if front.cell is not None or cell.parent is None:
                 return None
             front.cell, front.root = cell, cell.parent
-        amounts.append(amount if simple and ask.special is ORDINARY else NEVER)
+        amounts.append(amount if watches[0].simple and ask.special is ORDINARY else NEVER)
         wants.append((amount, peers.priority))
     wants.reverse()
     front.amounts, front.wants = amounts, wants

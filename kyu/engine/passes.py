@@ -7,16 +7,16 @@ in its queue. It goes from one turn that matters to the next and takes it as the
 everybody in it who could change its outcome: those who are worth asking, heads that keep their place until they get
 what they want (StrictFIFO, preemptors), and heads that hold back capacity while they wait.
 
-Called by: cycle.py. Calls: turn.py.
+Called by: cycle.py. Calls: turn.py, todo.py.
 """
 
 from __future__ import annotations
 
-from bisect import insort
 from dataclasses import dataclass, field
 
 from kyu.engine import plan
-from kyu.engine.asks import Ask, Peers, Place, resumes
+from kyu.engine.asks import Ask, Peers, resumes
+from kyu.engine.todo import Todo
 from kyu.engine.tree import Queue
 from kyu.engine.turn import Head, Turn
 from kyu.engine.workload import Holding
@@ -30,8 +30,8 @@ class _Lane(Head):
 
     by_turns: bool = False
     """Its order is not that of the line, or its head blocks it: then its head has every turn."""
-    todo: list[Peers] = field(default_factory=list)
-    """Who is worth asking, in order."""
+    todo: Todo = field(init=False)
+    """Who is worth asking."""
     keeps_head: bool = False
     """Who is at the head stays there until it gets what it wants, or is parked."""
     due: int = NEVER
@@ -47,6 +47,11 @@ class _Lane(Head):
     sticky: Ask | None = None
     """Who kept the head of the line before the turn."""
 
+    def __post_init__(self) -> None:
+        self.todo = Todo(self.queue.line)
+        if not self.by_turns:
+            self.todo.collect()
+
     def look_ahead(self, decisions: int) -> None:
         """Find who is to be asked next, and when. What was within reach once may have been taken by others."""
         line = self.queue.line
@@ -57,10 +62,10 @@ class _Lane(Head):
         if self.keeps_head:
             self.due = NEVER if line.head() is None else 0
             return
-        if self.todo and (decisions or kept):
-            # Who kept the head of the line may have been parked, and its peers with it.
-            line.drop_hopeless(self.todo, self.most_by_priority)
-        self.due = self.at + line.turns_before(self.todo[0]) if self.todo else NEVER
+        # Who kept the head of the line may have been parked, and its peers with it.
+        todo, again = self.todo, decisions or kept
+        first = todo.first_with_hope(self.most_by_priority) if todo and again else todo.first()
+        self.due = NEVER if first is None else self.at + line.turns_before(first)
 
     @property
     def holds_back(self) -> bool:
@@ -79,7 +84,7 @@ class _Lane(Head):
             if short_ways and not self.keeps_head and self.ask is not None:
                 self.entry = plan.reserve(self.queue, self.ask)
         else:
-            self.asked = self.todo.pop(0)
+            self.asked = self.todo.pop()
             self.ask = self.asked.first
 
     def catch_up(self, turn: int) -> None:
@@ -99,11 +104,8 @@ class _Lane(Head):
         self.look_ahead(decisions)
 
     def _ask_again(self, peers: Peers | None) -> None:
-        if peers is None or peers.place is None or self.queue.line.is_parked(peers):
-            return
-        if peers in self.todo:
-            self.todo.remove(peers)
-        insort(self.todo, peers, key=_place)
+        if peers is not None and peers.place is not None and not self.queue.line.is_parked(peers):
+            self.todo.add(peers)
 
     def repeats(self, turn: Turn) -> bool:
         """Whether the head would get the same answer again, whoever else has a turn; not if it lost to another."""
@@ -129,11 +131,6 @@ class _Lane(Head):
         for peers in self.todo:
             if peers.place is not None and not line.is_parked(peers):
                 line.ask_again(peers)
-
-
-def _place(peers: Peers) -> Place:
-    assert peers.place is not None
-    return peers.place
 
 
 @dataclass(slots=True)
@@ -168,7 +165,7 @@ class Pass:
             if not (by_turns or line.may_have_news or queue.policies.reclaim != "Any"):
                 line.skip_all()
                 continue
-            lane = _Lane(queue, by_turns=by_turns, todo=[] if by_turns else line.worth_asking())
+            lane = _Lane(queue, by_turns=by_turns)
             lane.look_ahead(0)
             if lane.due < NEVER or lane.holds_back:
                 self.lanes.append(lane)

@@ -173,7 +173,8 @@ def reserve(queue: Queue, ask: Ask) -> Reservation | None:
     if not watches or not watches[0].simple or ask.special is not ORDINARY or ask.memory is not None:
         return None
     best: Reservation | None = None
-    for amount, _, cell, _ in watches:
+    for watch in watches:
+        cell, amount = watch.cell, watch.amount
         level = quota.borrowing_level(cell, amount)
         # Of flavors without candidates, the one for which it would borrow least; the first of equals.
         if _may_preempt(queue, cell, amount, level) and (best is None or level.height < best.level):

@@ -66,6 +66,7 @@ class Line:
         "preemptor",
         "reach",
         "reasons",
+        "scans",
         "size",
         "sticky",
         "sticky_identity",
@@ -104,6 +105,8 @@ class Line:
         self.size = 0
         self.parked_ahead = False
         """Some who stand behind the mark have had their turn too."""
+        self.scans = False
+        """Whether there ever was somebody who had to go on with a scan of flavors."""
         self.unknown: set[Peers] = set()
         """Peers of whom nothing is known yet, or nothing that would spare asking them."""
         self.watched = WatchIndex()
@@ -126,6 +129,7 @@ class Line:
 
     def _join(self, ask: Ask, identity: object, *, parked: bool) -> bool:
         """Among its peers. Without any it is on its own, with another turn to come unless it, or its like, had one."""
+        self.scans = self.scans or ask.memory is not None
         peers = self.peers_by_identity.get(identity)
         if peers is None:
             peers = self.peers_by_identity[identity] = Peers(identity, ask.priority)
@@ -169,7 +173,7 @@ class Line:
         self._leave(peers)
         del self.peers_by_identity[peers.identity]
         self.unknown.discard(peers)
-        peers.watches = None
+        peers.watch(None)
 
     def stick(self, ask: Ask) -> None:
         """Put a workload before everybody; who was there goes back to its place."""
@@ -340,9 +344,9 @@ class Line:
             return
         if peers.watches is not None and amounts == [(watch.cell, watch.amount) for watch in peers.watches]:
             return
-        watches = tuple([Watch(amount, peers, cell, simple) for cell, amount in amounts])
+        watches = tuple([Watch(amount, peers, cell, simple=simple) for cell, amount in amounts])
         self.front = None
-        peers.watches = watches
+        peers.watch(watches)
         peers.least = min([amount for _, amount in amounts], default=0)
         self.unknown.discard(peers)
         self.watched.add(watches)
@@ -356,53 +360,39 @@ class Line:
         self.watched = WatchIndex()
         self.unknown = set(self.peers_by_identity.values())
         for peers in self.unknown:
-            peers.watches = None
+            peers.watch(None)
 
     @property
     def may_have_news(self) -> bool:
         """Whether anybody may be worth asking, or keeps the head of the line."""
         return bool(self.unknown or self.grown or self.has_sticky)
 
-    def worth_asking(self) -> list[Peers]:
-        """Of all who have not had their turn, those for whom the answer may have changed; in order."""
-        found: Iterable[Peers] = self.watched.within_reach(self.grown, self.reach)
-        if len(self.grown) > 1:
-            found = set(found)
+    @property
+    def some_had_turns(self) -> bool:
+        """Whether anybody had a turn since the last wake-up."""
+        return self.passed is not None or self.parked_ahead
+
+    def within_reach(self) -> list[list[Peers]]:
+        """Those for whom there may be enough since they were last looked at, by priority; some may be twice in it."""
+        found = list(self.watched.within_reach(self.grown, self.reach))
         self.grown.clear()
-        places = [peers.place for peers in (*found, *self.unknown) if peers.place is not None]
-        places.sort()
-        if self.passed is None and not self.parked_ahead:
-            # Nobody had a turn since the last wake-up.
-            return [place[3] for place in places]
-        return [place[3] for place in places if not self.is_parked(place[3])]
+        return found
 
-    def drop_hopeless(self, todo: list[Peers], most_by_priority: dict[int, int]) -> None:
-        """
-        Take those off the front who had their turn, or who are known to wait for what is not within reach.
-
-        ``most_by_priority`` keeps what was found out for the next time, if nothing has changed until then.
-        """
-        for index, peers in enumerate(todo):
-            if peers.least > most_by_priority.get(peers.priority, BOUNDLESS) and peers.watches is not None:
-                # So it is with most; whether they go on with a scan of flavors is asked of few.
-                first = peers.first
-                if first is None or first.memory is None:
-                    continue
-            if peers.place is not None and not self._is_hopeless(peers, most_by_priority) and not self.is_parked(peers):
-                del todo[:index]
-                return
-        todo.clear()
-
-    def _is_hopeless(self, peers: Peers, most_by_priority: dict[int, int]) -> bool:
-        if peers.watches is None:
-            return False
-        priority = peers.priority
+    def most_within_reach(self, priority: int, most_by_priority: dict[int, int]) -> int:
+        """How much those of a priority could get of anything that one of them waits for, if that is not known yet."""
         most = most_by_priority.get(priority)
         if most is None:
             most = most_by_priority[priority] = self.watched.most_within_reach(priority, self.reach)
-        if peers.least <= most:
-            for amount, _, cell, _ in peers.watches:
-                if amount <= self.reach(cell, priority):
+        return most
+
+    def is_hopeless(self, peers: Peers, most_by_priority: dict[int, int]) -> bool:
+        """Whether they are known to wait for what is not within reach."""
+        if peers.watches is None:
+            return False
+        priority = peers.priority
+        if peers.least <= self.most_within_reach(priority, most_by_priority):
+            for watch in peers.watches:
+                if watch.amount <= self.reach(watch.cell, priority):
                     return False
         first = peers.first
         return first is None or first.memory is None or not first.memory.pending
@@ -444,11 +434,12 @@ class Line:
         if ask.memory is not memory:
             ask.memory = memory
             self.front = None
+            self.scans = self.scans or memory is not None
 
     def ask_again(self, peers: Peers) -> None:
         """Whatever was known about them, they are to be asked."""
         self.front = None
-        peers.watches = None
+        peers.watch(None)
         self.unknown.add(peers)
 
     # Looking

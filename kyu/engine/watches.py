@@ -8,9 +8,10 @@ Called by: queues.py.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Iterable
-from typing import Any, Protocol
+from bisect import bisect_right, insort
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
+from typing import Protocol
 
 from kyu.engine.asks import Peers, Watch, Watches
 from kyu.engine.quota import BOUNDLESS, Cell, FlavorResource
@@ -22,8 +23,15 @@ class Reach(Protocol):
     def __call__(self, cell: Cell, priority: int) -> int: ...
 
 
+_amount = attrgetter("amount")
+_holds = attrgetter("holds")
+
+
 class WatchIndex:
-    """Who waits for how much of what, the least first, by flavor and resource and by priority."""
+    """Who waits for how much of what, the least first, by flavor and resource and by priority.
+
+    Watches that do not hold any more are dropped when they come up.
+    """
 
     __slots__ = ("_watches",)
 
@@ -35,24 +43,17 @@ class WatchIndex:
             waiting = self._watches.setdefault(watch.cell.key, {}).setdefault(watch.peers.priority, [])
             if len(waiting) > 32 and len(waiting) & (len(waiting) - 1) == 0:
                 waiting[:] = filter(_holds, waiting)
-            insort(waiting, watch)
+            insort(waiting, watch, key=_amount)
 
-    def within_reach(self, grown: Iterable[FlavorResource], reach: Reach) -> list[Peers]:
-        """Those for whom there may be enough now, of all that wait for something that has grown; once for each."""
-        found: list[Peers] = []
+    def within_reach(self, grown: Iterable[FlavorResource], reach: Reach) -> Iterator[list[Peers]]:
+        """Those for whom there may be enough now, of all that wait for something that has grown, by priority."""
         for key in grown:
             for priority, waiting in self._watches.get(key, {}).items():
-                while waiting and not _holds(waiting[0]):
+                while waiting and not waiting[0].holds:
                     del waiting[0]
-                if not waiting or waiting[0].amount > (limit := reach(waiting[0].cell, priority)):
-                    continue
-                above: Any = (limit + 1,)
-                for watch in waiting[: bisect_left(waiting, above)]:
-                    watches = watch.peers.watches
-                    # Most have one flavor to wait for.
-                    if watches and (watches[0] is watch or _holds(watch)):
-                        found.append(watch.peers)
-        return found
+                if waiting and waiting[0].amount <= (limit := reach(waiting[0].cell, priority)):
+                    within = waiting[: bisect_right(waiting, limit, key=_amount)]
+                    yield [watch.peers for watch in within if watch.holds]
 
     def most_within_reach(self, priority: int, reach: Reach) -> int:
         """How much those of this priority could get at the most, of anything that one of them waits for."""
@@ -63,13 +64,3 @@ class WatchIndex:
                 if limit > most:
                     most = limit
         return most
-
-
-def _holds(watch: Watch) -> bool:
-    """Watches of peers that have gone, or wait for something else by now, are dropped when they come up."""
-    watches = watch.peers.watches
-    if watches is not None:
-        for other in watches:
-            if other is watch:
-                return True
-    return False
