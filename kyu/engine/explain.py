@@ -28,6 +28,7 @@ from kyu.engine.reasons import (
     QueueMissing,
     QueueStopped,
     Reason,
+    Skipped,
     Suspended,
     Untried,
     WaitsForPreempted,
@@ -217,7 +218,9 @@ def why_waiting(state: State, ask: Ask) -> Reason:
     if queue is not None:
         if not queue.active:
             return Suspended(queue.name)
-        return queue.line.find_reason(ask)
+        reason = queue.line.find_reason(ask)
+        # What has become free since the last cycle nobody has taken yet.
+        return Untried() if isinstance(reason, Skipped) and state.has_wakes else reason
     record = state.waiting.local_queues.get(ask.local_queue)
     if record is None or not record.cluster_queue:
         return QueueMissing("LocalQueue", ask.local_queue.name)

@@ -242,6 +242,7 @@ class Turn:
             if entry.last_tried == plan.LAST_FLAVOR and not self.commit.could_fit(entry.cell, entry.amount):
                 # It stays at the head of its line, as if nothing had been; a scan that saw all flavors starts over.
                 entry.queue.line.remember(entry.ask, None)
+                entry.queue.line.note_lost(entry.ask)
                 self.lost.add(entry.ask.key)
                 return
             entry = entry.nomination()
