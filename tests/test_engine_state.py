@@ -261,6 +261,16 @@ def test_a_preemptor_whose_namespace_goes_makes_way() -> None:
     assert admitted(state, 3) == ["second"]
 
 
+def test_who_is_parked_with_its_peers_is_told_of_its_own_namespace() -> None:
+    queue = cluster_queue("main", {"f": {"cpu": 1}}, namespaceSelector={"matchLabels": {"team": "a"}})
+    doors = [local_queue("main"), local_queue("main", namespace="other")]
+    asks = [workload("a", cpu=1), workload("b", cpu=1, created=1), workload("c", cpu=1, namespace="other", created=2)]
+    state = state_of(namespace(team="a"), namespace("other"), flavor("f"), queue, *doors, *asks)
+    assert admitted(state, 2) == ["a"]
+    told = explain.why_waiting(state, state.waiting.asks[Key("other", "c")])
+    assert told == NamespaceMismatch()
+
+
 def test_a_workload_that_goes_before_its_turn_wakes_its_tree_for_nothing() -> None:
     """Whoever waits gets another turn, and the same answer; an update is no departure."""
     running = holding(workload("a", cpu=4), "main", {"cpu": "default"})
