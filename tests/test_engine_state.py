@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kyu.api.core import Namespace
 from kyu.api.kueue import ClusterQueue, LocalQueue, ResourceFlavor, Workload
 from kyu.api.meta import Key
 from kyu.engine import cycle, explain
@@ -246,6 +247,28 @@ def test_a_namespace_that_comes_lets_a_strict_queue_go_on() -> None:
     assert admitted(state) == []
     state.put(namespace("late"))
     assert admitted(state, 1) == ["first", "second"]
+
+
+def test_a_preemptor_whose_namespace_goes_makes_way() -> None:
+    queue = cluster_queue("main", {"f": {"cpu": 4}}, preemption={"withinClusterQueue": "LowerPriority"})
+    doors = [local_queue("main"), local_queue("main", namespace="going")]
+    state = state_of(flavor("f"), queue, *doors, namespace("going"), workload("low", cpu=3, priority=-1))
+    assert admitted(state) == ["low"]
+    state.put(workload("first", namespace="going", cpu=2, priority=1, created=1))
+    state.put(workload("second", cpu=1, created=2))
+    assert admitted(state, 2) == []
+    state.delete(Namespace.KIND, Key("", "going"))
+    assert admitted(state, 3) == ["second"]
+
+
+def test_who_is_parked_with_its_peers_is_told_of_its_own_namespace() -> None:
+    queue = cluster_queue("main", {"f": {"cpu": 1}}, namespaceSelector={"matchLabels": {"team": "a"}})
+    doors = [local_queue("main"), local_queue("main", namespace="other")]
+    asks = [workload("a", cpu=1), workload("b", cpu=1, created=1), workload("c", cpu=1, namespace="other", created=2)]
+    state = state_of(namespace(team="a"), namespace("other"), flavor("f"), queue, *doors, *asks)
+    assert admitted(state, 2) == ["a"]
+    told = explain.why_waiting(state, state.waiting.asks[Key("other", "c")])
+    assert told == NamespaceMismatch()
 
 
 def test_a_workload_that_goes_before_its_turn_wakes_its_tree_for_nothing() -> None:

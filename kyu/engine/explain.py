@@ -21,6 +21,7 @@ from kyu.engine.quota import Cell, FlavorResource
 from kyu.engine.reasons import (
     NO_FIT_SEVERITY,
     BackingOff,
+    Bypassed,
     ExceedsQuota,
     InsufficientQuota,
     NoFit,
@@ -28,6 +29,7 @@ from kyu.engine.reasons import (
     QueueMissing,
     QueueStopped,
     Reason,
+    Skipped,
     Suspended,
     Untried,
     WaitsForPreempted,
@@ -217,7 +219,12 @@ def why_waiting(state: State, ask: Ask) -> Reason:
     if queue is not None:
         if not queue.active:
             return Suspended(queue.name)
-        return queue.line.find_reason(ask)
+        reason = queue.line.find_reason(ask)
+        if isinstance(reason, Bypassed) and not state.is_selected(queue, ask):
+            # Peers are parked together from whatever namespace; this one will not be helped by what they wait for.
+            return turn.why_not_nominated(state, queue, ask) or reason
+        # What has become free since the last cycle nobody has taken yet.
+        return Untried() if isinstance(reason, Skipped) and state.has_wakes else reason
     record = state.waiting.local_queues.get(ask.local_queue)
     if record is None or not record.cluster_queue:
         return QueueMissing("LocalQueue", ask.local_queue.name)

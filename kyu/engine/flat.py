@@ -406,7 +406,7 @@ class FlatPass:
     def _changes_something(self) -> bool:
         """False when going on would repeat what was."""
         turn = self.turn
-        if turn.decided:
+        if turn.decided or turn.reordered:
             self.seen.clear()
             if turn.commit.admitted:
                 self._look_ahead()

@@ -212,7 +212,7 @@ class Pass:
         return not self.turn.result.blocked and self._changes_something(chosen)
 
     def _changes_something(self, chosen: list[_Lane]) -> bool:
-        if self.turn.decided:
+        if self.turn.decided or self.turn.reordered:
             self.seen.clear()
             settled = self.turn.sole_preemptor(self.queues)
             for lane in self.lanes:

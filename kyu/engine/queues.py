@@ -20,11 +20,12 @@ from kyu.api.meta import Key
 from kyu.engine import quota
 from kyu.engine.asks import ORDINARY, Ask, Peers, Place, ScanMemory, Watch
 from kyu.engine.quota import BOUNDLESS, Cell, FlavorResource
-from kyu.engine.reasons import BackingOff, Bypassed, InsufficientQuota, NoFit, PodSetReasons, Reason, Untried
+from kyu.engine.reasons import BackingOff, Bypassed, InsufficientQuota, NoFit, PodSetReasons, Reason, Skipped, Untried
 from kyu.engine.watches import Reach, WatchIndex
 
 # What the past usage of a LocalQueue is, where that comes before everything else.
 PastUsage: TypeAlias = Callable[[Ask], float]
+TAKEN = Skipped("taken")
 
 
 def rank(ask: Ask) -> tuple[int, float, str]:
@@ -36,8 +37,8 @@ def _boundless(cell: Cell, priority: int) -> int:
     return BOUNDLESS
 
 
-def _reason_of(peers: Peers) -> NoFit | None:
-    """What peers wait for, in words."""
+def _reason_of(peers: Peers) -> NoFit | Skipped | None:
+    """What peers wait for, in words; None if that is not known."""
     first = peers.first
     if not peers.watches or first is None:
         return None
@@ -45,8 +46,8 @@ def _reason_of(peers: Peers) -> NoFit | None:
         InsufficientQuota(*watch.cell.key, watch.amount, max(0, quota.available(watch.cell))) for watch in peers.watches
     )
     if any(reason.requested <= reason.available for reason in short):
-        # It has become free since they were asked: they only wait for their turn.
-        return None
+        # It has become free since they were asked, and is kept for somebody who comes first.
+        return TAKEN
     return NoFit("WaitingForQuota", (PodSetReasons(first.shape.pod_sets[0].name, short),))
 
 
@@ -342,6 +343,9 @@ class Line:
         if amounts is None:
             self.ask_again(peers)
             return
+        if isinstance(peers.reason, NoFit) and len(amounts) == sum(len(p.reasons) for p in peers.reason.pod_sets):
+            # The watches say the same in a tenth of the space.
+            peers.reason = None
         if peers.watches is not None and amounts == [(watch.cell, watch.amount) for watch in peers.watches]:
             return
         watches = tuple([Watch(amount, peers, cell, simple=simple) for cell, amount in amounts])
@@ -350,9 +354,6 @@ class Line:
         peers.least = min([amount for _, amount in amounts], default=0)
         self.unknown.discard(peers)
         self.watched.add(watches)
-        if isinstance(peers.reason, NoFit) and len(watches) == sum(len(p.reasons) for p in peers.reason.pod_sets):
-            # The watches say the same in a tenth of the space.
-            peers.reason = None
 
     def _forget_watches(self) -> None:
         """Quotas or flavors have changed: nothing that was known about anybody holds."""
@@ -360,7 +361,13 @@ class Line:
         self.watched = WatchIndex()
         self.unknown = set(self.peers_by_identity.values())
         for peers in self.unknown:
-            peers.watch(None)
+            self._forget(peers)
+
+    @staticmethod
+    def _forget(peers: Peers) -> None:
+        """What they wait for is not known any more; until they are asked, they say what they said."""
+        peers.reason = peers.reason or _reason_of(peers)
+        peers.watch(None)
 
     @property
     def may_have_news(self) -> bool:
@@ -439,7 +446,7 @@ class Line:
     def ask_again(self, peers: Peers) -> None:
         """Whatever was known about them, they are to be asked."""
         self.front = None
-        peers.watch(None)
+        self._forget(peers)
         self.unknown.add(peers)
 
     # Looking
@@ -455,6 +462,11 @@ class Line:
             ask.peers.reason = reason
         else:
             self.reasons[ask.key] = reason
+
+    def note_lost(self, ask: Ask) -> None:
+        """It would have fitted if another had not been first; who waits for an amount is known to, from that."""
+        if ask.peers is None or ask.peers.watches is None:
+            self.note_reason(ask, TAKEN)
 
     def find_reason(self, ask: Ask) -> Reason:
         peers = ask.peers

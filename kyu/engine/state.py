@@ -154,7 +154,9 @@ class State:
                 if self.cluster.delete_pod(key):
                     self._wake_topologies()
             case "Namespace":
-                self.cluster.labels_by_namespace.pop(key.name, None)
+                if self.cluster.labels_by_namespace.pop(key.name, None) is not None:
+                    for queue in self.queues.values():
+                        self._wake_head(queue, key.name)
             case "LimitRange":
                 if self._limit_ranges.pop(key, None) is not None:
                     self._fold_limit_ranges(key.namespace)
@@ -511,9 +513,14 @@ class State:
         for queue in self.queues.values():
             if any(key.namespace == namespace for key in queue.line.held):
                 self._wake_tree(queue)
-            elif queue.strict and (head := queue.line.head()) is not None and head.key.namespace == namespace:
-                # It was not set aside when its namespace was not known: the queue stands still behind it.
-                self.waiting.awake.add(queue)
+            else:
+                self._wake_head(queue, namespace)
+
+    def _wake_head(self, queue: Queue, namespace: str) -> None:
+        """Who keeps the head of a line, be it strict or a preemptor, may be served now, or has to make way."""
+        head = queue.line.head()
+        if head is not None and head.key.namespace == namespace:
+            self.waiting.awake.add(queue)
 
     def begin(self, now: float) -> None:
         """What time has brought: settled trees, ended backoffs, another sample of past usage."""

@@ -79,6 +79,8 @@ class Turn:
     """Somebody who was in a line is aside now."""
     preempting: list[Nomination | Claim] = field(default_factory=list)
     """Who had others preempted, or still waits for them to go."""
+    reordered: bool = False
+    """Somebody became a preemptor, which may come first from the next cycle on."""
     _watching: list[tuple[Nomination | Claim, bool]] = field(default_factory=list)
     """Who was parked with its peers, and whether all of its flavors were looked at."""
 
@@ -146,7 +148,7 @@ class Turn:
     def _begin(self) -> None:
         self.result.cycles += 1
         self.lost.clear()
-        self.parked = False
+        self.parked = self.reordered = False
         self.preempting.clear()
         self.commit.begin()
 
@@ -242,6 +244,7 @@ class Turn:
             if entry.last_tried == plan.LAST_FLAVOR and not self.commit.could_fit(entry.cell, entry.amount):
                 # It stays at the head of its line, as if nothing had been; a scan that saw all flavors starts over.
                 entry.queue.line.remember(entry.ask, None)
+                entry.queue.line.note_lost(entry.ask)
                 self.lost.add(entry.ask.key)
                 return
             entry = entry.nomination()
@@ -281,7 +284,9 @@ class Turn:
         stays = pending_flavors or (queue.strict and requeue is not Requeue.ALONE_ALWAYS)
         parked = requeue in (Requeue.WITH_PEERS, Requeue.ALONE, Requeue.ALONE_ALWAYS) and not stays
         if requeue is Requeue.PREEMPTING:
-            line.preemptor = ask
+            if line.preemptor is not ask:
+                line.preemptor = ask
+                self.reordered = self.reordered or self.state.options.prioritize_preemptor_workloads
             if not queue.strict:
                 line.stick(ask)
         elif parked and requeue is Requeue.WITH_PEERS:
