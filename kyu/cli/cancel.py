@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     if args.all:
         found = [
             item
-            for item in server.client.list(Workload.KIND, server.namespace)
+            for item in server.listed(Workload.KIND, server.namespace)
             if jobs.state_of(item).word not in jobs.ENDED
             and (not args.queue or item["spec"].get("queueName") == args.queue)
         ]

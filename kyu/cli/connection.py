@@ -7,11 +7,14 @@ Called by: the commands for batch users and the Kubernetes ones. Calls: target.p
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from kyu.api.kueue import LocalQueue, WorkloadPriorityClass
+from kyu.api.meta import Json, Kind
 from kyu.cli import target
-from kyu.cli.main import BadInput
+from kyu.cli.main import BadInput, Failed
 from kyu.kube.blocking import BlockingClient
 from kyu.kube.errors import Forbidden
 
@@ -22,9 +25,31 @@ class Server:
     namespace: str
     description: str
 
+    def listed(self, kind: Kind, namespace: str | None, labels: str = "") -> Sequence[Json]:
+        """Those of the namespace, or of all."""
+        with self.telling_what_is_permitted(kind, namespace):
+            return self.client.list(kind, namespace, labels=labels)
+
+    @contextmanager
+    def telling_what_is_permitted(self, kind: Kind, namespace: str | None) -> Iterator[None]:
+        """Who may not see what was asked for is told where to look instead."""
+        try:
+            yield
+        except Forbidden as error:
+            own = self.client.credentials.namespace
+            if not kind.namespaced:
+                place, remedy = "", f"`kyu queues` and `kyu jobs` show what is in namespace {self.namespace}"
+            elif namespace is None:
+                place, remedy = " of all namespaces", f"without -A those of namespace {self.namespace} are shown"
+            elif namespace != own:
+                place, remedy = f" of namespace {namespace}", f"without -n those of namespace {own} are shown"
+            else:
+                place, remedy = f" of namespace {namespace}", "an administrator can give you a role there"
+            raise Failed(f"you may not see the {kind.plural}{place}; {remedy}") from error
+
     def find_queue(self, wanted: str) -> str:
         """The LocalQueue that a user named; else `default`, or the only one that there is."""
-        names = sorted(str(item["metadata"]["name"]) for item in self.client.list(LocalQueue.KIND, self.namespace))
+        names = sorted(str(item["metadata"]["name"]) for item in self.listed(LocalQueue.KIND, self.namespace))
         if wanted in names:
             return wanted
         if wanted and names:

@@ -45,7 +45,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     server = connection.connect(args)
     namespace = None if args.all_namespaces else server.namespace
-    workloads = server.client.list(Workload.KIND, namespace)
+    workloads = server.listed(Workload.KIND, namespace)
     lines = [line_of(item) for item in workloads] + [line_of_job(job) for job in unqueued(server, namespace, workloads)]
     shown = [
         line

@@ -26,7 +26,7 @@ def find_workload(server: Server, name: str) -> Json:
     kind = kind.partition(".")[0].lower()
     gives_up_at = time.monotonic() + JUST_SUBMITTED_SECONDS
     while True:
-        everything = server.client.list(Workload.KIND, server.namespace)
+        everything = server.listed(Workload.KIND, server.namespace)
         found = [item for item in everything if is_meant(item, kind, plain)]
         if found:
             return max(found, key=newness)
