@@ -102,3 +102,26 @@ def test_a_decision_that_depends_on_others_is_not_for_batch_users(ana: Ana, tmp_
     assert (refused.returncode, refused.stdout) == (1, "")
     (line,) = refused.stderr.splitlines()
     assert "`kyu why JOB` tells what holds it" in line
+
+
+def test_a_priority_class_that_does_not_exist_is_told_to_who_may_not_see_classes(kyu: LocalKyu, ana: Ana) -> None:
+    told = "WorkloadPriorityClass 'nosuch' doesn't exist"
+    submitted = ana("submit", "--name", "urgent", "--priority", "nosuch", "--", "true")
+    assert submitted.stdout == "urgent\n"
+    assert told in submitted.stderr
+    assert "`kyu cancel urgent` removes it" in submitted.stderr
+    assert told in ana("jobs", "-o", "wide").stdout
+    for command in ("why", "wait", "logs"):
+        refused = ana(command, "urgent", check=False)
+        assert (refused.returncode, told in refused.stderr) == (1, True)
+    # Who may see the classes is told by them, however old the job is.
+    assert "there is no WorkloadPriorityClass 'nosuch'" in kyu.kyu("jobs", "-n", "team-a", "-o", "wide").stdout
+    assert ana("cancel", "urgent").stdout == "urgent\n"
+    assert ana("jobs").stdout == ""
+
+
+def test_a_job_without_a_workload_is_among_all_that_are_cancelled(kyu: LocalKyu, ana: Ana) -> None:
+    ana("submit", "--name", "urgent", "--priority", "nosuch", "--", "true")
+    ana("submit", "--name", "long", "--", "sleep", "600")
+    kyu.wait_for("long", "Running")
+    assert sorted(ana("cancel", "--all").stdout.split()) == ["long", "urgent"]

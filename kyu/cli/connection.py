@@ -64,14 +64,14 @@ class Server:
             )
         raise BadInput(f"which queue? Use -q with one of: {', '.join(names)}")
 
-    def check_priority(self, wanted: str) -> None:
-        """BadInput if there is no such class; users who may not see them are told by the job's events."""
+    def why_no_priority(self, wanted: str) -> str:
+        """Words if there is no such class; users who may not see them are told by the job's events."""
         try:
             names = sorted(str(item["metadata"]["name"]) for item in self.client.list(WorkloadPriorityClass.KIND))
         except Forbidden:
-            return
-        if wanted not in names:
-            raise BadInput(f"there is no WorkloadPriorityClass {wanted!r}; there are: {', '.join(names) or 'none'}")
+            return ""
+        there_are = f"there is no WorkloadPriorityClass {wanted!r}; there are: {', '.join(names) or 'none'}"
+        return "" if wanted in names else there_are
 
 
 def arguments(parser: argparse.ArgumentParser, *, all_namespaces: bool = False) -> None:

@@ -13,6 +13,7 @@ from kyu.api.codec import Manifest
 from kyu.api.meta import Json, Key, Kind, key_of
 from kyu.cli import output
 from kyu.cli.connection import Server
+from kyu.cli.jobs import EVENT
 from kyu.cli.main import BadInput
 from kyu.cli.sources import read_manifests
 from kyu.kube.requests import collection_path, object_path
@@ -140,7 +141,7 @@ def describe(server: Server, args: argparse.Namespace) -> int:
 def events_of(server: Server, kind: Kind, obj: Json) -> str:
     meta = obj["metadata"]
     selector = f"involvedObject.name={meta['name']},involvedObject.kind={kind.kind}"
-    events = server.client.list(Kind("", "v1", "Event", "events"), meta.get("namespace") or "default", fields=selector)
+    events = server.client.list(EVENT, meta.get("namespace") or "default", fields=selector)
     if not events:
         return "Events: none"
     ordered = sorted(events, key=lambda event: str(event.get("lastTimestamp")))
