@@ -35,6 +35,8 @@ def run(args: argparse.Namespace) -> int:
             for line in (*map(jobs.line_of, workloads), *waiting)
             if line.queue and line.state.word not in jobs.ENDED and (not args.queue or line.queue == args.queue)
         ]
+        if args.queue and not found:
+            server.check_queue(args.queue, server.namespace)
     else:
         found = [named(server, name) for name in args.jobs]
     for name, targets in found:

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from kyu.api.core import Namespace
 from kyu.api.kueue import LocalQueue, WorkloadPriorityClass
-from kyu.api.meta import Json, Kind
-from kyu.cli import target
+from kyu.api.meta import Json, Key, Kind
+from kyu.cli import output, target
 from kyu.cli.main import BadInput, Failed
 from kyu.kube.blocking import BlockingClient
 from kyu.kube.errors import Forbidden
@@ -26,9 +27,29 @@ class Server:
     description: str
 
     def listed(self, kind: Kind, namespace: str | None, labels: str = "") -> Sequence[Json]:
-        """Those of the namespace, or of all."""
+        """Those of the namespace, or of all; BadInput if there are none since there is no such namespace."""
         with self.telling_what_is_permitted(kind, namespace):
-            return self.client.list(kind, namespace, labels=labels)
+            found = self.client.list(kind, namespace, labels=labels)
+        if not found and kind.namespaced and namespace:
+            self.check_namespace(namespace)
+        return found
+
+    def check_namespace(self, wanted: str) -> None:
+        """BadInput if there is no such namespace, as far as the user may know."""
+        try:
+            if self.client.find(Namespace.KIND, Key("", wanted)) is not None:
+                return
+            names = sorted(str(item["metadata"]["name"]) for item in self.client.list(Namespace.KIND))
+        except Forbidden:
+            return
+        raise BadInput(f"there is no namespace {wanted!r}; there are: {output.some(names)}")
+
+    def check_queue(self, wanted: str, namespace: str | None) -> None:
+        """BadInput if there is no such LocalQueue."""
+        names = sorted({str(item["metadata"]["name"]) for item in self.listed(LocalQueue.KIND, namespace)})
+        if wanted not in names:
+            place = f"namespace {namespace} has no" if namespace else "there is no"
+            raise BadInput(f"{place} queue {wanted!r}; there are: {output.some(names)}")
 
     @contextmanager
     def telling_what_is_permitted(self, kind: Kind, namespace: str | None) -> Iterator[None]:
@@ -42,7 +63,8 @@ class Server:
             elif namespace is None:
                 place, remedy = " of all namespaces", f"without -A those of namespace {self.namespace} are shown"
             elif namespace != own:
-                place, remedy = f" of namespace {namespace}", f"without -n those of namespace {own} are shown"
+                place = f" of namespace {namespace}, if there is one"
+                remedy = f"without -n those of namespace {own} are shown"
             else:
                 place, remedy = f" of namespace {namespace}", "an administrator can give you a role there"
             raise Failed(f"you may not see the {kind.plural}{place}; {remedy}") from error

@@ -54,6 +54,8 @@ def run(args: argparse.Namespace) -> int:
         for line in sorted(lines, key=lambda line: line.created)
         if (not args.queue or line.queue == args.queue) and (args.all or line.state.word not in ENDED)
     ]
+    if args.queue and not shown:
+        server.check_queue(args.queue, namespace)
     if args.output in ("json", "yaml", "name"):
         print(output.objects([line.typed() for line in shown], args.output, is_list=True))
         return 0
