@@ -218,8 +218,11 @@ def full_state(server: Server, workload: Json) -> State:
 
 
 def with_pods(server: Server, namespace: str | None, lines: list[Line]) -> list[Line]:
-    """The lines; those of jobs that are starting say what their pods wait for, if the user may see pods."""
-    if all(line.state.word != STARTING for line in lines):
+    """
+    The lines, with what the pods tell if the user may see them: those of jobs that are starting what they wait for,
+    those of jobs that have failed how they ended.
+    """
+    if all(line.state.word not in (STARTING, "Failed") for line in lines):
         return lines
     try:
         everything = server.client.list(jobs_pods.POD, namespace, fields="status.phase!=Succeeded")
@@ -227,6 +230,9 @@ def with_pods(server: Server, namespace: str | None, lines: list[Line]) -> list[
         return lines
 
     def told(line: Line) -> Line:
+        if line.state.word == "Failed" and line.is_queued:
+            ends = jobs_pods.troubles(jobs_pods.own_pods(line.obj, everything))
+            return replace(line, state=replace(line.state, why="; ".join([*ends, line.state.why])))
         if line.state.word != STARTING or not line.is_queued:
             return line
         why = jobs_pods.why_starting(line.pods, jobs_pods.own_pods(line.obj, everything))
