@@ -133,6 +133,12 @@ def test_commands_for_users_load_no_server_and_no_asynchronous_client() -> None:
         assert f"'{heavy}'" not in loaded, f"{heavy} is loaded"
 
 
+def test_the_help_of_a_limit_says_its_units(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["submit", "--help"])
+    assert "90 is seconds" in " ".join(capsys.readouterr().out.split())
+
+
 def test_all_faults_of_a_submission_are_told_together() -> None:
     done = kyu("submit", "--dry-run", "--cpu", "many", "--time", "soon", "--request", "x", "--", "true")
     assert done.returncode == 2

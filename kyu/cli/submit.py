@@ -43,7 +43,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--count", type=int, default=1, help="pods that must run at the same time (default: 1)")
     parser.add_argument("--array", type=int, metavar="N", help="N tasks, as many at a time as there is room for")
     parser.add_argument("--after", action="append", default=[], metavar="JOB", help="start when JOB has succeeded")
-    parser.add_argument("--time", default="", metavar="LIMIT", help="longest run time, for example 90m or 2h30m")
+    parser.add_argument("--time", default="", metavar="LIMIT", help="longest run time: 90s, 15m, 2h30m; 90 is seconds")
     parser.add_argument("--priority", default="", metavar="CLASS", help="WorkloadPriorityClass")
     parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="environment variable")
     parser.add_argument("--image", default=HOST_IMAGE, help="container image, on a cluster")
