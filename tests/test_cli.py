@@ -133,6 +133,12 @@ def test_commands_for_users_load_no_server_and_no_asynchronous_client() -> None:
         assert f"'{heavy}'" not in loaded, f"{heavy} is loaded"
 
 
+def test_the_help_of_a_limit_says_its_units(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["submit", "--help"])
+    assert "90 is seconds" in " ".join(capsys.readouterr().out.split())
+
+
 def test_all_faults_of_a_submission_are_told_together() -> None:
     done = kyu("submit", "--dry-run", "--cpu", "many", "--time", "soon", "--request", "x", "--", "true")
     assert done.returncode == 2
@@ -273,3 +279,28 @@ def test_bash_completes_commands_and_options() -> None:
     script += '\nCOMP_WORDS=(kyu submit --pri); COMP_CWORD=2; _kyu; echo "${COMPREPLY[@]}"'
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["submit", "--priority"]
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("jobs -o j", "json"),
+        ("jobs --output ya", "yaml"),
+        ("ctl create --nom", "--nominal-quota"),
+        ("ctl create clusterq", "clusterqueue"),
+        ("ctl create --queuing-strategy Str", "StrictFIFO"),
+        ("submit --pri", "--priority"),
+    ],
+)
+def test_bash_completes_values_and_what_stands_behind_a_verb(words: str, offered: str) -> None:
+    count = len(words.split())
+    script = f'{kyu("completion", "bash").stdout}\nCOMP_WORDS=(kyu {words}); COMP_CWORD={count}; _kyu'
+    script += '; echo "${COMPREPLY[@]}"'
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert offered in done.stdout.split()
+
+
+def test_fish_completes_values_and_what_stands_behind_a_verb() -> None:
+    lines = kyu("completion", "fish").stdout.splitlines()
+    assert any("from jobs' -s o -l output -x -a 'table " in line for line in lines)
+    assert any("from ctl; and __fish_seen_subcommand_from create' -l nominal-quota" in line for line in lines)

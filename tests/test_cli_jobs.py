@@ -163,3 +163,12 @@ def test_every_list_of_jobs_names_those_that_a_job_waits_for(kyu: LocalKyu) -> N
         (line,) = (line for line in kyu.kyu(*words).stdout.splitlines() if " later " in f" {line}")
         assert line.endswith("waits for nobody, which does not exist")
     kyu.kyu("cancel", "later")
+
+
+def test_the_list_tells_how_the_pods_of_a_failed_job_ended(kyu: LocalKyu) -> None:
+    kyu.submit("broken", "local", "exit 7")
+    kyu.wait_for("broken", "Failed")
+    listed = kyu.kyu("jobs", "--all", "-o", "wide").stdout.splitlines()
+    line = next(line for line in listed if line.startswith("broken"))
+    assert line.endswith("1 pod: Error, exit code 7; Job has reached the specified backoff limit")
+    assert "1 pod: Error, exit code 7" in kyu.kyu("why", "broken").stdout

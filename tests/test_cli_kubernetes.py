@@ -107,3 +107,25 @@ def test_a_list_of_one_is_a_list(kyu: LocalKyu) -> None:
 def test_a_pod_that_does_not_exist_is_not_taken_for_a_job(kyu: LocalKyu) -> None:
     missing = "kyu logs: no pod 'nowhere' in namespace default; `kyu get pods` lists them"
     assert told(kyu, "logs", "pod/nowhere") == (1, missing)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("jobs -n nosuch", "there is no namespace 'nosuch'; there are: default, kube-"),
+        ("queues -n nosuch", "there is no namespace 'nosuch'; there are: default, kube-"),
+        ("submit -n nosuch -- true", "there is no namespace 'nosuch'; there are: default, kube-"),
+        ("why train -n nosuch", "there is no namespace 'nosuch'; there are: default, kube-"),
+        ("jobs -q nosuch", "namespace default has no queue 'nosuch'; there are: "),
+        ("jobs -A -q nosuch", "there is no queue 'nosuch'; there are: "),
+        ("cancel --all -q nosuch", "namespace default has no queue 'nosuch'; there are: "),
+    ],
+)
+def test_a_misspelt_namespace_or_queue_is_told_with_those_there_are(kyu: LocalKyu, words: str, told: str) -> None:
+    refused = kyu.kyu(*words.split(), check=False)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.startswith(told)
+
+
+def test_an_empty_namespace_is_no_misspelt_one(kyu: LocalKyu) -> None:
+    assert "no jobs in namespace kube-public" in kyu.kyu("jobs", "-n", "kube-public").stderr

@@ -151,13 +151,15 @@ def test_quota_holds_jobs_back_and_says_why(kyu: LocalKyu, tmp_path: Path) -> No
     told = kyu.kyu("why", "second").stdout
     assert "cpu of flavor narrow: 200m wanted, 0 free, 200m missing" in told
     assert "its end would be enough" in told
+    assert "default/first " in told
     job = kyu.kyu("submit", "--dry-run", "-q", "narrow", "--cpu", "100m", "--name", "third", "--", "true").stdout
     (tmp_path / "third.yaml").write_text(job)
     tried = kyu.kyu("decide", "--live", "-f", str(tmp_path / "third.yaml")).stdout
     assert "insufficient unused quota for cpu in flavor narrow, 100m more needed" in tried
     assert "second" not in tried
     (shortage,) = json.loads(kyu.kyu("why", "second", "-o", "json").stdout)["shortages"]
-    assert [(holder["amount"], holder["enough"]) for holder in shortage["holders"]] == [("200m", True)]
+    holders = [(holder["job"], holder["amount"], holder["enough"]) for holder in shortage["holders"]]
+    assert holders == [("default/first", "200m", True)]
     kyu.kyu("cancel", "first")
     kyu.wait_for("second", "Succeeded")
     kyu.wait("the quota is free again", lambda: kyu.used("narrow") == "0")

@@ -236,7 +236,9 @@ def test_a_user_comes_gets_another_token_and_goes(detached: Path, tmp_path: Path
 
     path.write_text(kyu("user", "add", "ana", "--namespace", "kube-public", *data).stdout)
     assert answer() == 200
-    assert "batch-user in kube-public" in kyu("user", "list", *data).stdout
+    header, *users = kyu("user", "list", *data).stdout.splitlines()
+    assert header.split() == ["USER", "ROLES"]
+    assert any(line.startswith("ana ") and "batch-user in kube-public" in line for line in users)
     renewed = kyu("user", "rotate", "ana", *data).stdout
     assert answer() == 401
     path.write_text(renewed)

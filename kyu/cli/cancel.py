@@ -7,10 +7,13 @@ from __future__ import annotations
 import argparse
 
 from kyu.api.kueue import Workload
-from kyu.api.meta import Json, Key, Kind
+from kyu.api.meta import Json, Key, Kind, key_of
 from kyu.cli import connection, jobs, lookup, output
+from kyu.cli.connection import Server
 from kyu.cli.main import BadInput
 from kyu.kinds import table
+
+Targets = list[tuple[Kind, Key]]
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,26 +28,41 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput("kyu cancel: name the jobs, or use --all")
     server = connection.connect(args)
     if args.all:
+        workloads = server.listed(Workload.KIND, server.namespace)
+        waiting = [jobs.line_of_job(job) for job in jobs.unqueued(server, server.namespace, workloads)]
         found = [
-            item
-            for item in server.client.list(Workload.KIND, server.namespace)
-            if jobs.state_of(item).word not in jobs.ENDED
-            and (not args.queue or item["spec"].get("queueName") == args.queue)
+            cancelled(line.obj) if line.is_queued else (line.name, [(jobs.JOB, key_of(line.obj))])
+            for line in (*map(jobs.line_of, workloads), *waiting)
+            if line.queue and line.state.word not in jobs.ENDED and (not args.queue or line.queue == args.queue)
         ]
+        if args.queue and not found:
+            server.check_queue(args.queue, server.namespace)
     else:
-        found = [lookup.find_workload(server, name) for name in args.jobs]
-    for workload in found:
-        for kind, key in owners(workload):
+        found = [named(server, name) for name in args.jobs]
+    for name, targets in found:
+        for kind, key in targets:
             server.client.delete(kind, key, propagation="Background")
-        print(jobs.owner_of(workload)[1])
+        print(name)
     output.note(f"cancelled {len(found)} job(s) on {server.description}")
     return 0
 
 
-def owners(workload: Json) -> list[tuple[Kind, Key]]:
+def named(server: Server, name: str) -> tuple[str, Targets]:
+    """What to delete for a name: the job of its Workload, or a Job that has none."""
+    kind, plain = lookup.split(name)
+    if not lookup.workloads_of(server, kind, plain) and lookup.find_job(server, kind, plain) is not None:
+        return plain, [(jobs.JOB, Key(server.namespace, plain))]
+    return cancelled(lookup.find_workload(server, name))
+
+
+def cancelled(workload: Json) -> tuple[str, Targets]:
+    return jobs.owner_of(workload)[1], owners(workload)
+
+
+def owners(workload: Json) -> Targets:
     """The job objects; deleting them takes the Workload and the pods with them."""
     namespace = workload["metadata"]["namespace"]
-    found = []
+    found: Targets = []
     for owner in workload["metadata"].get("ownerReferences") or ():
         kind = table.find(owner)
         if kind is not None:

@@ -205,7 +205,7 @@ def list_objects(args: argparse.Namespace) -> int:
     server = connection.connect(args)
     kind = KINDS[ALIASES[args.kind]]
     namespace = None if args.all_namespaces else server.namespace
-    items = [item for item in server.client.list(kind, namespace, labels=args.selector) if wanted(args, item)]
+    items = [item for item in server.listed(kind, namespace, args.selector) if wanted(args, item)]
     if args.output in ("json", "yaml", "name"):
         typed = [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in items]
         print(output.objects(typed, args.output, is_list=True))

@@ -18,7 +18,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from kyu.cli import connection, output
-from kyu.cli.main import BadInput
+from kyu.cli.main import BadInput, Failed
+from kyu.kube.errors import Forbidden
 
 if TYPE_CHECKING:
     from kyu.api.codec import Manifest
@@ -76,7 +77,13 @@ def read_server(args: argparse.Namespace) -> tuple[list[Json], Configuration]:
 
     server = connection.connect(args)
     settings = load_configuration(args.config) if args.config else live.read_configuration(server)
-    return live.read_objects(server), settings
+    try:
+        return live.read_objects(server), settings
+    except Forbidden as error:
+        raise Failed(
+            "--live: you may not see what others use, and a decision depends on it; "
+            "`kyu submit` the job, and `kyu why JOB` tells what holds it"
+        ) from error
 
 
 def parse_time(text: str | None) -> datetime:

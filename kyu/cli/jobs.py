@@ -23,8 +23,10 @@ from kyu.kube.errors import Forbidden
 
 # Not imported from the kinds: a command that starts in no time loads no kinds.
 JOB = Kind("batch", "v1", "Job", "jobs")
+EVENT = Kind("", "v1", "Event", "events")
 STARTING = "Starting"
 GATED = "AdmissionGated"
+NO_WORKLOAD = "it has no Workload yet; do the controllers run?"
 # A Workload of an elastic job whose place another has taken.
 REPLACED = "Replaced"
 ENDED = ("Succeeded", "Failed", REPLACED)
@@ -45,13 +47,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     server = connection.connect(args)
     namespace = None if args.all_namespaces else server.namespace
-    workloads = server.client.list(Workload.KIND, namespace)
+    workloads = server.listed(Workload.KIND, namespace)
     lines = [line_of(item) for item in workloads] + [line_of_job(job) for job in unqueued(server, namespace, workloads)]
     shown = [
         line
         for line in sorted(lines, key=lambda line: line.created)
         if (not args.queue or line.queue == args.queue) and (args.all or line.state.word not in ENDED)
     ]
+    if args.queue and not shown:
+        server.check_queue(args.queue, namespace)
     if args.output in ("json", "yaml", "name"):
         print(output.objects([line.typed() for line in shown], args.output, is_list=True))
         return 0
@@ -112,8 +116,8 @@ def line_of(workload: Json) -> Line:
 
 
 def full_line(server: Server, line: Line) -> Line:
-    """The line; of one that waits for other jobs with their names."""
-    return replace(line, state=full_state(server, line.obj)) if line.is_queued else line
+    """The line; of one that waits for other jobs with their names, of one without a Workload with what it lacks."""
+    return replace(line, state=(full_state if line.is_queued else full_state_of_job)(server, line.obj))
 
 
 # Jobs that no queue knows.
@@ -141,12 +145,33 @@ def line_of_job(job: Json) -> Line:
 def state_of_job(job: Json) -> State:
     ended = {type_ for type_, c in conditions_of(job).items() if c.get("status") == "True"}
     missing = f"not queued: it has no label {metadata.QUEUE_NAME}"
-    why = "it has no Workload yet; do the controllers run?" if metadata.queue_name(job) else missing
+    why = NO_WORKLOAD if metadata.queue_name(job) else missing
     if "Complete" in ended or "Failed" in ended:
         return State("Succeeded" if "Complete" in ended else "Failed", why)
     if (job.get("spec") or {}).get("suspend"):
         return State("Suspended", why)
     return State("Running" if (job.get("status") or {}).get("ready") else STARTING, why)
+
+
+def full_state_of_job(server: Server, job: Json) -> State:
+    """The state; of one that its queue should know with what keeps it from that."""
+    plain = state_of_job(job)
+    return replace(plain, why=held_back(server, job) or plain.why) if plain.why == NO_WORKLOAD else plain
+
+
+def held_back(server: Server, job: Json) -> str:
+    """Why a Job gets no Workload, as far as its user may know: its class does not exist, or what it was warned of."""
+    wanted = metadata.labels_of(job).get(metadata.PRIORITY_CLASS)
+    if wanted and (missing := server.why_no_priority(wanted)):
+        return missing
+    try:
+        about = f"involvedObject.kind=Job,involvedObject.name={metadata.name_of(job)},type=Warning"
+        events = server.client.list(EVENT, job["metadata"]["namespace"], fields=about)
+    except Forbidden:
+        return ""
+    own = [event for event in events if event["involvedObject"].get("uid") == metadata.uid_of(job)]
+    last = max(own, key=lambda event: str(event.get("lastTimestamp")), default=None)
+    return str(last.get("message", "")) if last else ""
 
 
 # Of all.
@@ -193,8 +218,11 @@ def full_state(server: Server, workload: Json) -> State:
 
 
 def with_pods(server: Server, namespace: str | None, lines: list[Line]) -> list[Line]:
-    """The lines; those of jobs that are starting say what their pods wait for, if the user may see pods."""
-    if all(line.state.word != STARTING for line in lines):
+    """
+    The lines, with what the pods tell if the user may see them: those of jobs that are starting what they wait for,
+    those of jobs that have failed how they ended.
+    """
+    if all(line.state.word not in (STARTING, "Failed") for line in lines):
         return lines
     try:
         everything = server.client.list(jobs_pods.POD, namespace, fields="status.phase!=Succeeded")
@@ -202,6 +230,9 @@ def with_pods(server: Server, namespace: str | None, lines: list[Line]) -> list[
         return lines
 
     def told(line: Line) -> Line:
+        if line.state.word == "Failed" and line.is_queued:
+            ends = jobs_pods.troubles(jobs_pods.own_pods(line.obj, everything))
+            return replace(line, state=replace(line.state, why="; ".join([*ends, line.state.why])))
         if line.state.word != STARTING or not line.is_queued:
             return line
         why = jobs_pods.why_starting(line.pods, jobs_pods.own_pods(line.obj, everything))

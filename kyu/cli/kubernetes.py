@@ -13,6 +13,7 @@ from kyu.api.codec import Manifest
 from kyu.api.meta import Json, Key, Kind, key_of
 from kyu.cli import output
 from kyu.cli.connection import Server
+from kyu.cli.jobs import EVENT
 from kyu.cli.main import BadInput
 from kyu.cli.sources import read_manifests
 from kyu.kube.requests import collection_path, object_path
@@ -77,6 +78,11 @@ def place(server: Server, kind: Kind, name: str) -> Key:
     return Key(server.namespace if kind.namespaced else "", name)
 
 
+def get_one(server: Server, kind: Kind, name: str) -> Json:
+    with server.telling_what_is_permitted(kind, server.namespace):
+        return server.client.get(kind, place(server, kind, name))
+
+
 def split(arguments: list[str]) -> tuple[str, list[str]]:
     """`job a b` or `job/a job/b`: one kind, some names."""
     if "/" not in arguments[0]:
@@ -93,15 +99,16 @@ def get(server: Server, args: argparse.Namespace) -> int:
     namespace = None if args.all_namespaces else server.namespace
     if args.output in ("json", "yaml", "name"):
         items = (
-            [server.client.get(kind, place(server, kind, name)) for name in names]
+            [get_one(server, kind, name) for name in names]
             if names
-            else list(server.client.list(kind, namespace, labels=args.selector))
+            else list(server.listed(kind, namespace, args.selector))
         )
         typed = [{"apiVersion": kind.api_version, "kind": kind.kind, **item} for item in items]
         print(output.objects(typed, args.output, is_list=len(names) != 1))
         return 0
     paths = [object_path(kind, place(server, kind, name)) for name in names] or [collection_path(kind, namespace)]
-    tables = [server.client.table(path, TABLE, args.selector) for path in paths]
+    with server.telling_what_is_permitted(kind, namespace):
+        tables = [server.client.table(path, TABLE, args.selector) for path in paths]
     rows = [row for table in tables for row in table["rows"]]
     if not rows:
         output.note(f"no {kind.plural} found" + (f" in namespace {server.namespace}" if namespace else ""))
@@ -122,9 +129,9 @@ def describe(server: Server, args: argparse.Namespace) -> int:
     word, names = split(args.what)
     kind = find_kind(server, word)
     if not names:
-        names = [item["metadata"]["name"] for item in server.client.list(kind, server.namespace)]
+        names = [item["metadata"]["name"] for item in server.listed(kind, server.namespace)]
     for name in names:
-        obj = server.client.get(kind, place(server, kind, name))
+        obj = get_one(server, kind, name)
         obj["metadata"].pop("managedFields", None)
         print(documents.render([{"apiVersion": kind.api_version, "kind": kind.kind, **obj}]).rstrip())
         print(events_of(server, kind, obj))
@@ -134,7 +141,7 @@ def describe(server: Server, args: argparse.Namespace) -> int:
 def events_of(server: Server, kind: Kind, obj: Json) -> str:
     meta = obj["metadata"]
     selector = f"involvedObject.name={meta['name']},involvedObject.kind={kind.kind}"
-    events = server.client.list(Kind("", "v1", "Event", "events"), meta.get("namespace") or "default", fields=selector)
+    events = server.client.list(EVENT, meta.get("namespace") or "default", fields=selector)
     if not events:
         return "Events: none"
     ordered = sorted(events, key=lambda event: str(event.get("lastTimestamp")))

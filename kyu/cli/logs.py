@@ -4,6 +4,8 @@ Print what a job wrote. With several pods each line starts with the name of its 
     kyu logs train            what there is
     kyu logs -f train         and what comes, until the job ends, also of pods that are still to be made
     kyu logs pod/train-x7k2p  of one pod
+
+With -f it goes on where it was when the server was away meanwhile; after two minutes it ends with exit code 75.
 """
 
 from __future__ import annotations
@@ -15,12 +17,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
+from functools import partial
 
 from kyu.api.kueue import Workload
 from kyu.api.meta import Json, Key, key_of
 from kyu.cli import connection, jobs, jobs_pods, lookup, output
 from kyu.cli.connection import Server
+from kyu.cli.logs_place import Place
 from kyu.cli.main import Failed
+from kyu.cli.patience import Lost, Patience, is_away
 from kyu.kinds.pod import POD
 from kyu.kube.blocking import Unreachable
 from kyu.kube.errors import ApiError
@@ -30,6 +35,7 @@ POLL_SECONDS = 0.5
 # from its start.
 MOST_STREAMS = 32
 MOST_LINES = 10_000
+BROKEN = 0.0
 OVER = ("Succeeded", "Failed", "Stopped")
 
 
@@ -60,7 +66,10 @@ def run(args: argparse.Namespace) -> int:
             raise Failed(f"no pod {name!r} in namespace {server.namespace}; `kyu get pods` lists them")
         print_pods(server, [pod], query)
     elif args.follow:
-        Following(server, args.job, query).run()
+        try:
+            Following(server, args.job, query).run()
+        except Unreachable as error:
+            raise Lost(str(error)) from error
     else:
         workload = lookup.find_workload(server, args.job)
         if not print_pods(server, started_pods(server, args.job, workload), query):
@@ -80,6 +89,11 @@ def started_pods(server: Server, name: str, workload: Json) -> list[Json]:
 
 def is_started(pod: Json) -> bool:
     return bool((pod.get("spec") or {}).get("nodeName"))
+
+
+def is_running(pod: Json) -> bool:
+    """Whether there may be more of its log."""
+    return (pod.get("status") or {}).get("phase") == "Running"
 
 
 def print_pods(server: Server, pods: list[Json], query: Mapping[str, str]) -> bool:
@@ -109,6 +123,11 @@ class Following:
         # Bounded, so that who reads faster than a terminal prints waits for it.
         self._lines: queue.Queue[tuple[str, bytes] | None] = queue.Queue(MOST_LINES)
         self._seen: set[str] = set()
+        self._places: dict[str, Place] = {}
+        # Streams that ended: when, or at once if they broke.
+        self._ended: dict[str, float] = {}
+        self._patience = Patience(output.note)
+        self._absences = 0
         self._waiting: deque[Json] = deque()
         self._open = 0
         self._is_told = False
@@ -118,7 +137,7 @@ class Following:
         told = ""
         while workload is not None:
             # Before its pods are asked for: those of a job that is over are all there.
-            state = jobs.full_state(self._server, workload)
+            state = self._patience.ask(partial(jobs.full_state, self._server, workload))
             self._read_new_pods(workload)
             line = f"{state.word.lower()}{': ' + state.why if state.why else ''}"
             if not self._seen and line != told:
@@ -127,19 +146,32 @@ class Following:
             if state.word in OVER and not self._open:
                 return
             self._print(is_single=lookup.pod_count(workload) == 1)
-            found = self._server.client.find(Workload.KIND, key_of(workload))
-            workload = found and lookup.in_force(self._server, found)
+            found = self._patience.ask(partial(self._server.client.find, Workload.KIND, key_of(workload)))
+            workload = found and self._patience.ask(partial(lookup.in_force, self._server, found))
         raise Failed(f"{self._job} was deleted")
 
     def _read_new_pods(self, workload: Json) -> None:
-        for pod in jobs_pods.pods_of(self._server, workload):
-            if is_started(pod) and pod["metadata"]["uid"] not in self._seen:
+        pods = self._patience.ask(partial(jobs_pods.pods_of, self._server, workload))
+        if self._patience.absences > self._absences:
+            # A server that is stopped in order ends its streams as if their pods had ended.
+            self._absences = self._patience.absences
+            self._ended = dict.fromkeys(self._ended, BROKEN)
+        for pod in pods:
+            if is_started(pod) and (pod["metadata"]["uid"] not in self._seen or self._is_cut_off(pod)):
                 self._seen.add(pod["metadata"]["uid"])
+                self._ended.pop(pod["metadata"]["uid"], None)
                 self._waiting.append(pod)
         self._read_waiting()
         if self._waiting and not self._is_told:
             output.note(f"{self._open} pods are read at a time, {len(self._waiting)} wait until others have ended")
             self._is_told = True
+
+    def _is_cut_off(self, pod: Json) -> bool:
+        """Whether its stream broke, or ended some time ago although the pod has not: the server went away."""
+        ended = self._ended.get(pod["metadata"]["uid"])
+        if ended is None:
+            return False
+        return ended == BROKEN or (is_running(pod) and time.monotonic() > ended + POLL_SECONDS)
 
     def _read_waiting(self) -> None:
         while self._waiting and self._open < MOST_STREAMS:
@@ -147,12 +179,18 @@ class Following:
             threading.Thread(target=self._read, args=(self._waiting.popleft(),), daemon=True).start()
 
     def _read(self, pod: Json) -> None:
-        name = pod["metadata"]["name"]
+        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+        place = self._places.setdefault(uid, Place(self._query))
         try:
-            for line in self._server.client.logs(key_of(pod), self._query):
-                self._lines.put((name, line))
+            for line in self._server.client.logs(key_of(pod), place.start_again()):
+                if news := place.news(line):
+                    self._lines.put((name, news))
+            self._ended[uid] = time.monotonic()
         except (ApiError, Unreachable) as error:
-            self._lines.put((name, f"({error})\n".encode()))
+            if is_away(error):
+                self._ended[uid] = BROKEN
+            else:
+                self._lines.put((name, f"({error})\n".encode()))
         finally:
             self._lines.put(None)
 

@@ -11,10 +11,9 @@ import time
 from kyu.api.kueue import Workload
 from kyu.api.meta import Json, Key
 from kyu.cli.connection import Server
-from kyu.cli.jobs import REPLACED, owner_of, state_of, state_of_job
+from kyu.cli.jobs import JOB, REPLACED, full_state_of_job, held_back, owner_of, state_of
 from kyu.cli.main import Failed
 from kyu.kinds import metadata
-from kyu.kinds.job import JOB
 
 JUST_SUBMITTED_SECONDS = 10.0
 POLL_SECONDS = 0.1
@@ -22,23 +21,31 @@ POLL_SECONDS = 0.1
 
 def find_workload(server: Server, name: str) -> Json:
     """The newest Workload of that job; an error that lists what there is, if there is none."""
-    kind, _, plain = name.rpartition("/")
-    kind = kind.partition(".")[0].lower()
+    kind, plain = split(name)
     gives_up_at = time.monotonic() + JUST_SUBMITTED_SECONDS
     while True:
-        everything = server.client.list(Workload.KIND, server.namespace)
-        found = [item for item in everything if is_meant(item, kind, plain)]
-        if found:
+        if found := workloads_of(server, kind, plain):
             return max(found, key=newness)
-        # A job that was submitted a moment ago gets its Workload in the next one.
-        if time.monotonic() > gives_up_at or not is_submitted(server, kind, plain):
+        # A job that was submitted a moment ago gets its Workload in the next one, unless something is wrong with it.
+        job = find_job(server, kind, plain)
+        is_late = time.monotonic() > gives_up_at
+        if job is None or is_late or not metadata.queue_name(job) or held_back(server, job):
             break
         time.sleep(POLL_SECONDS)
-    if kind in ("", "job") and (job := server.client.find(JOB, Key(server.namespace, plain))) is not None:
-        raise Failed(f"Job {plain}: {state_of_job(job).why}")
-    known = sorted({owner_of(item)[1] for item in everything})
+    if job is not None:
+        raise Failed(f"Job {plain}: {full_state_of_job(server, job).why}")
+    known = sorted({owner_of(item)[1] for item in server.listed(Workload.KIND, server.namespace)})
     hint = f"; there are: {', '.join(known[:8])}{' …' if len(known) > 8 else ''}" if known else ""
     raise Failed(f"no job {name!r} in namespace {server.namespace}{hint}")
+
+
+def workloads_of(server: Server, kind: str, name: str) -> list[Json]:
+    return [item for item in server.listed(Workload.KIND, server.namespace) if is_meant(item, kind, name)]
+
+
+def split(name: str) -> tuple[str, str]:
+    kind, _, plain = name.rpartition("/")
+    return kind.partition(".")[0].lower(), plain
 
 
 def newness(workload: Json) -> tuple[bool, str]:
@@ -59,9 +66,21 @@ def is_meant(workload: Json, kind: str, name: str) -> bool:
     return name in (owner_name, workload["metadata"]["name"]) and kind in ("", owner_kind.lower(), "workload")
 
 
-def is_submitted(server: Server, kind: str, name: str) -> bool:
-    job = server.client.find(JOB, Key(server.namespace, name)) if kind in ("", "job") else None
-    return job is not None and bool(metadata.queue_name(job))
+def find_job(server: Server, kind: str, name: str) -> Json | None:
+    """The Job of that name, which may have no Workload."""
+    return server.client.find(JOB, Key(server.namespace, name)) if kind in ("", "job") else None
+
+
+def why_not_queued(server: Server, job: Json) -> str:
+    """What keeps a Job that was just created from its queue; nothing as soon as it has its Workload."""
+    gives_up_at = time.monotonic() + JUST_SUBMITTED_SECONDS
+    while time.monotonic() < gives_up_at:
+        if trouble := held_back(server, job):
+            return trouble
+        if workloads_of(server, "job", metadata.name_of(job)):
+            return ""
+        time.sleep(POLL_SECONDS)
+    return ""
 
 
 def pod_count(workload: Json) -> int:

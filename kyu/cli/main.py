@@ -1,7 +1,8 @@
 """
 The `kyu` command: find the command in the table, parse, run, turn errors to exit codes.
 
-Exit codes everywhere: 0 done, 1 failed, 2 bad input or usage, 130 interrupted.
+Exit codes everywhere: 0 done, 1 failed, 2 bad input or usage, 130 interrupted; 75 of those that wait for a job, if the
+server went away meanwhile.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ class BadInput(Exception):
 
 
 class Failed(Exception):
-    """The input was fine, the work failed. Exit code 1."""
+    """The input was fine, the work failed. Exit code 1, unless the kind of failure has one of its own."""
+
+    exit_code = 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -81,7 +84,7 @@ def run(command: Command, words: Sequence[str]) -> int:
         return 2
     except Failed as error:
         print(f"kyu {command.name}: {error}", file=sys.stderr)
-        return 1
+        return error.exit_code
     except OSError as error:
         # A file or folder that the user named, or where data has its place. Without a name it is no fault of a file.
         if error.filename is None:

@@ -126,6 +126,11 @@ def bar(share: float, width: int = 20) -> str:
     return "█" * filled + "░" * (width - filled) + ("▸" if share > 1 else " ")
 
 
+def some(names: Sequence[str], most: int = 12) -> str:
+    """The names that there are, or as many of them as can be read."""
+    return (", ".join(names[:most]) or "none") + (" …" if len(names) > most else "")
+
+
 def note(text: str) -> None:
     """For people, beside the answer: never on standard output, so that pipes stay clean."""
     print(text, file=sys.stderr)

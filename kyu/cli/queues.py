@@ -1,15 +1,18 @@
 """
-Queues of the namespace: how much waits and runs in each, and what of its quota is used.
+Queues of the namespace: how much waits and runs in each, and what of its quota is used. Those who may not read
+ClusterQueues are told what is used, without the quota.
 """
 
 from __future__ import annotations
 
 import argparse
+from functools import cache
 
 from kyu.api import quantity
 from kyu.api.kueue import ClusterQueue, LocalQueue
 from kyu.api.meta import Json, Key
 from kyu.cli import connection, output
+from kyu.kube.errors import Forbidden
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,7 +22,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     server = connection.connect(args)
-    items = list(server.client.list(LocalQueue.KIND, None if args.all_namespaces else server.namespace))
+    items = list(server.listed(LocalQueue.KIND, None if args.all_namespaces else server.namespace))
     if args.output in ("json", "yaml", "name"):
         typed = [{"apiVersion": LocalQueue.KIND.api_version, "kind": "LocalQueue", **item} for item in items]
         print(output.objects(typed, args.output, is_list=True))
@@ -30,6 +33,14 @@ def run(args: argparse.Namespace) -> int:
         return 0
     header = ["QUEUE", "CLUSTER QUEUE", "PENDING", "RUNNING", "USED", "STATE"]
     rows = []
+
+    @cache
+    def owner(name: str) -> Json | None:
+        try:
+            return server.client.find(ClusterQueue.KIND, Key("", name))
+        except Forbidden:
+            return None
+
     for item in items:
         status = item.get("status") or {}
         row = [
@@ -37,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
             item["spec"].get("clusterQueue"),
             status.get("pendingWorkloads", 0),
             status.get("admittedWorkloads", 0),
-            used(item, server.client.find(ClusterQueue.KIND, Key("", item["spec"].get("clusterQueue", "")))),
+            used(item, owner(item["spec"].get("clusterQueue", ""))),
             state(status),
         ]
         rows.append([item["metadata"]["namespace"], *row] if args.all_namespaces else row)
@@ -47,14 +58,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def used(queue: Json, cluster_queue: Json | None) -> str:
-    """`cpu 6/8`: what this queue uses, of what its ClusterQueue owns."""
+    """`cpu 6/8`: what this queue uses, of what its ClusterQueue owns; `cpu 6` if that cannot be seen."""
     totals: dict[str, int] = {}
     for flavor in (queue.get("status") or {}).get("flavorsUsage") or ():
         for resource in flavor.get("resources") or ():
             name = resource["name"]
             totals[name] = totals.get(name, 0) + quantity.amount(name, resource.get("total", "0"))
+    if cluster_queue is None:
+        return ", ".join(f"{name} {quantity.render(name, total)}" for name, total in sorted(totals.items()))
     owned: dict[str, int] = {}
-    for group in ((cluster_queue or {}).get("spec") or {}).get("resourceGroups") or ():
+    for group in (cluster_queue.get("spec") or {}).get("resourceGroups") or ():
         for flavor in group["flavors"]:
             for resource in flavor["resources"]:
                 name = resource["name"]

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from kyu.api import names, quantity
 from kyu.api.meta import Json
-from kyu.cli import connection, jobs, output
+from kyu.cli import connection, jobs, lookup, output
 from kyu.cli.jobs import JOB
 from kyu.cli.main import BadInput, Failed
 from kyu.kinds import metadata
@@ -43,7 +43,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--count", type=int, default=1, help="pods that must run at the same time (default: 1)")
     parser.add_argument("--array", type=int, metavar="N", help="N tasks, as many at a time as there is room for")
     parser.add_argument("--after", action="append", default=[], metavar="JOB", help="start when JOB has succeeded")
-    parser.add_argument("--time", default="", metavar="LIMIT", help="longest run time, for example 90m or 2h30m")
+    parser.add_argument("--time", default="", metavar="LIMIT", help="longest run time: 90s, 15m, 2h30m; 90 is seconds")
     parser.add_argument("--priority", default="", metavar="CLASS", help="WorkloadPriorityClass")
     parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="environment variable")
     parser.add_argument("--image", default=HOST_IMAGE, help="container image, on a cluster")
@@ -64,8 +64,8 @@ def run(args: argparse.Namespace) -> int:
     server = connection.connect(args)
     job["metadata"]["namespace"] = server.namespace
     job["metadata"]["labels"][metadata.QUEUE_NAME] = server.find_queue(args.queue)
-    if args.priority:
-        server.check_priority(args.priority)
+    if args.priority and (missing := server.why_no_priority(args.priority)):
+        raise BadInput(missing)
     for before, trouble in jobs.waits_for(server, server.namespace, metadata.jobs_before(job)):
         if trouble:
             output.note(f"it will wait for {before}{trouble}")
@@ -73,6 +73,8 @@ def run(args: argparse.Namespace) -> int:
         created = server.client.create(JOB, job)
     except AlreadyExists as error:
         raise Failed(f"{error}; `kyu cancel {args.name}` removes it, without --name a new name is made") from error
+    if args.priority and (trouble := lookup.why_not_queued(server, created)):
+        output.note(f"{trouble}; `kyu cancel {created['metadata']['name']}` removes it")
     if args.output != "table":
         typed = {"apiVersion": "batch/v1", "kind": "Job", **created}
         print(output.objects([typed], args.output, is_list=False))

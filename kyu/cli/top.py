@@ -19,6 +19,8 @@ from kyu.api.meta import Json
 from kyu.cli import connection, jobs, output
 from kyu.cli.connection import Server
 from kyu.cli.jobs import Line
+from kyu.cli.main import Failed
+from kyu.kube.errors import Forbidden
 
 CLEAR_AND_HOME = "\033[2J\033[H"
 LONGEST_LIST = 12
@@ -34,12 +36,13 @@ def run(args: argparse.Namespace) -> int:
     server = connection.connect(args)
     live = not args.once and sys.stdout.isatty()
     while True:
-        picture = draw(
-            list(server.client.list(Cohort.KIND)),
-            list(server.client.list(ClusterQueue.KIND)),
-            running_first(server),
-            output.terminal_room(),
-        )
+        try:
+            cohorts, queues = server.client.list(Cohort.KIND), server.client.list(ClusterQueue.KIND)
+            lines = running_first(server)
+        except Forbidden as error:
+            own = f"`kyu jobs` and `kyu queues` show those of namespace {server.namespace}"
+            raise Failed(f"you may not see the queues and jobs of others; {own}") from error
+        picture = draw(list(cohorts), list(queues), lines, output.terminal_room())
         if not live:
             print(picture)
             return 0

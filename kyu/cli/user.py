@@ -14,7 +14,7 @@ import re
 
 from kyu.api.core import SECRET, Namespace, Node
 from kyu.api.meta import Json, Key, Kind, key_of
-from kyu.cli import target
+from kyu.cli import output, target
 from kyu.cli.main import BadInput
 from kyu.kube import kubeconfig
 from kyu.kube.blocking import BlockingClient
@@ -105,6 +105,7 @@ def _remove(client: BlockingClient, name: str) -> int:
 
 def _list(client: BlockingClient) -> int:
     bindings = client.list(ROLE_BINDING, labels=tokens.USER_LABEL)
+    rows = []
     for secret in client.list(SECRET, tokens.NAMESPACE, labels=tokens.USER_LABEL):
         name = tokens.read_secret(secret).get("user", "")
         roles = [
@@ -113,7 +114,8 @@ def _list(client: BlockingClient) -> int:
             if (binding["metadata"].get("labels") or {}).get(tokens.USER_LABEL) == name
         ]
         groups = tokens.read_secret(secret).get("groups", "")
-        print(f"{name:<24} {', '.join(sorted(roles)) or groups or 'no rights'}")
+        rows.append([name, ", ".join(sorted(roles)) or groups or "no rights"])
+    print(output.table(["USER", "ROLES"], rows))
     return 0
 
 

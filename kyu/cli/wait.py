@@ -4,7 +4,8 @@ Wait for jobs, and end with the exit code of the first that did not succeed.
     kyu wait train eval
 
 Progress goes to standard error: queued and why, started, done. With --timeout the wait gives up with exit code 1; the
-jobs go on.
+jobs go on. While the server is away, as when it is restarted, the wait goes on; after two minutes it ends with code
+75, which says nothing of the job.
 """
 
 from __future__ import annotations
@@ -12,12 +13,16 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 
 from kyu.api.kueue import Workload
-from kyu.api.meta import Json
+from kyu.api.meta import Json, key_of
 from kyu.cli import connection, jobs, jobs_pods, lookup, output
 from kyu.cli.main import Failed
+from kyu.cli.patience import Lost, Patience
 from kyu.kinds import pods
+from kyu.kube.blocking import Unreachable
+from kyu.kube.errors import Gone
 
 Tell = Callable[[str], None]
 
@@ -32,7 +37,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     server = connection.connect(args)
     deadline = None if args.timeout is None else time.monotonic() + args.timeout
-    found = {name: lookup.find_workload(server, name) for name in args.jobs}
+    try:
+        found = {name: lookup.find_workload(server, name) for name in args.jobs}
+    except Unreachable as error:
+        raise Lost(str(error)) from error
 
     def teller(name: str) -> Tell:
         start = f"{name}: " if len(found) > 1 else ""
@@ -45,33 +53,36 @@ def run(args: argparse.Namespace) -> int:
 def outcome(server: connection.Server, workload: Json, deadline: float | None, tell: Tell) -> int:
     """The exit code of a job, as soon as it is over; 1 if it ended without one."""
     name = jobs.owner_of(workload)[1]
-    last = follow(server, workload, deadline, tell)
+    patience = Patience(tell, deadline)
+    last = follow(server, workload, deadline, tell, patience)
     if last is None:
         output.note(f"{name} was deleted")
         return 1
     if jobs.state_of(last).word == "Succeeded":
         return 0
-    its_pods = jobs_pods.pods_of(server, last)
+    its_pods = patience.ask(partial(jobs_pods.pods_of, server, last))
     for trouble in jobs_pods.troubles(its_pods):
         tell(trouble)
     return next((code for code in map(pods.exit_code, its_pods) if code is not None), 1)
 
 
-def follow(server: connection.Server, workload: Json, deadline: float | None, tell: Tell) -> Json | None:
+def follow(
+    server: connection.Server, workload: Json, deadline: float | None, tell: Tell, patience: Patience
+) -> Json | None:
     """The Workload when it is over, or None if it was deleted; a line for each new state until then."""
     told = ""
     while True:
-        state = jobs.full_state(server, workload)
+        state = patience.ask(partial(jobs.full_state, server, workload))
         line = f"{state.word.lower()}{': ' + state.why if state.why else ''}"
         if line != told:
             tell(line)
         told = line
         if state.word in ("Succeeded", "Failed", "Stopped"):
             return workload
-        changed = next_state(server, workload, deadline)
+        changed = patience.ask(partial(next_state, server, workload, deadline))
         if changed is None:
             return None
-        workload = lookup.in_force(server, changed)
+        workload = patience.ask(partial(lookup.in_force, server, changed))
 
 
 def next_state(server: connection.Server, workload: Json, deadline: float | None) -> Json | None:
@@ -84,9 +95,12 @@ def next_state(server: connection.Server, workload: Json, deadline: float | None
     changes = server.client.watch(
         Workload.KIND, server.namespace, version=version, fields=f"metadata.name={name}", timeout_seconds=limit
     )
-    for type_, obj in changes:
-        if type_ == "DELETED":
-            return None
-        if type_ != "BOOKMARK":
-            return obj
+    try:
+        for type_, obj in changes:
+            if type_ == "DELETED":
+                return None
+            if type_ != "BOOKMARK":
+                return obj
+    except Gone:
+        return server.client.find(Workload.KIND, key_of(workload))
     return workload

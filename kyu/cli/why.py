@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
 
@@ -29,6 +29,8 @@ from kyu.engine.state import State
 from kyu.kube.errors import Forbidden
 
 MOST_NAMES = 8
+ENOUGH = "its end would be enough"
+Names = Mapping[Key, str]
 # Why a ClusterQueue admits nothing, and what to do.
 INACTIVE: dict[Inactive, str] = {
     "Stopped": "the queue is stopped: `kyu ctl resume clusterqueue {queue}` starts it again",
@@ -56,27 +58,39 @@ def run(args: argparse.Namespace) -> int:
     state = jobs.full_state(server, workload)
     found: Explanation | None = None
     remedy = ""
+    names: Names = {}
     if state.word == "Queued":
         try:
-            known = read_state(server)
+            objects = live.read_objects(server)
+            names = names_of(objects)
+            known = read_state(server, objects)
             found = explain.why(known, key_of(workload), datetime.now(UTC))
             remedy = remedy_of(server, known, workload, found)
         except Forbidden:
             output.note("you may not see what others use; this is what the job itself was told")
     pods = jobs_pods.pods_of(server, workload) if state.word in (jobs.STARTING, "Failed") else []
     if args.output == "json":
-        print(json.dumps(to_json(workload, state, found, remedy, jobs_pods.troubles(pods)), indent=2))
+        print(json.dumps(to_json(workload, state, found, remedy, jobs_pods.troubles(pods), names), indent=2))
     elif found is not None:
-        print("\n".join(told(workload, state, found, remedy)))
+        print("\n".join(told(workload, state, found, remedy, names)))
     else:
         print("\n".join(told_state(workload, state, pods)))
     return 0
 
 
-def read_state(server: Server) -> State:
+def names_of(objects: Iterable[Json]) -> Names:
+    """Of each Workload the job, as `kyu jobs` calls it."""
+    return {
+        key_of(obj): str(Key(obj["metadata"]["namespace"], jobs.owner_of(obj)[1]))
+        for obj in objects
+        if obj["kind"] == "Workload"
+    }
+
+
+def read_state(server: Server, objects: Iterable[Json]) -> State:
     """The engine's state as of now, from the objects."""
     state = State(options.from_configuration(live.read_configuration(server)))
-    for obj in live.read_objects(server):
+    for obj in objects:
         if obj["kind"] != "PriorityClass":
             state.put(codec.decode(obj))
     return state
@@ -112,7 +126,7 @@ def queues_there_are(server: Server, workload: Json, missing: QueueMissing) -> s
     return f"{place} {missing.kind}s: {', '.join(names[:MOST_NAMES]) or 'none'}{more}"
 
 
-def told(workload: Json, state: jobs.State, found: Explanation, remedy: str) -> Iterator[str]:
+def told(workload: Json, state: jobs.State, found: Explanation, remedy: str, names: Names) -> Iterator[str]:
     """Of a job that waits; if nothing that can be seen stands in its way, with what it was told at its last turn."""
     word, message = reasons.render(found.reason)
     yield f"{jobs.owner_of(workload)[1]} waits: {word}"
@@ -121,9 +135,9 @@ def told(workload: Json, state: jobs.State, found: Explanation, remedy: str) -> 
     if isinstance(found.reason, Untried) and state.why:
         yield f"  at its last turn: {state.why}"
     for shortage in found.shortages:
-        yield from told_shortage(shortage)
+        yield from told_shortage(shortage, names)
     yield ""
-    yield from (f"  {line}" for line in told_place(found))
+    yield from (f"  {line}" for line in told_place(found, names))
     yield f"  {remedy}"
 
 
@@ -141,7 +155,7 @@ def told_state(workload: Json, state: jobs.State, pods: list[Json]) -> Iterator[
     yield from (f"  {trouble}" for trouble in jobs_pods.troubles(pods))
 
 
-def told_shortage(shortage: Shortage) -> Iterator[str]:
+def told_shortage(shortage: Shortage, names: Names) -> Iterator[str]:
     amount = partial(render, shortage.resource)
     what = f"{shortage.resource} of flavor {shortage.flavor}"
     if shortage.is_final:
@@ -154,7 +168,7 @@ def told_shortage(shortage: Shortage) -> Iterator[str]:
     if shortage.free:
         yield f"    it would fit if it asked for {amount(shortage.free)}"
     rows = [
-        [str(h.key), h.cluster_queue, str(h.priority), amount(h.amount), "its end would be enough" if h.enough else ""]
+        [names.get(h.key, str(h.key)), h.cluster_queue, str(h.priority), amount(h.amount), ENOUGH if h.enough else ""]
         for h in shortage.holders
     ]
     if rows:
@@ -168,19 +182,22 @@ def render(resource: str, amount: int) -> str:
     return quantity.render(resource, min(amount, quantity.UNLIMITED))
 
 
-def told_place(found: Explanation) -> Iterator[str]:
+def told_place(found: Explanation, names: Names) -> Iterator[str]:
     if found.position is None:
         return
     above = f" in cohort {' / '.join(found.path[1:])}" if len(found.path) > 1 else ""
     yield f"number {found.position + 1} of {found.length} that wait in ClusterQueue {found.path[0]}{above}"
     if found.ahead:
         more = found.position - len(found.ahead)
-        yield f"before it: {', '.join(map(str, found.ahead))}{f' and {more} more' if more else ''}"
+        ahead = [names.get(key, str(key)) for key in found.ahead]
+        yield f"before it: {', '.join(ahead)}{f' and {more} more' if more else ''}"
         if found.is_strict:
-            yield f"nobody overtakes in this queue, so first of all: kyu why {found.ahead[0].name}"
+            yield f"nobody overtakes in this queue, so first of all: kyu why {ahead[0].rpartition('/')[2]}"
 
 
-def to_json(workload: Json, state: jobs.State, found: Explanation | None, remedy: str, troubles: list[str]) -> Json:
+def to_json(
+    workload: Json, state: jobs.State, found: Explanation | None, remedy: str, troubles: list[str], names: Names
+) -> Json:
     kind, name = jobs.owner_of(workload)
     body: Json = {"job": name, "kind": kind, "workload": str(key_of(workload)), "state": state.word}
     if found is None:
@@ -196,11 +213,11 @@ def to_json(workload: Json, state: jobs.State, found: Explanation | None, remedy
         "position": found.position,
         "pending": found.length,
         "ahead": [str(key) for key in found.ahead],
-        "shortages": [shortage_json(shortage) for shortage in found.shortages],
+        "shortages": [shortage_json(shortage, names) for shortage in found.shortages],
     }
 
 
-def shortage_json(shortage: Shortage) -> Json:
+def shortage_json(shortage: Shortage, names: Names) -> Json:
     amount = partial(render, shortage.resource)
     return {
         "podSet": shortage.pod_set,
@@ -215,6 +232,7 @@ def shortage_json(shortage: Shortage) -> Json:
         "holders": [
             {
                 "workload": str(holder.key),
+                "job": names.get(holder.key, ""),
                 "clusterQueue": holder.cluster_queue,
                 "priority": holder.priority,
                 "amount": amount(holder.amount),

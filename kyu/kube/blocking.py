@@ -22,6 +22,7 @@ from kyu.kube.kubeconfig import Credentials
 from kyu.kube.requests import Answer, Call, Propagation
 
 PAGE = 500
+MOST_BYTES = 65536
 
 
 class Unreachable(Exception):
@@ -145,8 +146,13 @@ class BlockingClient:
             if response.status >= 400:
                 headers = {name.lower(): value for name, value in response.getheaders()}
                 raise errors.from_answer(response.status, response.read(), headers)
-            while line := response.readline():
-                yield line
+            rest = b""
+            # Not readline: to that, an answer that breaks off looks like one that ends.
+            while read := response.read1(MOST_BYTES):
+                *lines, rest = (rest + read).split(b"\n")
+                yield from (line + b"\n" for line in lines)
+            if rest:
+                yield rest
 
     @contextlib.contextmanager
     def _reached(self) -> Iterator[None]:
