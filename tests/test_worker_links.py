@@ -249,6 +249,30 @@ async def test_a_cluster_that_takes_no_copies_does_not_keep_a_job_from_the_other
             assert await manager.is_sent("west")
 
 
+@pytest.mark.parametrize("code", [400, 403, 405, 413, 422])
+async def test_a_cluster_that_refuses_the_job_itself_does_not_keep_it_from_the_others(folder: Path, code: int) -> None:
+    """A webhook that denies without a code of its own answers 400."""
+
+    async def refusing(request: Request) -> Response | None:
+        is_new_job = request.method == "POST" and request.path.endswith("/jobs")
+        return text_response(code, "denied the request") if is_new_job else None
+
+    async with (
+        managing(folder / "manager") as manager,
+        far(folder / "east") as east,
+        far(folder / "west") as west,
+    ):
+        east.trouble = refusing
+        await manager.set_up(east=east.kubeconfig, west=west.kubeconfig)
+        async with controlled(manager.client, settings()):
+            await manager.submit()
+            await admit(east)
+            await seen(east.api, lambda: has_no_workload(east.client))
+            await admit(west)
+            await seen(manager.api, manager.is_started)
+            assert await manager.is_sent("west")
+
+
 async def test_a_cluster_that_does_not_answer_a_write_counts_as_lost(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,8 +41,8 @@ from kyu.plans.workers import Worker, is_ours
 
 FIRST_DELAY_SECONDS = 0.5
 LONGEST_DELAY_SECONDS = 60.0
-# A namespace that is missing there, a right, a field: somebody has to change something before it is asked again.
-REFUSALS = (errors.NotFound, errors.Forbidden, errors.Invalid)
+# Answers that say nothing about what was asked: who we are is not clear, it took too long, others came first.
+PASSING = frozenset({401, 408, 409, 410, 425, 429})
 REFUSED_SECONDS = 60.0
 # A cluster that does not answer a write for so long counts as lost; it is longer than most webhooks may take.
 WRITE_SECONDS = 15.0
@@ -167,8 +167,8 @@ class Link:
                 silence.set()
                 self._silences = min(self._silences + 1, 10)
             raise errors.Unreachable(f"cluster {self.worker.name}: {SILENT}") from error
-        except REFUSALS as error:
-            if not isinstance(action, Create):
+        except errors.ApiError as error:
+            if not isinstance(action, Create) or not is_refusal(error):
                 raise
             self._leave_out(workload_of(action.kind, action.body), str(error))
 
@@ -336,6 +336,11 @@ def workload_of(kind: Kind, obj: Json) -> Key:
     """The Workload that an object which we sent stands for, or belongs to."""
     name = key_of(obj).name if kind == Workload.KIND else metadata.identifier(obj, metadata.PREBUILT_WORKLOAD)
     return Key(obj["metadata"]["namespace"], name)
+
+
+def is_refusal(error: errors.ApiError) -> bool:
+    """A namespace that is missing there, a right, a field, a webhook: somebody has to change something first."""
+    return 400 <= error.code < 500 and error.code not in PASSING
 
 
 def is_away(workload: Json | None) -> bool:
