@@ -322,6 +322,26 @@ async def test_a_cluster_is_asked_again_when_a_job_of_somebody_else_by_that_name
             assert await manager.is_sent("west")
 
 
+async def test_a_kind_of_job_that_a_cluster_gets_later_is_noticed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "NEW_KINDS_SECONDS", 0.2, raising=False)
+
+    async def without_jobs(request: Request) -> Response | None:
+        return text_response(404, "no such kind") if request.path.endswith("/jobs") else None
+
+    async with managing(folder / "manager") as manager, far(folder / "west") as west:
+        west.trouble = without_jobs
+        await manager.set_up(west=west.kubeconfig)
+        async with controlled(manager.client, settings()):
+            await manager.submit()
+            await seen(manager.api, lambda: manager.says("west: it has no jobs"))
+            west.trouble = none
+            await admit(west)
+            await seen(manager.api, manager.is_started)
+            assert await manager.is_sent("west")
+
+
 async def test_a_kubeconfig_in_a_file_may_come_and_change_later(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_secrets, "FOLDER", folder)
     async with managing(folder / "manager") as manager, far(folder / "west") as west:

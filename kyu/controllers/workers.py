@@ -17,7 +17,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from kyu import log
@@ -47,6 +48,8 @@ REFUSED_SECONDS = 60.0
 # A cluster that does not answer a write for so long counts as lost; it is longer than most webhooks may take.
 WRITE_SECONDS = 15.0
 SILENT = "no answer to a write"
+# How often a cluster is asked for the kinds of jobs that it did not have.
+NEW_KINDS_SECONDS = 60.0
 
 
 class Link:
@@ -91,23 +94,35 @@ class Link:
         client = Client(await http.connect(credentials), "kyu")
         try:
             labels = f"{metadata.MULTI_KUEUE_ORIGIN}={self._links.view.configuration.multi_kueue.origin}"
-            kinds = await self._served(client, labels)
+            await client.page(Workload.KIND, None, labels=labels, limit=1)
+            kinds = await self._served(client, labels, self._links.job_kinds()) | {Workload.KIND}
             cache, silence = Cache(), asyncio.Event()
             async with asyncio.TaskGroup() as group:
                 for kind in kinds:
                     group.create_task(Reflector(client, cache, kind, labels=labels).follow())
                 await cache.synced()
                 self._connected(client, cache, kinds, silence)
+                group.create_task(self._follow_new_kinds(group, client, cache, labels))
                 await silence.wait()
                 raise errors.Unreachable(f"{credentials.server}: {SILENT}")
         finally:
             await client.close()
 
-    async def _served(self, client: Client, labels: str) -> frozenset[Kind]:
-        """Workloads, which every worker has, and the kinds of jobs that it has too."""
-        kinds = {Workload.KIND}
-        await client.page(Workload.KIND, None, labels=labels, limit=1)
-        for kind in self._links.job_kinds():
+    async def _follow_new_kinds(self, group: asyncio.TaskGroup, client: Client, cache: Cache, labels: str) -> None:
+        """Those that the cluster gets later, as when somebody installs their operator."""
+        while missing := [kind for kind in self._links.job_kinds() if kind not in self.worker.kinds]:
+            await asyncio.sleep(NEW_KINDS_SECONDS)
+            if found := await self._served(client, labels, missing):
+                for kind in found:
+                    group.create_task(Reflector(client, cache, kind, labels=labels).follow())
+                await cache.synced()
+                self.worker = replace(self.worker, kinds=self.worker.kinds | found)
+                self._links.flipped(self.worker.name)
+
+    async def _served(self, client: Client, labels: str, wanted: Iterable[Kind]) -> frozenset[Kind]:
+        """Those of the kinds that the cluster has."""
+        kinds = set()
+        for kind in wanted:
             try:
                 await client.page(kind, None, labels=labels, limit=1)
             except errors.NotFound:
