@@ -11,14 +11,20 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+from kyu.api import codec
 from kyu.api.config import Configuration
 from kyu.api.kueue import AdmissionCheck, ClusterQueue, LocalQueue, MultiKueueCluster, MultiKueueConfig, ResourceFlavor
 from kyu.api.meta import Json, Key, key_of
 from kyu.app import clock, connect
 from kyu.controllers import worker_secrets, workers
+from kyu.controllers.dispatch_metrics import DispatchMetrics
+from kyu.controllers.live import LiveView
 from kyu.controllers.plane import Plane
+from kyu.controllers.workers import Link, Links
 from kyu.kinds import conditions, metadata
+from kyu.kube.cache import Cache
 from kyu.kube.client import Client
 from kyu.plans.status import StatusEdit
 from kyu.server.api import Api
@@ -353,6 +359,26 @@ async def test_a_kubeconfig_in_a_file_may_come_and_change_later(folder: Path, mo
             for text, status in (("", "False"), ("{", "False"), (west.kubeconfig, "True")):
                 put(folder / "file", text)
                 await seen(manager.api, partial(manager.is_active, "west", status))
+
+
+async def test_a_connection_whose_end_was_lost_together_with_a_fault_ends_with_that(folder: Path) -> None:
+    """Python 3.11 forgets a cancellation of a TaskGroup that fails at the same time; its successor is at work then."""
+    async with managing(folder / "manager") as manager:
+        cache = Cache()
+        view = LiveView(cache, settings(), lambda: None)
+        links = Links(view, manager.client, cache, clock, DispatchMetrics(CollectorRegistry(), "standalone"))
+        async with far(folder / "west") as west:
+            text = west.kubeconfig
+        source = {"kubeConfig": {"location": "west", "locationType": "Secret"}}
+        body = {"metadata": {"name": "west"}, "spec": {"clusterSource": source}}
+        cluster = codec.decode_as(MultiKueueCluster, body)
+        data = {"kubeconfig": base64.b64encode(text.encode()).decode()}
+        links.secrets.observe(SECRET, {"metadata": {"name": "west", "namespace": "kueue-system"}, "data": data})
+        link = Link(links, "west")
+        before = link.worker
+        async with asyncio.timeout(LONGEST_SECONDS):
+            await link.run(cluster)
+        assert link.worker is before, "what its successor knows stays"
 
 
 async def test_what_a_cluster_has_of_a_workload_that_is_not_sent_any_more_is_removed(folder: Path) -> None:

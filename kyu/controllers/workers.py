@@ -73,6 +73,7 @@ class Link:
         source = cluster.spec.cluster_source.kube_config
         is_file = source is not None and source.location_type == "Path"
         while True:
+            fault: Exception | None = None
             try:
                 credentials = find_credentials(cluster, self._links.secrets, self._links.view.configuration)
             except Unusable as error:
@@ -84,7 +85,12 @@ class Link:
                     await self._hold(credentials)
                 except* Exception as group:
                     # Whatever another cluster answers must not end the work on this one.
-                    self.lose("ClientConnectionFailed", words_of(group))
+                    fault = group
+            if self.task is not asyncio.current_task():
+                # Cancelled together with the fault: up to Python 3.12 a TaskGroup forgets that. Another is at work.
+                return
+            if fault is not None:
+                self.lose("ClientConnectionFailed", words_of(fault))
             delay = min(FIRST_DELAY_SECONDS * 2**self._failures, LONGEST_DELAY_SECONDS)
             self._failures = min(self._failures + 1, 10)
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
@@ -267,6 +273,7 @@ class Links:
         link = self._links.get(name)
         if link is not None and link.task is not None:
             link.task.cancel()
+            link.task = None
             link.lose("ClientConnectionFailed", "Connecting")
         if cluster is None or not self.view.configuration.gates.enabled("MultiKueue"):
             if self._links.pop(name, None) is not None:
