@@ -294,6 +294,27 @@ async def test_a_cluster_that_does_not_answer_a_write_counts_as_lost(
             await copy_in(east)
 
 
+async def test_a_cluster_that_hangs_while_nothing_is_written_to_it_counts_as_lost(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its watches stay open, and say nothing."""
+    monkeypatch.setattr(workers, "ASKED_EVERY_SECONDS", 0.2, raising=False)
+    monkeypatch.setattr(workers, "WRITE_SECONDS", 1.0)
+
+    async def stopped(request: Request) -> Response | None:
+        await asyncio.Event().wait()
+        return None
+
+    async with managing(folder / "manager") as manager, far(folder / "east") as east:
+        await manager.set_up(east=east.kubeconfig)
+        async with controlled(manager.client, settings()):
+            await seen(manager.api, lambda: manager.is_active("east", "True"))
+            east.trouble = stopped
+            await seen(manager.api, lambda: manager.is_active("east", "False"))
+            east.trouble = none
+            await seen(manager.api, lambda: manager.is_active("east", "True"))
+
+
 async def test_a_job_waits_until_an_earlier_one_of_its_name_is_gone(folder: Path) -> None:
     async with managing(folder / "manager") as manager, far(folder / "west") as west:
         labels = {metadata.MULTI_KUEUE_ORIGIN: "multikueue", metadata.PREBUILT_WORKLOAD: "earlier"}

@@ -45,9 +45,11 @@ LONGEST_DELAY_SECONDS = 60.0
 # Answers that say nothing about what was asked: who we are is not clear, it took too long, others came first.
 PASSING = frozenset({401, 408, 409, 410, 425, 429})
 REFUSED_SECONDS = 60.0
-# A cluster that does not answer a write for so long counts as lost; it is longer than most webhooks may take.
+# A cluster that does not answer for so long counts as lost; it is longer than most webhooks may take.
 WRITE_SECONDS = 15.0
 SILENT = "no answer to a write"
+# How often a cluster is asked something, so that one that hangs is noticed while nothing is written to it.
+ASKED_EVERY_SECONDS = 15.0
 # How often a cluster is asked for the kinds of jobs that it did not have.
 NEW_KINDS_SECONDS = 60.0
 
@@ -100,7 +102,7 @@ class Link:
         client = Client(await http.connect(credentials), "kyu")
         try:
             labels = f"{metadata.MULTI_KUEUE_ORIGIN}={self._links.view.configuration.multi_kueue.origin}"
-            await client.page(Workload.KIND, None, labels=labels, limit=1)
+            await self._ask(client, labels)
             kinds = await self._served(client, labels, self._links.job_kinds()) | {Workload.KIND}
             cache, silence = Cache(), asyncio.Event()
             async with asyncio.TaskGroup() as group:
@@ -109,10 +111,24 @@ class Link:
                 await cache.synced()
                 self._connected(client, cache, kinds, silence)
                 group.create_task(self._follow_new_kinds(group, client, cache, labels))
+                group.create_task(self._keep_asking(client, labels))
                 await silence.wait()
                 raise errors.Unreachable(f"{credentials.server}: {SILENT}")
         finally:
             await client.close()
+
+    async def _keep_asking(self, client: Client, labels: str) -> None:
+        """A watch that is open says nothing about a server that has stopped."""
+        while True:
+            await asyncio.sleep(ASKED_EVERY_SECONDS)
+            await self._ask(client, labels)
+
+    async def _ask(self, client: Client, labels: str) -> None:
+        try:
+            async with asyncio.timeout(WRITE_SECONDS):
+                await client.page(Workload.KIND, None, labels=labels, limit=1)
+        except TimeoutError as error:
+            raise errors.Unreachable(f"cluster {self.worker.name}: no answer") from error
 
     async def _follow_new_kinds(self, group: asyncio.TaskGroup, client: Client, cache: Cache, labels: str) -> None:
         """Those that the cluster gets later, as when somebody installs their operator."""
