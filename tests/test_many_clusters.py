@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -115,6 +116,7 @@ def test_a_job_runs_once_in_the_cluster_that_has_room(clusters: Clusters, tmp_pa
     manager.wait_for("big", "Succeeded")
     assert traces.read_text() == "ran\n"
     assert clusters.cluster_of("big") == "west"
+    assert "it ran in cluster west" in manager.kyu("logs", "big", check=False).stderr
     metrics = manager.client.raw("/metrics").decode()
     labels = 'cluster="{}",cluster_queue="all",replica_role="standalone"'
     for counted in (("dispatched", "east"), ("dispatched", "west"), ("admitted", "west")):
@@ -136,6 +138,16 @@ def test_a_job_of_a_cluster_that_was_killed_runs_in_another_one(clusters: Cluste
     manager.submit("moving", "all", wait, cpu="1")
     manager.wait_for("moving", "Running")
     assert clusters.cluster_of("moving") == "west"
+    assert manager.kyu("jobs").stdout.rstrip().endswith("in cluster west")
+    command = "`kyu logs moving -n default --kubeconfig FILE`"
+    assert f"moving: running: in cluster west\n  its pods and their logs are in cluster west: {command}" in (
+        manager.kyu("why", "moving").stdout
+    )
+    assert json.loads(manager.kyu("why", "moving", "-o", "json").stdout)["cluster"] == "west"
+    for options in ([], ["--follow"]):
+        refused = manager.kyu("logs", "moving", *options, check=False)
+        assert refused.returncode == 1
+        assert f"moving has no pods here; its pods and their logs are in cluster west: {command}" in refused.stderr
     west.kill()
     east.client.patch(ClusterQueue.KIND, Key("", "all"), {"spec": {"stopPolicy": "None"}})
     manager.wait("it runs in the other cluster", lambda: clusters.cluster_of("moving") == "east")

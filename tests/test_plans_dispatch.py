@@ -13,7 +13,7 @@ from kyu.kinds import conditions, metadata
 from kyu.kinds.job import JOB
 from kyu.plans import dispatch_clusters
 from kyu.plans.status import StatusEdit
-from tests.dispatch_world import JOB_KEY, LOST_AFTER, START, World, kueue_object, settings
+from tests.dispatch_world import JOB_KEY, LOST_AFTER, START, World, kueue_object, one_by_one, settings
 from tests.memory_view import MemoryView, merged
 
 
@@ -86,6 +86,48 @@ def test_the_end_there_is_the_end_here_and_nothing_stays_there(world: World) -> 
     assert world.manager.holds("Finished")
     assert conditions.is_true(world.manager.job() or {}, "Complete")
     assert world.copies() == world.jobs() == []
+
+
+def end_before_it_is_written_down(world: World) -> None:
+    """In west, whose copy got its job and ended while the manager did not look."""
+    world.reserve("manager")
+    west = world.clusters["west"]
+    west.reserve(world.now)
+    one_by_one(west, world.now)
+    for action in world.plan():
+        world.carry_out(action)
+    for _ in range(3):
+        one_by_one(west, world.now)
+        west.run_pods()
+        west.end_job()
+    assert west.holds("Finished")
+    assert world.cluster_name == ""
+
+
+@pytest.mark.parametrize("is_nominated", [True, False])
+def test_a_job_that_ends_before_its_cluster_was_written_down_says_where_it_ran(
+    world: World, is_nominated: bool
+) -> None:
+    end_before_it_is_written_down(world)
+    if not is_nominated:
+        found = world.manager.workload()
+        assert found is not None
+        world.manager.edit(Workload.KIND, found, nominatedClusterNames=["east"])
+    world.settle()
+    assert world.manager.holds("Finished")
+    assert world.cluster_name == "west"
+    assert "nominatedClusterNames" not in (world.manager.workload() or {})["status"]
+    assert world.copies() == world.jobs() == []
+
+
+def test_the_end_of_an_earlier_workload_by_the_same_name_is_not_that_of_this_one(world: World) -> None:
+    end_before_it_is_written_down(world)
+    found = world.manager.workload()
+    assert found is not None
+    world.manager.put(merged(found, {"metadata": {"uid": "later"}}))
+    world.settle()
+    assert not world.manager.holds("Finished")
+    assert world.copies() == ["east", "west"]
 
 
 def test_a_workload_that_is_deleted_here_is_deleted_there(world: World) -> None:

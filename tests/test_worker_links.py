@@ -11,14 +11,20 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+from kyu.api import codec
 from kyu.api.config import Configuration
 from kyu.api.kueue import AdmissionCheck, ClusterQueue, LocalQueue, MultiKueueCluster, MultiKueueConfig, ResourceFlavor
 from kyu.api.meta import Json, Key, key_of
 from kyu.app import clock, connect
 from kyu.controllers import worker_secrets, workers
+from kyu.controllers.dispatch_metrics import DispatchMetrics
+from kyu.controllers.live import LiveView
 from kyu.controllers.plane import Plane
+from kyu.controllers.workers import Link, Links
 from kyu.kinds import conditions, metadata
+from kyu.kube.cache import Cache
 from kyu.kube.client import Client
 from kyu.plans.status import StatusEdit
 from kyu.server.api import Api
@@ -249,6 +255,30 @@ async def test_a_cluster_that_takes_no_copies_does_not_keep_a_job_from_the_other
             assert await manager.is_sent("west")
 
 
+@pytest.mark.parametrize("code", [400, 403, 405, 413, 422])
+async def test_a_cluster_that_refuses_the_job_itself_does_not_keep_it_from_the_others(folder: Path, code: int) -> None:
+    """A webhook that denies without a code of its own answers 400."""
+
+    async def refusing(request: Request) -> Response | None:
+        is_new_job = request.method == "POST" and request.path.endswith("/jobs")
+        return text_response(code, "denied the request") if is_new_job else None
+
+    async with (
+        managing(folder / "manager") as manager,
+        far(folder / "east") as east,
+        far(folder / "west") as west,
+    ):
+        east.trouble = refusing
+        await manager.set_up(east=east.kubeconfig, west=west.kubeconfig)
+        async with controlled(manager.client, settings()):
+            await manager.submit()
+            await admit(east)
+            await seen(east.api, lambda: has_no_workload(east.client))
+            await admit(west)
+            await seen(manager.api, manager.is_started)
+            assert await manager.is_sent("west")
+
+
 async def test_a_cluster_that_does_not_answer_a_write_counts_as_lost(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,6 +292,27 @@ async def test_a_cluster_that_does_not_answer_a_write_counts_as_lost(
             await seen(manager.api, lambda: manager.is_active("east", "False"))
             east.trouble = none
             await copy_in(east)
+
+
+async def test_a_cluster_that_hangs_while_nothing_is_written_to_it_counts_as_lost(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its watches stay open, and say nothing."""
+    monkeypatch.setattr(workers, "ASKED_EVERY_SECONDS", 0.2, raising=False)
+    monkeypatch.setattr(workers, "WRITE_SECONDS", 1.0)
+
+    async def stopped(request: Request) -> Response | None:
+        await asyncio.Event().wait()
+        return None
+
+    async with managing(folder / "manager") as manager, far(folder / "east") as east:
+        await manager.set_up(east=east.kubeconfig)
+        async with controlled(manager.client, settings()):
+            await seen(manager.api, lambda: manager.is_active("east", "True"))
+            east.trouble = stopped
+            await seen(manager.api, lambda: manager.is_active("east", "False"))
+            east.trouble = none
+            await seen(manager.api, lambda: manager.is_active("east", "True"))
 
 
 async def test_a_job_waits_until_an_earlier_one_of_its_name_is_gone(folder: Path) -> None:
@@ -298,6 +349,26 @@ async def test_a_cluster_is_asked_again_when_a_job_of_somebody_else_by_that_name
             assert await manager.is_sent("west")
 
 
+async def test_a_kind_of_job_that_a_cluster_gets_later_is_noticed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "NEW_KINDS_SECONDS", 0.2, raising=False)
+
+    async def without_jobs(request: Request) -> Response | None:
+        return text_response(404, "no such kind") if request.path.endswith("/jobs") else None
+
+    async with managing(folder / "manager") as manager, far(folder / "west") as west:
+        west.trouble = without_jobs
+        await manager.set_up(west=west.kubeconfig)
+        async with controlled(manager.client, settings()):
+            await manager.submit()
+            await seen(manager.api, lambda: manager.says("west: it has no jobs"))
+            west.trouble = none
+            await admit(west)
+            await seen(manager.api, manager.is_started)
+            assert await manager.is_sent("west")
+
+
 async def test_a_kubeconfig_in_a_file_may_come_and_change_later(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_secrets, "FOLDER", folder)
     async with managing(folder / "manager") as manager, far(folder / "west") as west:
@@ -309,6 +380,26 @@ async def test_a_kubeconfig_in_a_file_may_come_and_change_later(folder: Path, mo
             for text, status in (("", "False"), ("{", "False"), (west.kubeconfig, "True")):
                 put(folder / "file", text)
                 await seen(manager.api, partial(manager.is_active, "west", status))
+
+
+async def test_a_connection_whose_end_was_lost_together_with_a_fault_ends_with_that(folder: Path) -> None:
+    """Python 3.11 forgets a cancellation of a TaskGroup that fails at the same time; its successor is at work then."""
+    async with managing(folder / "manager") as manager:
+        cache = Cache()
+        view = LiveView(cache, settings(), lambda: None)
+        links = Links(view, manager.client, cache, clock, DispatchMetrics(CollectorRegistry(), "standalone"))
+        async with far(folder / "west") as west:
+            text = west.kubeconfig
+        source = {"kubeConfig": {"location": "west", "locationType": "Secret"}}
+        body = {"metadata": {"name": "west"}, "spec": {"clusterSource": source}}
+        cluster = codec.decode_as(MultiKueueCluster, body)
+        data = {"kubeconfig": base64.b64encode(text.encode()).decode()}
+        links.secrets.observe(SECRET, {"metadata": {"name": "west", "namespace": "kueue-system"}, "data": data})
+        link = Link(links, "west")
+        before = link.worker
+        async with asyncio.timeout(LONGEST_SECONDS):
+            await link.run(cluster)
+        assert link.worker is before, "what its successor knows stays"
 
 
 async def test_what_a_cluster_has_of_a_workload_that_is_not_sent_any_more_is_removed(folder: Path) -> None:

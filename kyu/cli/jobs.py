@@ -197,7 +197,8 @@ def state_of(workload: Json) -> State:
     if holds("Evicted") and holds("QuotaReserved"):
         return State("Stopping", conditions["Evicted"].get("message", ""))
     if holds("Admitted"):
-        return State("Running" if holds("PodsReady") else STARTING)
+        cluster = cluster_of(workload)
+        return State("Running" if holds("PodsReady") else STARTING, f"in cluster {cluster}" if cluster else "")
     if holds("QuotaReserved"):
         waiting = [c["name"] for c in workload["status"].get("admissionChecks") or () if c["state"] != "Ready"]
         return State("Reserved", f"waits for admission check {', '.join(waiting)}" if waiting else "")
@@ -233,7 +234,7 @@ def with_pods(server: Server, namespace: str | None, lines: list[Line]) -> list[
         if line.state.word == "Failed" and line.is_queued:
             ends = jobs_pods.troubles(jobs_pods.own_pods(line.obj, everything))
             return replace(line, state=replace(line.state, why="; ".join([*ends, line.state.why])))
-        if line.state.word != STARTING or not line.is_queued:
+        if line.state.word != STARTING or not line.is_queued or cluster_of(line.obj):
             return line
         why = jobs_pods.why_starting(line.pods, jobs_pods.own_pods(line.obj, everything))
         return replace(line, state=State(STARTING, why))
@@ -252,6 +253,23 @@ def waits_for(server: Server, namespace: str, names: Iterable[str]) -> Iterator[
             yield name, ", which has failed"
         elif "Complete" not in ended:
             yield name, ""
+
+
+def cluster_of(workload: Json) -> str:
+    """The worker cluster that runs the job, or ran it; empty where it is this one."""
+    return str((workload.get("status") or {}).get("clusterName") or "")
+
+
+def where_pods_are(workload: Json) -> str:
+    """How to see the pods of a job that another cluster runs, or ran; empty for one of this cluster."""
+    cluster, name = cluster_of(workload), owner_of(workload)[1]
+    if not cluster:
+        return ""
+    if state_of(workload).word in ENDED:
+        return f"it ran in cluster {cluster}; its pods and their logs were deleted there when it was over"
+    namespace = workload["metadata"]["namespace"]
+    command = f"kyu logs {name} -n {namespace} --kubeconfig FILE"
+    return f"its pods and their logs are in cluster {cluster}: `{command}`, with a kubeconfig of that cluster"
 
 
 def owner_of(workload: Json) -> tuple[str, str]:

@@ -6,6 +6,7 @@ Print what a job wrote. With several pods each line starts with the name of its 
     kyu logs pod/train-x7k2p  of one pod
 
 With -f it goes on where it was when the server was away meanwhile; after two minutes it ends with exit code 75.
+The pods of a job that another cluster runs are there: a manager of clusters tells which it is.
 """
 
 from __future__ import annotations
@@ -81,10 +82,17 @@ def run(args: argparse.Namespace) -> int:
 def started_pods(server: Server, name: str, workload: Json) -> list[Json]:
     pods = [pod for pod in jobs_pods.pods_of(server, workload) if is_started(pod)]
     if not pods:
+        check_place(name, workload)
         state = jobs.full_state(server, workload)
         why = f": {state.why}" if state.why else ""
         raise Failed(f"{name} has no pods ({state.word.lower()}{why})")
     return pods
+
+
+def check_place(name: str, workload: Json) -> None:
+    """Failed for a job whose pods are in another cluster, where this one may not be able to ask."""
+    if there := jobs.where_pods_are(workload):
+        raise Failed(f"{name} has no pods here; {there}")
 
 
 def is_started(pod: Json) -> bool:
@@ -142,6 +150,7 @@ class Following:
             line = f"{state.word.lower()}{': ' + state.why if state.why else ''}"
             if not self._seen and line != told:
                 output.note(line)
+                check_place(self._job, workload)
             told = line
             if state.word in OVER and not self._open:
                 return

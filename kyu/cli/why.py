@@ -68,7 +68,8 @@ def run(args: argparse.Namespace) -> int:
             remedy = remedy_of(server, known, workload, found)
         except Forbidden:
             output.note("you may not see what others use; this is what the job itself was told")
-    pods = jobs_pods.pods_of(server, workload) if state.word in (jobs.STARTING, "Failed") else []
+    is_here = not jobs.cluster_of(workload)
+    pods = jobs_pods.pods_of(server, workload) if is_here and state.word in (jobs.STARTING, "Failed") else []
     if args.output == "json":
         print(json.dumps(to_json(workload, state, found, remedy, jobs_pods.troubles(pods), names), indent=2))
     elif found is not None:
@@ -146,6 +147,8 @@ def told_state(workload: Json, state: jobs.State, pods: list[Json]) -> Iterator[
     yield f"{jobs.owner_of(workload)[1]}: {state.word.lower()}{': ' + state.why if state.why else ''}"
     if state.word == jobs.STARTING:
         yield "  it has its quota; its pods are not all ready yet"
+    if there := jobs.where_pods_are(workload):
+        yield f"  {there}"
     if state.word == "Reserved":
         for check in workload["status"].get("admissionChecks") or ():
             if check["state"] != "Ready":
@@ -201,7 +204,8 @@ def to_json(
     kind, name = jobs.owner_of(workload)
     body: Json = {"job": name, "kind": kind, "workload": str(key_of(workload)), "state": state.word}
     if found is None:
-        return {**body, "message": state.why, "pods": troubles}
+        cluster = jobs.cluster_of(workload)
+        return {**body, "message": state.why, "pods": troubles, **({"cluster": cluster} if cluster else {})}
     word, message = reasons.render(found.reason)
     return {
         **body,

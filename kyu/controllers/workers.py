@@ -17,7 +17,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from kyu import log
@@ -41,12 +42,16 @@ from kyu.plans.workers import Worker, is_ours
 
 FIRST_DELAY_SECONDS = 0.5
 LONGEST_DELAY_SECONDS = 60.0
-# A namespace that is missing there, a right, a field: somebody has to change something before it is asked again.
-REFUSALS = (errors.NotFound, errors.Forbidden, errors.Invalid)
+# Answers that say nothing about what was asked: who we are is not clear, it took too long, others came first.
+PASSING = frozenset({401, 408, 409, 410, 425, 429})
 REFUSED_SECONDS = 60.0
-# A cluster that does not answer a write for so long counts as lost; it is longer than most webhooks may take.
+# A cluster that does not answer for so long counts as lost; it is longer than most webhooks may take.
 WRITE_SECONDS = 15.0
 SILENT = "no answer to a write"
+# How often a cluster is asked something, so that one that hangs is noticed while nothing is written to it.
+ASKED_EVERY_SECONDS = 15.0
+# How often a cluster is asked for the kinds of jobs that it did not have.
+NEW_KINDS_SECONDS = 60.0
 
 
 class Link:
@@ -70,6 +75,7 @@ class Link:
         source = cluster.spec.cluster_source.kube_config
         is_file = source is not None and source.location_type == "Path"
         while True:
+            fault: Exception | None = None
             try:
                 credentials = find_credentials(cluster, self._links.secrets, self._links.view.configuration)
             except Unusable as error:
@@ -81,7 +87,12 @@ class Link:
                     await self._hold(credentials)
                 except* Exception as group:
                     # Whatever another cluster answers must not end the work on this one.
-                    self.lose("ClientConnectionFailed", words_of(group))
+                    fault = group
+            if self.task is not asyncio.current_task():
+                # Cancelled together with the fault: up to Python 3.12 a TaskGroup forgets that. Another is at work.
+                return
+            if fault is not None:
+                self.lose("ClientConnectionFailed", words_of(fault))
             delay = min(FIRST_DELAY_SECONDS * 2**self._failures, LONGEST_DELAY_SECONDS)
             self._failures = min(self._failures + 1, 10)
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
@@ -91,23 +102,49 @@ class Link:
         client = Client(await http.connect(credentials), "kyu")
         try:
             labels = f"{metadata.MULTI_KUEUE_ORIGIN}={self._links.view.configuration.multi_kueue.origin}"
-            kinds = await self._served(client, labels)
+            await self._ask(client, labels)
+            kinds = await self._served(client, labels, self._links.job_kinds()) | {Workload.KIND}
             cache, silence = Cache(), asyncio.Event()
             async with asyncio.TaskGroup() as group:
                 for kind in kinds:
                     group.create_task(Reflector(client, cache, kind, labels=labels).follow())
                 await cache.synced()
                 self._connected(client, cache, kinds, silence)
+                group.create_task(self._follow_new_kinds(group, client, cache, labels))
+                group.create_task(self._keep_asking(client, labels))
                 await silence.wait()
                 raise errors.Unreachable(f"{credentials.server}: {SILENT}")
         finally:
             await client.close()
 
-    async def _served(self, client: Client, labels: str) -> frozenset[Kind]:
-        """Workloads, which every worker has, and the kinds of jobs that it has too."""
-        kinds = {Workload.KIND}
-        await client.page(Workload.KIND, None, labels=labels, limit=1)
-        for kind in self._links.job_kinds():
+    async def _keep_asking(self, client: Client, labels: str) -> None:
+        """A watch that is open says nothing about a server that has stopped."""
+        while True:
+            await asyncio.sleep(ASKED_EVERY_SECONDS)
+            await self._ask(client, labels)
+
+    async def _ask(self, client: Client, labels: str) -> None:
+        try:
+            async with asyncio.timeout(WRITE_SECONDS):
+                await client.page(Workload.KIND, None, labels=labels, limit=1)
+        except TimeoutError as error:
+            raise errors.Unreachable(f"cluster {self.worker.name}: no answer") from error
+
+    async def _follow_new_kinds(self, group: asyncio.TaskGroup, client: Client, cache: Cache, labels: str) -> None:
+        """Those that the cluster gets later, as when somebody installs their operator."""
+        while missing := [kind for kind in self._links.job_kinds() if kind not in self.worker.kinds]:
+            await asyncio.sleep(NEW_KINDS_SECONDS)
+            if found := await self._served(client, labels, missing):
+                for kind in found:
+                    group.create_task(Reflector(client, cache, kind, labels=labels).follow())
+                await cache.synced()
+                self.worker = replace(self.worker, kinds=self.worker.kinds | found)
+                self._links.flipped(self.worker.name)
+
+    async def _served(self, client: Client, labels: str, wanted: Iterable[Kind]) -> frozenset[Kind]:
+        """Those of the kinds that the cluster has."""
+        kinds = set()
+        for kind in wanted:
             try:
                 await client.page(kind, None, labels=labels, limit=1)
             except errors.NotFound:
@@ -167,8 +204,8 @@ class Link:
                 silence.set()
                 self._silences = min(self._silences + 1, 10)
             raise errors.Unreachable(f"cluster {self.worker.name}: {SILENT}") from error
-        except REFUSALS as error:
-            if not isinstance(action, Create):
+        except errors.ApiError as error:
+            if not isinstance(action, Create) or not is_refusal(error):
                 raise
             self._leave_out(workload_of(action.kind, action.body), str(error))
 
@@ -252,6 +289,7 @@ class Links:
         link = self._links.get(name)
         if link is not None and link.task is not None:
             link.task.cancel()
+            link.task = None
             link.lose("ClientConnectionFailed", "Connecting")
         if cluster is None or not self.view.configuration.gates.enabled("MultiKueue"):
             if self._links.pop(name, None) is not None:
@@ -336,6 +374,11 @@ def workload_of(kind: Kind, obj: Json) -> Key:
     """The Workload that an object which we sent stands for, or belongs to."""
     name = key_of(obj).name if kind == Workload.KIND else metadata.identifier(obj, metadata.PREBUILT_WORKLOAD)
     return Key(obj["metadata"]["namespace"], name)
+
+
+def is_refusal(error: errors.ApiError) -> bool:
+    """A namespace that is missing there, a right, a field, a webhook: somebody has to change something first."""
+    return 400 <= error.code < 500 and error.code not in PASSING
 
 
 def is_away(workload: Json | None) -> bool:

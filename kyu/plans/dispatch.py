@@ -194,11 +194,12 @@ def withdraw(this: Round) -> list[Action] | None:
 
 
 def finish(this: Round) -> list[Action] | None:
+    """Of its cluster; or of any while none is written down, which is done then: it may end before that."""
     chosen = this.workload.status.cluster_name
     over = (
         (copy, conditions.find(copy.workload, "Finished") or {})
         for name, copy in this.copies.items()
-        if conditions.is_true(copy.workload, "Finished") and chosen in (None, "", name)
+        if conditions.is_true(copy.workload, "Finished") and chosen in (None, "", name) and is_of(this, copy)
     )
     copy, condition = next(over, (None, {}))
     if copy is None:
@@ -212,6 +213,12 @@ def finish(this: Round) -> list[Action] | None:
         # The end of the job itself is still on its way to us.
         return []
     edit = this.edit()
+    if not chosen and copy.worker.name not in this.workload.status.nominated_cluster_names:
+        # Servers take no other; it may have come back.
+        edit.status["nominatedClusterNames"] = [copy.worker.name]
+        nomination = edit.patch(Workload.KIND)
+        return [nomination] if nomination else []
+    note_cluster(edit, copy)
     edit.set_condition("Finished", "True", reason, message)
     patch = edit.patch(Workload.KIND)
     return [*bring_status(this, copy), *([patch] if patch else [])]
@@ -283,9 +290,14 @@ PRIORITY = ("priority", "priorityClassRef")
 
 
 def is_outdated(this: Round, copy: Copy) -> bool:
-    uid = metadata.annotations_of(copy.workload).get(metadata.MULTI_KUEUE_ORIGIN_UID, this.workload.metadata.uid)
-    same = uid == this.workload.metadata.uid and shape(this.raw) == shape(copy.workload)
+    same = is_of(this, copy) and shape(this.raw) == shape(copy.workload)
     return not same or why_not(this, copy.worker.name) != ""
+
+
+def is_of(this: Round, copy: Copy) -> bool:
+    """Of this Workload, not of an earlier one by its name."""
+    uid = this.workload.metadata.uid
+    return metadata.annotations_of(copy.workload).get(metadata.MULTI_KUEUE_ORIGIN_UID, uid) == uid
 
 
 def shape(workload: Json) -> object:
@@ -309,8 +321,7 @@ def run_there(this: Round) -> list[Action] | None:
     if winner.job is None:
         return [*others, *make_job(this, winner)]
     edit = this.edit()
-    edit.status["clusterName"] = winner.worker.name
-    edit.status.pop("nominatedClusterNames", None)
+    note_cluster(edit, winner)
     note_placement(edit, winner.workload)
     ready = this.say("Ready", f'Admitted in cluster "{winner.worker.name}"', edit)
     return [*others, *bring_status(this, winner), *ready]
@@ -324,6 +335,11 @@ def make_job(this: Round, winner: Copy) -> list[Action]:
         return []
     body = job_for(this.kind, this.job, this.workload.metadata.name, this.origin)
     return [winner.does(Create(this.kind.kind, body))]
+
+
+def note_cluster(edit: StatusEdit, copy: Copy) -> None:
+    edit.status["clusterName"] = copy.worker.name
+    edit.status.pop("nominatedClusterNames", None)
 
 
 def note_placement(edit: StatusEdit, copy: Json) -> None:
