@@ -12,7 +12,16 @@ from kyu.engine.decisions import Wait
 from kyu.engine.local_queues import LocalQueueRecord
 from kyu.engine.options import AdmissionFairSharing, Options
 from kyu.engine.quota import FlavorResource
-from kyu.engine.reasons import BackingOff, NamespaceMismatch, NoFit, QueueMissing, Suspended, Untried, render
+from kyu.engine.reasons import (
+    BackingOff,
+    NamespaceMismatch,
+    NoFit,
+    QueueMissing,
+    Suspended,
+    Untried,
+    WaitsForPreempted,
+    render,
+)
 from kyu.engine.state import State
 from kyu.engine.stats import Usage
 from tests.builders import (
@@ -379,3 +388,31 @@ def test_explanation_measures_what_is_lacking_and_names_the_holders() -> None:
     assert never.shortages[0].is_final
     assert (never.position, never.ahead) == (1, (key("first"),))
     state.check()
+
+
+def test_a_preemptor_makes_way_when_its_victim_turns_out_to_be_older() -> None:
+    policy = {"preemption": {"withinClusterQueue": "LowerOrNewerEqualPriority"}}
+    state = state_of(cluster_queue("main", {"f": {"cpu": 6}}, **policy), local_queue("main"), flavor("f"))
+    victim = workload("victim", cpu=3)
+    state.put(holding(victim, "main", {"cpu": "f"}, reserved=23, evicted="PodsReadyTimeout"))
+    state.put(workload("waits", cpu=4, created=1))
+    cycle.schedule(state, at(30))
+    assert isinstance(explain.why_waiting(state, state.waiting.asks[key("waits")]), WaitsForPreempted)
+    # The eviction for its pods counted as its time in the queue; another does not.
+    state.put(holding(victim, "main", {"cpu": "f"}, reserved=23, evicted="Preempted"))
+    cycle.schedule(state, at(31))
+    assert isinstance(explain.why_waiting(state, state.waiting.asks[key("waits")]), NoFit)
+
+
+def test_trees_have_their_cycles_at_the_same_time() -> None:
+    def cycles(*names: str) -> int:
+        state = state_of(flavor("f"))
+        for name in names:
+            state.put(cluster_queue(name, {"f": {"cpu": 2}}))
+            state.put(local_queue(name))
+            state.put(workload(f"{name}-1", queue=name, cpu=1))
+            state.put(workload(f"{name}-2", queue=name, cpu=1))
+        assert len(admitted(state)) == 2 * len(names)
+        return state.cycles
+
+    assert cycles("a", "b", "c") == cycles("a")

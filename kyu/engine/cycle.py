@@ -41,12 +41,17 @@ def schedule(state: State, now: datetime, *, cycles: Literal[1] | None = None) -
     while state.waiting.awake and not turn.result.blocked:
         roots = {state.hierarchy.find_root(node) for node in state.waiting.awake}
         state.waiting.awake.clear()
+        started = latest = state.cycles
         for arena in arenas(state, roots):
+            # In cycles, all trees have their turns at the same time.
+            state.cycles = started
             queues = arena_queues(state, arena)
             if not flat.run(turn, queues):
                 Pass(turn, queues).run()
+            latest = max(latest, state.cycles)
             # What is decided in a tree wakes nobody there.
             state.waiting.awake.difference_update(arena, queues)
+        state.cycles = latest
         if state.has_wakes:
             state.begin(moment)
     return turn.result

@@ -240,6 +240,9 @@ class State:
             Queue.count_priority(holding, -1)
             holding.priority = ask.priority
             Queue.count_priority(holding, +1)
+        if holding.time != ask.time and queue is not None:
+            # Who waits for its place may preempt those who came later than itself.
+            self.waiting.awake.add(queue)
         holding.time, holding.special = ask.time, ask.special
         holding.reserved_at = workload.reservation_time(found)
         self._note_status(holding, found)
