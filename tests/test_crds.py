@@ -14,6 +14,7 @@ from kyu.api import codec, convert, crds, documents, kueue, pools, rules, schema
 from kyu.api.meta import Json, Object
 from kyu.cli import manifests
 from kyu.cli.main import Failed, main
+from kyu.controllers import installation
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = [
@@ -43,6 +44,11 @@ def walk(node: Json, path: str = "") -> Iterator[tuple[str, Json]]:
 def test_what_lies_in_config_is_what_would_be_generated(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["manifests", "--image", "kyu:latest", "--verify", str(ROOT / "config")]) == 0
     assert "up to date" in capsys.readouterr().out
+
+
+def test_who_reads_metrics_has_a_role() -> None:
+    roles = {obj["metadata"]["name"]: obj for obj in installation.objects("kyu") if obj["kind"] == "ClusterRole"}
+    assert roles["kyu-controller-metrics-reader"]["rules"] == [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
 
 
 def test_a_stale_folder_is_noticed_and_repaired(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,6 +28,7 @@ from kyu.plans import provisioning
 SETTINGS = Configuration()
 NAMESPACE = SETTINGS.namespace
 NAME = "kyu-controller"
+METRICS_READER = f"{NAME}-metrics-reader"
 METADATA = {"name": NAME, "namespace": NAMESPACE}
 LABELS = {"app.kubernetes.io/name": "kyu", "control-plane": NAME}
 # What the ServiceMonitor of Kueue looks for.
@@ -48,6 +49,8 @@ def objects(image: str) -> list[Json]:
         _binding("ClusterRole", {"name": NAME}),
         _role("Role", METADATA, own_rules()),
         _binding("Role", METADATA),
+        # For who reads the metrics; bound by nobody yet.
+        _role("ClusterRole", {"name": METRICS_READER}, [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]),
         _service(),
         _deployment(image),
     ]
