@@ -255,9 +255,9 @@ async def test_a_cluster_that_takes_no_copies_does_not_keep_a_job_from_the_other
             assert await manager.is_sent("west")
 
 
-@pytest.mark.parametrize("code", [400, 403, 405, 413, 422])
+@pytest.mark.parametrize("code", [400, 403, 405, 413, 422, 500])
 async def test_a_cluster_that_refuses_the_job_itself_does_not_keep_it_from_the_others(folder: Path, code: int) -> None:
-    """A webhook that denies without a code of its own answers 400."""
+    """A webhook that denies without a code of its own answers 400; one that cannot be reached is a 500."""
 
     async def refusing(request: Request) -> Response | None:
         is_new_job = request.method == "POST" and request.path.endswith("/jobs")

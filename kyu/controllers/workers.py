@@ -378,7 +378,7 @@ def workload_of(kind: Kind, obj: Json) -> Key:
 
 def is_refusal(error: errors.ApiError) -> bool:
     """A namespace that is missing there, a right, a field, a webhook: somebody has to change something first."""
-    return 400 <= error.code < 500 and error.code not in PASSING
+    return 400 <= error.code <= 500 and error.code not in PASSING
 
 
 def is_away(workload: Json | None) -> bool:
