@@ -37,6 +37,8 @@ def are_open(options: Options) -> bool:
 LAST_FLAVOR = -1
 # The best that preemption can do: what others have borrowed, and nothing borrowed for it. No other flavor is better.
 OWN_RECLAIMED = Verdict(Inner.RECLAIM, 0)
+# The best without anybody to preempt.
+NOTHING_BORROWED = Verdict(Inner.NO_CANDIDATES, 0)
 
 
 @dataclass(slots=True, eq=False)
@@ -194,13 +196,17 @@ def _may_preempt(queue: Queue, cell: Cell, amount: int, level: Level) -> bool:
 def _claim(state: State, queue: Queue, ask: Ask, refused: list[tuple[Cell, int]], amount: int, *, short: bool) -> Claim:
     """The best that preemption could do in any of the flavors, of each of which so much is free."""
     best, best_cell, best_targets = WORST, refused[0][0], list[Target]()
-    over_borrowing = _prefers_preemption(queue)
+    over_borrowing, reach, settled = _prefers_preemption(queue), queue.line.reach, False
     for cell, _ in refused:
+        if settled and amount > reach(cell, ask.priority):
+            continue
         verdict, targets = _try(state, queue, ask, cell, amount)
         if best is WORST or prefers(verdict, best, preemption_over_borrowing=over_borrowing):
             best, best_cell, best_targets = verdict, cell, targets
             if best == OWN_RECLAIMED:
                 break
+            # A flavor without candidates is not better than one with, nor than another for which nothing is borrowed.
+            settled = bool(targets) or best == NOTHING_BORROWED
     reasons = tuple([InsufficientQuota(*cell.key, amount, free if free > 0 else 0) for cell, free in refused])
     return Claim(queue, ask, best_cell, amount, best, best_targets, reasons, short)
 

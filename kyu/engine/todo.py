@@ -90,10 +90,12 @@ class Todo:
     def _is_hopeless(self, most_by_priority: dict[int, int]) -> bool:
         """Whether that can be told of all of them; who goes on with a scan of flavors is asked, whatever it wants."""
         line = self._line
-        if line.scans:
-            return False
         for priority, least in self._least_by_priority.items():
             if least <= line.most_within_reach(priority, most_by_priority):
+                return False
+        for place in self._places if line.scans else ():
+            first = place[3].first
+            if first is not None and first.memory is not None:
                 return False
         return True
 
