@@ -236,11 +236,9 @@ async def hanging(request: Request) -> Response | None:
     return None
 
 
-@pytest.mark.parametrize("trouble", [broken, hanging])
-async def test_a_cluster_that_takes_no_copies_does_not_keep_a_job_from_the_others(
-    folder: Path, trouble: Trouble, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(workers, "WRITE_SECONDS", 1.0)
+@asynccontextmanager
+async def submitted(folder: Path, trouble: Trouble) -> AsyncIterator[tuple[Manager, Far, Far]]:
+    """A manager with a job, a cluster with this trouble, and another cluster."""
     async with (
         managing(folder / "manager") as manager,
         far(folder / "east") as east,
@@ -250,9 +248,18 @@ async def test_a_cluster_that_takes_no_copies_does_not_keep_a_job_from_the_other
         await manager.set_up(east=east.kubeconfig, west=west.kubeconfig)
         async with controlled(manager.client, settings()):
             await manager.submit()
-            await admit(west)
-            await seen(manager.api, manager.is_started)
-            assert await manager.is_sent("west")
+            yield manager, east, west
+
+
+@pytest.mark.parametrize("trouble", [broken, hanging])
+async def test_a_cluster_that_takes_no_copies_does_not_keep_a_job_from_the_others(
+    folder: Path, trouble: Trouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "WRITE_SECONDS", 1.0)
+    async with submitted(folder, trouble) as (manager, _, west):
+        await admit(west)
+        await seen(manager.api, manager.is_started)
+        assert await manager.is_sent("west")
 
 
 @pytest.mark.parametrize("code", [400, 403, 405, 413, 422, 500])
@@ -263,20 +270,12 @@ async def test_a_cluster_that_refuses_the_job_itself_does_not_keep_it_from_the_o
         is_new_job = request.method == "POST" and request.path.endswith("/jobs")
         return text_response(code, "denied the request") if is_new_job else None
 
-    async with (
-        managing(folder / "manager") as manager,
-        far(folder / "east") as east,
-        far(folder / "west") as west,
-    ):
-        east.trouble = refusing
-        await manager.set_up(east=east.kubeconfig, west=west.kubeconfig)
-        async with controlled(manager.client, settings()):
-            await manager.submit()
-            await admit(east)
-            await seen(east.api, lambda: has_no_workload(east.client))
-            await admit(west)
-            await seen(manager.api, manager.is_started)
-            assert await manager.is_sent("west")
+    async with submitted(folder, refusing) as (manager, east, west):
+        await admit(east)
+        await seen(east.api, lambda: has_no_workload(east.client))
+        await admit(west)
+        await seen(manager.api, manager.is_started)
+        assert await manager.is_sent("west")
 
 
 async def test_a_cluster_that_does_not_answer_a_write_counts_as_lost(

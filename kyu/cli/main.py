@@ -54,7 +54,7 @@ def dispatch(words: list[str]) -> int:
         return 0
     command = next((c for c in COMMANDS if c.name == words[0]), None)
     if command is None:
-        print(f"kyu: there is no command {words[0]!r}{remedy(words[0])}; `kyu --help` lists them", file=sys.stderr)
+        print(f"kyu: there is no command {words[0]!r}{remedy(words[0])} `kyu --help` lists them", file=sys.stderr)
         return 2
     return run(command, words[1:])
 
@@ -62,9 +62,9 @@ def dispatch(words: list[str]) -> int:
 def remedy(word: str) -> str:
     """What was meant, perhaps."""
     if word.startswith("-"):
-        return ": options stand behind the command, as in `kyu jobs --data DIR`"
+        return ": options stand behind the command, as in `kyu jobs --data DIR`;"
     close = difflib.get_close_matches(word, [command.name for command in COMMANDS], n=1)
-    return f"; did you mean `kyu {close[0]}`?" if close else ""
+    return f"; did you mean `kyu {close[0]}`?" if close else ";"
 
 
 def release() -> str:
