@@ -7,12 +7,12 @@ FAST   ?= .venv-fast
 # Many tests wait for processes that they have started: three workers keep two cores busy.
 JOBS   ?= 3
 
-.PHONY: help demo test fast test-fast check lint types update verify control-plane test-cluster clean
+.PHONY: help demo test fast test-fast check lint types update verify package control-plane test-cluster clean
 
 help:            ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort | expand -t 18
 
-demo: $(VENV)/.installed           ## two teams share this machine for half a minute: real jobs, borrowing, a preemption
+demo: $(VENV)/.installed           ## two teams share this machine for a minute: real jobs, borrowing, a preemption
 	@$(BIN)/kyu demo
 
 test: $(VENV)/.installed-dev       ## every test that needs only Python
@@ -32,12 +32,16 @@ lint: $(VENV)/.installed-dev       ## style
 types: $(VENV)/.installed-dev      ## mypy --strict
 	$(BIN)/mypy
 
-update: $(VENV)/.installed         ## write the generated files (CRDs, roles, the Deployment, the page of commands)
+update: $(VENV)/.installed         ## write the generated files (CRDs, roles, the Deployment, commands, decisions)
 	$(BIN)/kyu manifests --image kyu:latest --write config
-	$(BIN)/python -m kyu.cli.reference > docs/commands.md
+	$(BIN)/python -m kyu.cli.reference > docs/reference/commands.md
+	$(BIN)/python docs/decisions/index.py > docs/decisions/README.md
 
 verify: $(VENV)/.installed         ## fail if a generated file is out of date
 	$(BIN)/kyu manifests --image kyu:latest --verify config
+
+package: $(VENV)/.installed-dev    ## build the sdist and the wheel into dist/, and try both in clean environments
+	$(BIN)/python -m tests.package
 
 control-plane: $(VENV)/.installed-dev ## build a real Kubernetes control plane for the tests, once
 	$(BIN)/python -m tests.cluster build

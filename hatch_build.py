@@ -1,11 +1,11 @@
 """
-Compile the modules that decide, with mypyc, into a wheel for one platform: ``HATCH_BUILD_HOOKS_ENABLE=1 pip wheel .``
+Compile modules with mypyc into a wheel for one platform: ``HATCH_BUILD_HOOKS_ENABLE=1 pip wheel .``
 
-Plain Python is the default and what we develop in: without that variable this file is not even read. The sources
-are in a compiled wheel too, for tracebacks. Nothing is written into the checkout, so no compiled module can shadow
-an edited source.
+pyproject.toml lists the modules. Plain Python is the default: without that variable, hatchling does not read this
+file. A compiled wheel contains the sources too, for tracebacks. Nothing is written into the checkout, so no compiled
+module can shadow an edited source. `make fast` installs the wheel into its own virtualenv.
 
-Called by: hatchling. Which modules: pyproject.toml. `make fast` has a virtualenv of its own for the result.
+Called by: hatchling.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from setuptools.command.build_ext import build_ext
 
 class CompileHook(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile, and add what came out to the wheel, which is then one of this platform."""
+        """Add the compiled modules to the wheel, and mark the wheel as one for this platform."""
         if version == "editable":
-            raise ValueError("an editable install is plain Python: what is compiled does not follow edits")
+            raise ValueError("an editable install cannot be compiled: compiled modules do not follow edits")
         self.folder = tempfile.TemporaryDirectory()
         folder = Path(self.folder.name)
         for built in compile_modules(Path(self.root), self.config["modules"], folder):
@@ -39,7 +39,7 @@ class CompileHook(BuildHookInterface[Any]):
 
 
 def compile_modules(root: Path, patterns: Iterable[str], folder: Path) -> list[Path]:
-    """The compiled modules, below ``folder/lib``; everything else that is made on the way is in the folder, too."""
+    """Return the compiled modules, below ``folder/lib``; intermediate files are in the folder too."""
     os.chdir(root)
     sources = sorted(str(path.relative_to(root)) for pattern in patterns for path in root.glob(pattern))
     options = [f"--cache-dir={folder / 'cache'}"]

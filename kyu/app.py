@@ -1,78 +1,86 @@
 """
-The composition root of the embedded control plane: makes the parts, runs them together, stops them in order.
+The composition root of the embedded control plane: makes the parts, runs them, and stops them in order.
 
-The API server alone starts in half the time: so what it does not need is imported by the functions that do.
+Modules that the API server alone does not need are imported within functions, which halves its start time.
 
-A data folder belongs to one process at a time. In it are the database, the certificates, the kubeconfig of the
-administrator, and what must not change between two starts (the port).
+A data folder belongs to one process at a time. It has the database, the certificates, the administrator's kubeconfig,
+and the port, which stays the same between two starts.
 
-Called by: cli/up.py, bench, tests. Controllers on a cluster are put together in on_cluster.py.
+Controllers on a cluster are put together in on_cluster.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import ipaddress
 import os
 import secrets
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import uvloop
 
 from kyu import log
-from kyu.api import config_unused
-from kyu.api.config import Configuration
-from kyu.bus.connector import Bus, Connector, State
+from kyu.api.config import unused
+from kyu.api.config.config import Configuration
+from kyu.bus.connector import Bus, ConnectionState, Connector
 from kyu.controllers import memory
-from kyu.controllers.first import first_objects, read_configuration, settings_object
+from kyu.controllers.initial_objects import controller_objects, embedded_settings, read_configuration, settings_object
 from kyu.kube import kubeconfig
 from kyu.kube.client import Client
 from kyu.kube.direct import Direct
 from kyu.lock import Lock
-from kyu.server import auth, bootstrap, job_definitions, tls, tokens
+from kyu.server import bootstrap, errors, job_definitions, pauses, process
 from kyu.server.api import Api
-from kyu.server.database import DatabaseError
-from kyu.server.exchange import Handler, Request, Response
-from kyu.server.http import Server
-from kyu.turns import Turns
+from kyu.server.auth import auth, tls, tokens
+from kyu.server.exchange import Handler, Request, Response, error_response
+from kyu.server.http.limits import limits_within
+from kyu.server.http.listen import Server
+from kyu.server.http.site import Site
+from kyu.server.routing.audit import AuditLog
+from kyu.server.storage.database import DatabaseError
+from kyu.server.storage.store import Unwritable
+from kyu.write_fairness import Full, WriteFairness
 
 if TYPE_CHECKING:
     from kyu.embedded import ControlPlane, NodeSettings
 
 ADMINISTRATOR = "admin"
-# A thread that has waited this long for the interpreter gets it. The thread that stores writes needs it a few times in
-# each transaction; with Python's own five milliseconds a busy event loop keeps it waiting longer than the disk does.
+# The thread that stores writes needs the interpreter a few times per transaction. With Python's own interval of five
+# milliseconds it would wait for a busy event loop longer than for the disk.
 SWITCH_SECONDS = 0.0005
-# How often is looked whether the data folder is still there, and whether the certificate is about to end.
+# The periods of the checks of the data folder and of the certificate.
 FOLDER_SECONDS = 2.0
 CERTIFICATE_SECONDS = 86_400.0
 
 
 class CannotStart(Exception):
-    """The server cannot be started in this folder, at this address; the message says why."""
+    """The server cannot start in this folder or at this address; the message says why."""
 
 
 class FolderLost(Exception):
-    """The data folder was taken away from under the server; the message says what that means."""
+    """The data folder was deleted or replaced while the server ran."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How to run the embedded control plane.
+    """The options of the embedded control plane.
 
-    ``host`` and ``port``: where to listen; port 0 is the remembered one, or any. ``bare``: no queues in a fresh folder.
+    ``host`` and ``port``: where to listen; port 0 is that of the last start, or any. ``bare``: no initial queues.
     ``server_only``: the API alone, without garbage collection, controllers and pods. ``config``: the settings of the
-    controllers. ``nodes``: a file of simulated nodes. ``cores``: what this machine offers to pods, all it has if None.
-    ``trust_users``: users need not be kept apart. ``host_paths``: pods may have places of this machine as volumes.
+    controllers. ``nodes``: a file of simulated nodes. ``cores``: the CPUs offered to pods, all of the machine if None.
+    ``trust_users``: users need not be isolated from each other. ``host_paths``: pods may use hostPath volumes.
+    ``log_days`` and ``log_bytes``: the age and size up to which logs of deleted pods are kept.
+    ``mount_over``: folders of the system that volumes may cover. ``pod_network``: the network of pods.
     """
 
     data: Path
@@ -85,20 +93,25 @@ class Settings:
     cores: int | None = None
     trust_users: bool = False
     host_paths: bool = False
+    mount_over: tuple[str, ...] = ()
+    pod_network: Literal["host", "none"] = "host"
     virtual_node: Literal["pools", "local", "simulate"] = "pools"
+    log_days: float = 14
+    log_bytes: int = 1024**3
 
     def configuration(self) -> Configuration:
         try:
-            configuration = read_configuration(self.config)
+            configuration = read_configuration(self.config, embedded_settings())
         except (OSError, ValueError) as error:
             raise CannotStart(f"{self.config}: {error}") from error
-        for warning in config_unused.embedded_warnings(configuration):
+        for warning in unused.embedded_warnings(configuration):
             log.warning("settings", source=self.config, warning=warning)
         return configuration
 
     def node_settings(self) -> NodeSettings:
         from kyu.embedded import NodeSettings
         from kyu.runtime import podplan, simulated_nodes
+        from kyu.runtime.log_archive import ArchiveLimits
 
         try:
             text = self.nodes.read_text() if self.nodes else ""
@@ -108,21 +121,32 @@ class Settings:
         except simulated_nodes.BadNodes as error:
             raise CannotStart(str(error)) from error
         path = os.environ.get("PATH") or podplan.DEFAULT_PATH
-        return NodeSettings(path, self.cores, self.trust_users, self.host_paths, tuple(simulated), self.virtual_node)
+        kept_logs = ArchiveLimits(longest_seconds=self.log_days * 24 * 3600, most_bytes=self.log_bytes)
+        return NodeSettings(
+            path,
+            self.cores,
+            self.trust_users,
+            self.host_paths,
+            self.mount_over,
+            self.pod_network,
+            tuple(simulated),
+            self.virtual_node,
+            kept_logs,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """The running control plane, for those who add to it."""
+    """The running control plane."""
 
     settings: Settings
     api: Api
     address: str
-    turns: Turns
+    fairness: WriteFairness
 
     def client(self, manager: str = "kyu") -> Client:
-        """A client without a socket in between, with all rights."""
-        return Client(Direct(self.api, partial(self.turns.request, manager)), manager)
+        """Return an in-process client with all permissions."""
+        return Client(Direct(self.api, partial(self.fairness.turn, manager)), manager)
 
     @property
     def kubeconfig(self) -> Path:
@@ -131,6 +155,7 @@ class Embedded:
 
 def run(settings: Settings, ready: Callable[[Embedded], None]) -> None:
     """Run until SIGINT or SIGTERM, or ``FolderLost``. ``ready`` is called when requests are answered."""
+    process.return_freed_memory()
     uvloop.run(_run(settings, ready))
 
 
@@ -153,7 +178,7 @@ async def _run(settings: Settings, ready: Callable[[Embedded], None]) -> None:
 
 
 async def wait_for_end(stopped: asyncio.Event, database: Path, ours: tuple[int, int] | None) -> bool:
-    """Until the event. False if the file has gone before: writes would be accepted, and lost with the process."""
+    """Wait for the event. Return False if the file is gone before: writes to it would be accepted and lost."""
     while not stopped.is_set():
         if ours is None or identity(database) != ours:
             return False
@@ -164,7 +189,7 @@ async def wait_for_end(stopped: asyncio.Event, database: Path, ours: tuple[int, 
 
 
 def identity(path: Path) -> tuple[int, int] | None:
-    """What tells a file from others that have its name; None if there is none."""
+    """Return device and inode of a file, or None if there is none."""
     try:
         found = path.stat()
     except OSError:
@@ -174,7 +199,20 @@ def identity(path: Path) -> tuple[int, int] | None:
 
 @contextlib.asynccontextmanager
 async def embedded(settings: Settings) -> AsyncIterator[Embedded]:
-    """The whole control plane while the context is open."""
+    """Run the control plane while the context is open."""
+    is_started = False
+    try:
+        async with _embedded(settings) as running:
+            is_started = True
+            yield running
+    except (OSError, Unwritable) as error:
+        if is_started:
+            raise
+        raise CannotStart(f"cannot write to {settings.data}: {error}; is the disk full?") from error
+
+
+@contextlib.asynccontextmanager
+async def _embedded(settings: Settings) -> AsyncIterator[Embedded]:
     sys.setswitchinterval(SWITCH_SECONDS)
     data = settings.data
     prepare_folder(data)
@@ -184,10 +222,12 @@ async def embedded(settings: Settings) -> AsyncIterator[Embedded]:
         host, port = listener.getsockname()[:2]
         address = f"https://{_url_host(host)}:{port}"
         certificate = make_certificate(data, host)
-        is_fresh = not (data / "kyu.db").exists()
+        is_fresh = refuse_lost_database(data)
+        if not settings.server_only:
+            migrate_pods(data)
         plane = None if settings.server_only else control_plane(settings, host)
         try:
-            api = Api(data / "kyu.db", clock, plane.read_logs if plane else None)
+            api = Api(data / "kyu.db", clock, plane)
         except DatabaseError as error:
             raise CannotStart(str(error)) from error
         try:
@@ -195,53 +235,75 @@ async def embedded(settings: Settings) -> AsyncIterator[Embedded]:
             if plane is not None:
                 await job_definitions.ensure(api)
             if is_fresh:
-                await bootstrap.create_all(api, first_objects())
+                await bootstrap.create_all(api, controller_objects())
             if plane is not None and settings.config is not None:
-                # Where the settings are read live, and can be changed from then on.
+                # From now on the ConfigMap holds the settings, and is read live.
                 await bootstrap.apply(api, settings_object(settings.config.read_text()))
             if is_fresh and not settings.bare:
                 await bootstrap.create_all(api, bootstrap.local_queues(*machine_size(settings.cores)))
             await ensure_administrator(api, data, address, certificate.authority.read_bytes())
-            turns = Turns()
-            # Alone, the server has nobody to take turns with.
-            handle = api.handle if plane is None else taking_turns(api.handle, turns)
-            server = Server(
-                handle, api.tokens.authenticate, listener, certificate=certificate.certificate, key=certificate.key
-            )
-            running = Embedded(settings, api, address, turns)
-            async with together(*background(running, plane)):
+            fairness = WriteFairness()
+            handle = with_write_fairness(api.handle, fairness)
+            limits = limits_within(process.raise_descriptor_limit())
+            audit = AuditLog(data / "audit.log", clock)
+            site = Site(handle, api.tokens.authenticate, limits=limits, check_guest=api.check_guest, audit=audit)
+            server = Server(site, listener, certificate=certificate.certificate, key=certificate.key)
+            running = Embedded(settings, api, address, fairness)
+            async with running_parts(*background(running, plane)):
                 if plane is not None:
-                    # A job that comes before the controllers would run without being queued.
+                    # A job created before the controllers watch would run without being queued.
                     await plane.ready.wait()
-                async with together(server.serve, partial(keep_certificate, data, _reachable(host), server)):
+                async with running_parts(server.serve, partial(keep_certificate, data, _reachable(host), server)):
                     await server.started()
                     yield running
                     server.stop()
                     await server.stopped()
+                    audit.close()
         finally:
             await api.close()
     finally:
         lock.release()
 
 
-def make_certificate(data: Path, host: str) -> tls.Certificate:
-    try:
-        return tls.ensure(data, _reachable(host), tls.now())
-    except ValueError as error:
+def refuse_lost_database(data: Path) -> bool:
+    """Return whether the folder is new. A folder with a kubeconfig had a database, and must not start without it."""
+    database = data / "kyu.db"
+    is_fresh = not database.exists() or database.stat().st_size == 0
+    if is_fresh and (data / "kubeconfig").exists():
         raise CannotStart(
-            f"{data}/ca.crt or ca.key cannot be read; with both deleted new ones are made, and kubeconfigs"
-        ) from error
+            f"{database} is {'empty' if database.exists() else 'missing'}, and {data / 'kubeconfig'} is there:"
+            " `kyu restore FILE` puts a backup in its place; with the kubeconfig deleted an empty server is started"
+        )
+    return is_fresh
+
+
+def migrate_pods(data: Path) -> None:
+    from kyu.runtime import podfolder
+
+    try:
+        podfolder.migrate(str(data / "runtime" / "pods"))
+    except podfolder.StillRuns as error:
+        raise CannotStart(str(error)) from error
+
+
+def make_certificate(data: Path, host: str) -> tls.Certificate:
+    if found := tls.authority_problem(data):
+        raise CannotStart(
+            f"{found}; put ca.crt and ca.key back from a copy of the folder, or delete both: then new ones are made,"
+            " and every user needs a new kubeconfig (`kyu user rotate`)"
+        )
+    return tls.ensure(data, _reachable(host), tls.now())
 
 
 async def keep_certificate(data: Path, host: str, server: Server) -> None:
-    """A server may run for longer than its certificate is good."""
+    """Renew the certificate in time while the server runs."""
     while True:
         await asyncio.sleep(CERTIFICATE_SECONDS)
         renew_certificate(data, host, server)
 
 
 def renew_certificate(data: Path, host: str, server: Server) -> None:
-    """If its time has come; a disk that is full, say, is tried again with the next look."""
+    """Renew the certificate if it is due. A failed write, on a full disk for example, is retried at the next check."""
     try:
         found = tls.ensure(data, host, tls.now())
         server.use(found.certificate, found.key)
@@ -250,26 +312,34 @@ def renew_certificate(data: Path, host: str, server: Server) -> None:
 
 
 def background(running: Embedded, plane: ControlPlane | None) -> list[Callable[[], Awaitable[None]]]:
-    """What runs beside the server."""
+    """Return the tasks that run beside the server."""
     api = running.api
     tasks: list[Callable[[], Awaitable[None]]] = [api.definitions.run, api.expiry.run]
     if plane is not None:
-        tasks += [api.collector.run, api.cleaner.run, partial(plane.run, api, running.turns)]
+        tasks += [api.collector.run, api.cleaner.run, partial(plane.run, api, running.fairness)]
     return tasks
 
 
-def taking_turns(handler: Handler, turns: Turns) -> Handler:
-    """The handler, for users of a server whose controllers run in the same process."""
+def with_write_fairness(
+    handler: Callable[[Request], Coroutine[Any, Any, Response]], fairness: WriteFairness
+) -> Handler:
+    """Return a handler whose requests wait for their turn among those of other users and of controllers."""
 
     async def handle(request: Request) -> Response:
-        await turns.request(request.user.name)
-        return await handler(request)
+        flow = request.user.name
+        try:
+            await fairness.request(flow)
+        except Full:
+            return error_response(errors.too_many_requests("too many requests of this user wait for their answer"))
+        # A request that has begun is never refused.
+        pauses.wait_for_turn.set(partial(fairness.turn, flow))
+        return await fairness.charged(flow, handler(request))
 
     return handle
 
 
 @contextlib.asynccontextmanager
-async def together(*parts: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+async def running_parts(*parts: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
     """Run all parts while the context is open; one that fails ends it, and all are cancelled at the end."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(_as_coroutine(part)) for part in parts]
@@ -285,27 +355,27 @@ async def _as_coroutine(part: Callable[[], Awaitable[None]]) -> None:
 
 
 def control_plane(settings: Settings, host: str) -> ControlPlane:
-    """Others are let in only where their pods are kept apart, or where somebody has said that this need not be."""
+    """Make the control plane. Reject a public address if pods of different users are not isolated."""
     from kyu.embedded import ControlPlane
 
     plane = ControlPlane(settings.data, settings.configuration(), clock, connect, settings.node_settings())
-    if plane.isolation == "None" and not settings.trust_users and not ipaddress.ip_address(host).is_loopback:
+    if not plane.isolates_tenants and not settings.trust_users and not ipaddress.ip_address(host).is_loopback:
         raise CannotStart(
-            f"{host} can be reached by others, and all pods run as one user here: whoever may submit jobs may do what "
-            "this user may. With --trust-users it is done nevertheless; as root, each namespace gets a user of its own"
+            f"{host} can be reached by others, and all pods run as one user here: anyone with the right to submit jobs "
+            "may do what this user may. Allow it with --trust-users; as root, each namespace gets a user of its own"
         )
     return plane
 
 
-def connect(connector: Connector, name: str, on_state: Callable[[State], None]) -> Bus:
-    """A connection to the NATS server of pools: most never make one, and its library takes long to import."""
-    from kyu.bus.nats import Connection
+def connect(connector: Connector, name: str, on_state: Callable[[ConnectionState], None]) -> Bus:
+    """Return a connection to the NATS server of pools. Its library takes long to import, and few need it."""
+    from kyu.bus.nats import NatsConnection
 
-    return Connection(connector, name, on_state)
+    return NatsConnection(connector, name, on_state)
 
 
 def machine_size(cores: int | None) -> tuple[int, int]:
-    """Processors, as many as are offered, and bytes of memory."""
+    """Return the offered CPUs, and bytes of memory."""
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return cores or processors, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
@@ -315,7 +385,7 @@ def clock() -> datetime:
 
 
 def prepare_folder(data: Path) -> None:
-    """Only the user may look into it."""
+    """Make the folder, readable by its owner only."""
     try:
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
         data.chmod(0o700)
@@ -324,7 +394,7 @@ def prepare_folder(data: Path) -> None:
 
 
 def listen(settings: Settings) -> socket.socket:
-    """A socket at the wanted place. The port is chosen once and kept, so that kubeconfigs stay valid."""
+    """Return a listening socket. The port is chosen once and kept, so that kubeconfigs stay valid."""
     remembered = settings.data / "port"
     port = settings.port
     if not port and remembered.exists():
@@ -339,13 +409,17 @@ def listen(settings: Settings) -> socket.socket:
         listener.bind((settings.host, port))
     except OSError as error:
         listener.close()
-        raise CannotStart(f"cannot listen on {settings.host}:{port}: {error.strerror or error}") from error
+        remedy = f"choose another port with --listen {settings.host}:PORT"
+        if error.errno == errno.EADDRINUSE and not settings.port:
+            remedy = f"stop that program, or delete {remembered} to get any free port"
+        why = "another program uses the port" if error.errno == errno.EADDRINUSE else error.strerror or error
+        raise CannotStart(f"cannot listen on {settings.host}:{port}: {why}; {remedy}") from error
     _write_private(remembered, f"{listener.getsockname()[1]}\n")
     return listener
 
 
 async def ensure_administrator(api: Api, data: Path, address: str, authority: bytes) -> None:
-    """The kubeconfig in the folder lets its owner do everything; it is written anew when it does not fit any more."""
+    """Write the administrator's kubeconfig if its address or token is not valid any more."""
     path = data / "kubeconfig"
     token = ""
     if path.exists():
@@ -358,6 +432,9 @@ async def ensure_administrator(api: Api, data: Path, address: str, authority: by
 
 
 def _write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner can read, whole or not at all. One that is right already is left alone."""
+    if path.exists() and path.read_bytes() == text.encode():
+        return
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     with os.fdopen(descriptor, "w") as file:
@@ -366,7 +443,7 @@ def _write_private(path: Path, text: str) -> None:
 
 
 def _reachable(host: str) -> str:
-    """A server on all addresses is reached by the name of the machine."""
+    """Return a reachable name for a host: that of the machine if the server listens on all addresses."""
     return socket.gethostname() if host in ("0.0.0.0", "::") else host
 
 

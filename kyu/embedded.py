@@ -1,72 +1,83 @@
 """
-What makes the embedded API server a control plane: controllers, and nodes that run pods.
+The parts that make the embedded API server a control plane: controllers, and nodes that run pods.
 
-The controllers are those of a cluster, on a client without sockets. The rows of controllers/stand_ins.py do what the
-controllers of a cluster would do. This machine is a node whose pods are processes; simulated nodes are beside it.
-
-Called by: app.py. Calls: controllers/plane.py, runtime/agent.py, pools/pods.py.
+The controllers are those of a cluster, with an in-process client. The rows of controllers/embedded/rows.py replace the
+controllers of Kubernetes. This machine is a node whose pods are processes; simulated nodes may be beside it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from kyu import log
 from kyu.api import rules
-from kyu.api.config import Configuration
-from kyu.api.core import Node
-from kyu.api.kueue import ClusterQueue
+from kyu.api.config.config import Configuration
+from kyu.api.core import SECRET, Namespace, Node
+from kyu.api.kueue import ClusterQueue, LocalQueue
 from kyu.api.meta import Json, Key
 from kyu.bus import signing
 from kyu.bus.connector import Connect
-from kyu.controllers import stand_ins
+from kyu.controllers.embedded import rows
 from kyu.controllers.plane import Plane
-from kyu.kinds import table
 from kyu.kube.apply import Writer
 from kyu.kube.client import Client
 from kyu.kube.direct import Direct
-from kyu.plans import door
-from kyu.plans.pool_nodes import VIRTUAL_LABEL
+from kyu.plans import pods_of_jobs
+from kyu.plans.job import outside_queues, webhook
+from kyu.plans.pools.nodes import VIRTUAL_LABEL
 from kyu.pools.pods import PoolRuntime, with_simulated_mark
-from kyu.runtime import heartbeat, isolation, logs, node, podplan, simulate
+from kyu.runtime import heartbeat, log_archive, logs, node, podplan, simulate
 from kyu.runtime.agent import Agent, PodRuntime
+from kyu.runtime.log_archive import ArchiveLimits, LogArchive
 from kyu.runtime.processes import Machine, Runtime
 from kyu.runtime.simulated_nodes import SIMULATED_LABEL
-from kyu.server import errors, wrapping
+from kyu.server import errors
+from kyu.server.admission import wrapping
+from kyu.server.admission.request import AdmissionRequest
 from kyu.server.api import INTERNAL, Api
-from kyu.server.attempts import Attempt
-from kyu.server.exchange import Stream
-from kyu.server.pods import LogOptions
-from kyu.turns import Turns
+from kyu.server.auth import auth, rbac, tokens
+from kyu.server.exchange import Request, Response, ResponseStream, json_response
+from kyu.server.paths import Target
+from kyu.server.verbs.pod_subresources import PodLogOptions
+from kyu.visibility.pending import SUBRESOURCE, QueueVisibility
+from kyu.visibility.resources import resources
+from kyu.write_fairness import WriteFairness
+
+# The reason of a node that serves one user only.
+NOT_ISOLATED = "all pods run as the same user"
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """What runs pods.
+    """The options of nodes.
 
-    ``path``: where commands are looked for. ``cores``: what this machine offers, all it has if None. ``trust_users``:
-    all pods run as one user. ``host_paths``: they may have places of this machine as volumes. ``simulated``: nodes that
-    do not exist. ``virtual_node``: what the virtual nodes of MasterQueues do with their pods: hand them to pools, run
-    them on this machine, or pretend.
+    ``path``: where commands are looked up. ``cores``: the CPUs of this machine that are offered, all if None.
+    ``trust_users``: all pods run as one user. ``host_paths``: pods may use hostPath volumes. ``mount_over``: folders of
+    the system that volumes may cover. ``pod_network``: the machine's network, or none. ``simulated``: simulated nodes.
+    ``virtual_node``: whether pods on virtual nodes of MasterQueues go to pools, run on this machine, or are simulated.
+    ``kept_logs``: the bounds of the logs of deleted pods.
     """
 
     path: str = podplan.DEFAULT_PATH
     cores: int | None = None
     trust_users: bool = False
     host_paths: bool = False
+    mount_over: tuple[str, ...] = ()
+    pod_network: Literal["host", "none"] = "host"
     simulated: tuple[Json, ...] = ()
     virtual_node: Literal["pools", "local", "simulate"] = "pools"
+    kept_logs: ArchiveLimits = field(default_factory=ArchiveLimits)
 
 
 class ControlPlane:
-    """Everything beside the server; ``run`` runs until it is cancelled, and the pods run on."""
+    """Everything beside the server. Pods outlive ``run``."""
 
     def __init__(
         self,
@@ -82,33 +93,40 @@ class ControlPlane:
         self._clock = clock
         self._connect = connect
         self._settings = settings
-        separate = not settings.trust_users and lets_others_pass(data, self._folder)
-        self._options = podplan.Options(path=settings.path, host_paths=settings.host_paths, user_per_namespace=separate)
+        self._options = podplan.Options(
+            path=settings.path,
+            host_paths=host_paths(settings),
+            mount_over=settings.mount_over,
+            network=settings.pod_network,
+            tenants=not settings.trust_users and is_for_others(data),
+        )
         facts = node.read_facts(str(self._folder))
         self._facts = facts if settings.cores is None else replace(facts, cores=settings.cores)
         self._name = self._facts.hostname or "localhost"
         self._runtime: Runtime | None = None
+        self._archive = LogArchive(str(self._folder / "kept-logs"), settings.kept_logs, time.time)
+        self._client: Client | None = None
         self._pools: PoolRuntime | None = None
         self._signer = signing.load_or_make(data / "pool.key")
         self._simulated = {body["metadata"]["name"] for body in settings.simulated}
-        # Set when jobs are queued from their first moment on, and this machine takes pods.
+        # Set when new jobs are queued and this machine accepts pods.
         self.ready = asyncio.Event()
 
     @property
-    def isolation(self) -> isolation.Level:
-        """How far pods of different namespaces are kept apart."""
-        return isolation.isolation_level(self._options)
+    def isolates_tenants(self) -> bool:
+        """Whether pods of different namespaces run isolated from each other, or not at all."""
+        return self._options.tenants
 
-    async def run(self, api: Api, turns: Turns) -> None:
-        client = Client(Direct(api), "kyu")
+    async def run(self, api: Api, fairness: WriteFairness) -> None:
+        client = self._client = Client(Direct(api), "kyu")
         plane = Plane(
             client,
             self._configuration,
             self._clock,
             self._connect,
-            stand_ins.controllers(),
+            rows.controllers(),
             api.metrics.registry,
-            turns,
+            fairness,
         )
         write = Writer(client, plane.cache, self._clock, component="kyu-node")
         mode = self._settings.virtual_node
@@ -119,20 +137,28 @@ class ControlPlane:
         pretender = Agent(client, plane.cache, write, self._simulated.__contains__)
         far = Agent(client, plane.cache, write, lambda name: mode != "local" and is_virtual(name))
         machine = Machine(self._name, node.resources(self._facts), gpus=self._facts.gpus)
-        self._runtime = Runtime(str(self._folder), machine, agent.on_status, self._options)
-        api.admission.further = Doorkeeper(plane, api).admit
+        if not self._settings.trust_users and await has_users(client):
+            self._options = replace(self._options, tenants=True)
+        self._runtime = Runtime(
+            str(self._folder), machine, agent.on_status, self._options, self._archive, agent.on_event
+        )
+        api.admission.webhook = EmbeddedAdmission(plane, api).admit
+        pending = QueueVisibility(plane.scheduler.current_state, plane.view)
         await self._register_simulated(client)
         async with asyncio.TaskGroup() as group:
             group.create_task(plane.run())
-            # An agent that did not see all pods yet would end those that it adopts.
+            # An agent that does not see all pods yet would end those that it should adopt.
             await plane.started.wait()
+            # By now the queues of kueue.x-k8s.io are served, which clients mean by "clusterqueues".
+            if self._configuration.gates.enabled("VisibilityOnDemand"):
+                api.add_subresource(SUBRESOURCE, {"GET": partial(show_pending, pending)}, resources())
             group.create_task(agent.run(self._runtime))
             group.create_task(pretender.run(simulate.SimulatedRuntime(simulate.RealClock(), pretender.on_status)))
             group.create_task(far.run(self._virtual_runtime(plane, far)))
             group.create_task(self._keep_machine(client, self._runtime))
 
     def _virtual_runtime(self, plane: Plane, agent: Agent) -> PodRuntime:
-        """What the pods of virtual nodes are given to."""
+        """Return the runtime for pods of virtual nodes."""
         if self._settings.virtual_node == "simulate":
             clock = simulate.RealClock()
             return simulate.SimulatedRuntime(
@@ -142,27 +168,29 @@ class ControlPlane:
         return self._pools
 
     async def _keep_machine(self, client: Client, runtime: Runtime) -> None:
-        """Register this machine when it is known what it can do, and keep its lease."""
+        """Register this machine once its capacity is known, and renew its lease."""
         await runtime.opened.wait()
         abilities = node.Abilities(
             limits_refused=runtime.cgroup_root.reason,
             mounts_refused=runtime.mounts_refused,
-            isolation=self.isolation,
+            isolation_refused=runtime.isolation.refused if self._options.tenants else NOT_ISOLATED,
+            isolation_missing=runtime.isolation.missing,
             trusts_users=self._settings.trust_users,
+            refuses_pods=bool(runtime.isolation.refused),
         )
         await heartbeat.register(client, [node.make_node(self._name, self._facts, abilities, self._clock())])
         self.ready.set()
         await heartbeat.keep_alive(client, self._name, self._clock)
 
     async def _register_simulated(self, client: Client) -> None:
-        """Those of the file are there, those of an earlier file go, and their pods soon after them."""
+        """Create the nodes of the file, and delete those of an earlier file; their pods follow."""
         known, _ = await client.list(Node.KIND, labels=f"{SIMULATED_LABEL}=true")
         for name in {body["metadata"]["name"] for body in known} - self._simulated:
             await client.delete(Node.KIND, Key("", name))
         await heartbeat.register(client, self._settings.simulated)
 
-    async def read_logs(self, pod: Json, wanted: LogOptions) -> bytes | Stream:
-        """What a container of a pod printed, for the server."""
+    async def read_logs(self, pod: Json, wanted: PodLogOptions) -> bytes | ResponseStream:
+        """Return the log of a container, for the server."""
         if pod["spec"].get("nodeName") in self._simulated:
             return b""
         if self._pools is not None and self._pools.owns(pod):
@@ -173,14 +201,30 @@ class ControlPlane:
         found = logs.find_log(folder, pod["metadata"]["name"], wanted.container, previous=wanted.previous)
         if isinstance(found, logs.NoLog):
             raise errors.bad_request(found.message)
-        options = logs.LogOptions(
-            follow=wanted.follow,
-            tail_lines=wanted.tail_lines,
-            since=since(wanted, self._clock()),
-            timestamps=wanted.timestamps,
-            limit_bytes=wanted.limit_bytes,
-        )
-        return LogStream(found, options)
+        return LogStream(found, log_options(wanted, self._clock()))
+
+    async def read_kept_logs(self, namespace: str, name: str, wanted: PodLogOptions) -> bytes | None:
+        """Return the output of a deleted pod, or the list of the kept pods of a job; None if there is none."""
+        # A deleted namespace takes its logs with it: another user may have made a new one of that name.
+        found = None if self._client is None else await self._client.find(Namespace.KIND, Key("", namespace))
+        if found is None:
+            return None
+        pods = self._archive.pods(namespace, found["metadata"]["creationTimestamp"])
+        if name.startswith(log_archive.JOB_PREFIX):
+            return log_archive.list_pods(pods, name.removeprefix(log_archive.JOB_PREFIX))
+        pod = log_archive.find_pod(pods, name)
+        if pod is None:
+            return None
+        path = self._archive.find_log(pod, wanted.container, previous=wanted.previous)
+        if isinstance(path, logs.NoLog):
+            raise errors.bad_request(path.message)
+        return await asyncio.to_thread(log_archive.read_log, path, log_options(wanted, self._clock()))
+
+
+async def show_pending(pending: QueueVisibility, request: Request, target: Target) -> Response:
+    """Answer a request for the pending workloads of a queue."""
+    kind = target.resource.kind
+    return json_response(200, pending.summary(kind.version, kind.plural, Key(*target.key), request.query))
 
 
 def is_virtual_node(plane: Plane, name: str) -> bool:
@@ -188,20 +232,38 @@ def is_virtual_node(plane: Plane, name: str) -> bool:
     return found is not None and VIRTUAL_LABEL in (found["metadata"].get("labels") or {})
 
 
-def lets_others_pass(data: Path, folder: Path) -> bool:
-    """Whether pods can have users of their own: only root can give them, and they must reach their files."""
+def is_for_others(data: Path) -> bool:
+    """Return whether pods get users of their own: root gives them, unless the data folder lies in a private place."""
     if os.geteuid() != 0:
         return False
-    # Others may pass through, not look around: the files in it are for their owner only.
-    data.chmod(0o711)
-    barrier = isolation.find_barrier(str(folder))
-    if barrier is not None:
-        data.chmod(0o700)
-        log.info("pods have no users of their own", barrier=barrier)
-    return barrier is None
+    return all(folder.stat().st_mode & 0o001 for folder in data.absolute().parents)
 
 
-def since(wanted: LogOptions, now: datetime) -> datetime | None:
+async def has_users(client: Client) -> bool:
+    """Return whether other people have access. Then their pods run isolated or not at all."""
+    found, _ = await client.list(SECRET, tokens.NAMESPACE)
+    users = [tokens.read_secret(secret) for secret in found if secret.get("type") == tokens.SECRET_TYPE]
+    return any(auth.MASTERS not in user.groups for user in users)
+
+
+def host_paths(settings: NodeSettings) -> tuple[str, ...]:
+    """Return the folders that hostPath may name: all by choice, else the home folder of the user that runs Kyu."""
+    if settings.host_paths:
+        return ("/",)
+    return () if os.geteuid() == 0 else (os.path.expanduser("~"),)
+
+
+def log_options(wanted: PodLogOptions, now: datetime) -> logs.LogOptions:
+    return logs.LogOptions(
+        follow=wanted.follow,
+        tail_lines=wanted.tail_lines,
+        since=since(wanted, now),
+        timestamps=wanted.timestamps,
+        limit_bytes=wanted.limit_bytes,
+    )
+
+
+def since(wanted: PodLogOptions, now: datetime) -> datetime | None:
     if wanted.since_seconds is not None:
         return now - timedelta(seconds=wanted.since_seconds)
     return datetime.fromisoformat(wanted.since_time).astimezone(UTC) if wanted.since_time else None
@@ -223,28 +285,41 @@ class LogStream:
         self._closed.set()
 
 
-class Doorkeeper:
-    """What webhooks do on a cluster, at the door of the embedded server."""
+class EmbeddedAdmission:
+    """The admission of the embedded server: the checks and defaults of Kueue's webhooks."""
 
     def __init__(self, plane: Plane, api: Api) -> None:
         self._plane = plane
         self._api = api
 
-    def admit(self, attempt: Attempt) -> None:
-        kind = attempt.resource.kind
+    def admit(self, request: AdmissionRequest) -> None:
+        kind = request.resource.kind
         typed = {"apiVersion": kind.api_version, "kind": kind.kind}
-        old = None if attempt.old is None else {**typed, **attempt.old}
+        old = None if request.old is None else {**typed, **request.old}
         if kind.group == ClusterQueue.KIND.group and old is None:
-            changed = rules.prepare_create({**typed, **attempt.new}, self._plane.view.configuration.gates)
-        elif table.find_kind(kind) is not None:
-            verdict = door.admit(self._plane.view, {**typed, **attempt.new}, old)
-            by_hand = [] if attempt.user == INTERNAL else door.assigned_by_hand({**typed, **attempt.new}, old)
-            wrapped = wrapping.find_faults(attempt, self._api.registry, self._api.authorizer)
-            unknown = door.not_run_here({**typed, **attempt.new}, old)
+            changed = rules.prepare_create({**typed, **request.new}, self._plane.view.configuration.gates)
+        elif pods_of_jobs.kind_of(typed) is not None:
+            view = self._plane.view
+            verdict = webhook.admit(view, {**typed, **request.new}, old)
+            by_hand = [] if request.user == INTERNAL else webhook.assigned_by_hand({**typed, **request.new}, old)
+            wrapped = wrapping.find_faults(request, self._api.registry, self._api.authorizer)
+            unknown = webhook.not_run_here({**typed, **request.new}, old)
+            name = request.new["metadata"].get("name", "")
+            if not self._may_bypass(request) and (found := outside_queues.find_errors(view, verdict.obj, old)):
+                raise errors.forbidden(kind, name, "; ".join(map(str, found)))
             if faults := [*by_hand, *wrapped, *unknown, *verdict.errors]:
-                raise errors.invalid(kind, attempt.new["metadata"].get("name", ""), faults)
+                raise errors.invalid(kind, name, faults)
             changed = verdict.obj
         else:
             return
-        attempt.new.clear()
-        attempt.new.update({name: value for name, value in changed.items() if name not in typed})
+        self._replace(request, changed, typed)
+
+    def _may_bypass(self, request: AdmissionRequest) -> bool:
+        """Return whether the user may run work outside the queues."""
+        namespace = request.new["metadata"].get("namespace", "")
+        right = rbac.Attributes(outside_queues.BYPASS, LocalQueue.KIND.group, LocalQueue.KIND.plural, "", namespace)
+        return request.user == INTERNAL or self._api.authorizer.is_allowed(request.user, right)
+
+    def _replace(self, request: AdmissionRequest, changed: Json, typed: Json) -> None:
+        request.new.clear()
+        request.new.update({name: value for name, value in changed.items() if name not in typed})

@@ -1,11 +1,11 @@
 """
-What controllers on a cluster tell about themselves: health and readiness for probes, metrics for Prometheus.
+The HTTP endpoints of controllers on a cluster: health and readiness for probes, metrics for Prometheus.
 
-Probes are answered in plain HTTP, as a kubelet asks. Metrics are read over HTTPS, with a certificate made at the start,
-by whoever may `get` the path /metrics in the cluster: the API server is asked with the token of the caller, so that the
-controllers need no rights for it.
+Probes use plain HTTP, as a kubelet does. Metrics use HTTPS with a certificate made at the start. A caller needs the
+right to `get` the path /metrics: the API server is asked with the caller's own token, so that the controllers need no
+rights for it.
 
-Called by: on_cluster.py. Kueue: cmd/kueue/main.go, with the filters of controller-runtime's metrics server.
+Kueue: cmd/kueue/main.go, with the filters of controller-runtime's metrics server.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from functools import partial
 from pathlib import Path
 
 from kyu import log
-from kyu.api.config import ControllerHealth
+from kyu.api.config.config import ControllerHealth
 from kyu.api.meta import Kind
 from kyu.kube import errors, http
 from kyu.kube.client import Client
 from kyu.kube.kubeconfig import Credentials
-from kyu.server import tls
+from kyu.server.auth import tls
 from kyu.server.exchange import ANONYMOUS, Handler, Request, Response, text_response
-from kyu.server.http_connection import Connection, Site
+from kyu.server.http.connection import Connection
+from kyu.server.http.limits import ConnectionLimits
+from kyu.server.http.site import Site
 
-# Addresses that say: nowhere.
+# Addresses that switch an endpoint off.
 NOWHERE = ("", "0")
 METRICS_PATH = "/metrics"
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 REVIEW = Kind("authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False)
 CARE_SECONDS = 60.0
-IDLE_SECONDS = 120.0
+# A monitoring system keeps its connection from one scrape to the next.
+LIMITS = ConnectionLimits(guest_idle_seconds=120.0)
 
 
 class CannotListen(Exception):
-    """There is no listening on an address; the message names the setting and says why."""
-
-
-# What is answered.
+    """An address cannot be listened on; the message names the setting and the cause."""
 
 
 def health_pages(settings: ControllerHealth, find_obstacle: Callable[[], str]) -> Handler:
-    """Alive is who answers; ready is who has no obstacle."""
+    """Return a handler for both probes; the process is ready if there is no obstacle."""
 
     async def handle(request: Request) -> Response:
         match request.path.strip("/"):
@@ -63,7 +63,7 @@ def health_pages(settings: ControllerHealth, find_obstacle: Callable[[], str]) -
 
 
 def metrics_page(render: Callable[[], bytes], may_read: Callable[[str], Awaitable[bool]]) -> Handler:
-    """The metrics, for callers with a token that is good for it."""
+    """Return a handler for callers whose token may read metrics."""
 
     async def handle(request: Request) -> Response:
         if request.path != METRICS_PATH:
@@ -77,7 +77,7 @@ def metrics_page(render: Callable[[], bytes], may_read: Callable[[str], Awaitabl
             if error.code == 401:
                 return text_response(401, "the API server does not know this token\n")
             log.warning("caller of metrics not reviewed", error=error)
-            return text_response(500, "the API server did not say who this is\n")
+            return text_response(500, "the API server could not review the token\n")
         if not is_allowed:
             return text_response(403, f"this user may not get the path {METRICS_PATH}\n")
         return Response(200, render(), METRICS_TYPE)
@@ -86,7 +86,7 @@ def metrics_page(render: Callable[[], bytes], may_read: Callable[[str], Awaitabl
 
 
 async def may_read_metrics(credentials: Credentials, token: str) -> bool:
-    """Whether the server of the credentials lets the owner of the token read metrics."""
+    """Return whether the server of the credentials lets the owner of the token read metrics."""
     theirs = Credentials(
         server=credentials.server,
         authority=credentials.authority,
@@ -103,12 +103,9 @@ async def may_read_metrics(credentials: Credentials, token: str) -> bool:
     return bool(review["status"].get("allowed"))
 
 
-# Where it is answered.
-
-
 @contextlib.asynccontextmanager
 async def serving(setting: str, address: str, handler: Handler) -> AsyncIterator[None]:
-    """Plain HTTP while the context is open, at the address that the setting has; nothing if it is switched off."""
+    """Serve plain HTTP at the address of the setting while the context is open, unless it is switched off."""
     if address in NOWHERE:
         yield
         return
@@ -118,7 +115,7 @@ async def serving(setting: str, address: str, handler: Handler) -> AsyncIterator
 
 @contextlib.asynccontextmanager
 async def serving_securely(setting: str, address: str, handler: Handler) -> AsyncIterator[None]:
-    """The same over HTTPS, with a certificate that nobody else has signed."""
+    """Serve HTTPS with a self-signed certificate."""
     if address in NOWHERE:
         yield
         return
@@ -130,6 +127,19 @@ async def serving_securely(setting: str, address: str, handler: Handler) -> Asyn
             yield
 
 
+@contextlib.asynccontextmanager
+async def serving_with(
+    setting: str,
+    address: str,
+    handler: Handler,
+    context: ssl.SSLContext,
+    connection: Callable[[Site], Connection] = Connection,
+) -> AsyncIterator[None]:
+    """Serve HTTPS with a context whose certificate the caller keeps up to date."""
+    async with _listening(setting, address, handler, context, lambda: None, connection):
+        yield
+
+
 def _use_certificate(context: ssl.SSLContext, folder: Path) -> None:
     made = tls.ensure(folder, socket.gethostname(), tls.now())
     context.load_cert_chain(made.certificate, made.key)
@@ -137,36 +147,41 @@ def _use_certificate(context: ssl.SSLContext, folder: Path) -> None:
 
 @contextlib.asynccontextmanager
 async def _listening(
-    setting: str, address: str, handler: Handler, context: ssl.SSLContext | None, renew: Callable[[], None]
+    setting: str,
+    address: str,
+    handler: Handler,
+    context: ssl.SSLContext | None,
+    renew: Callable[[], None],
+    connection: Callable[[Site], Connection] = Connection,
 ) -> AsyncIterator[None]:
-    site = Site(handler, lambda _: ANONYMOUS)
+    site = Site(handler, lambda _: ANONYMOUS, limits=LIMITS)
     try:
         host, port = split_address(address)
         listening = await asyncio.get_running_loop().create_server(
-            lambda: Connection(site), host, port, ssl=context, reuse_address=True
+            lambda: connection(site), host, port, ssl=context, reuse_address=True
         )
     except ValueError as error:
         raise CannotListen(f"{setting} {address!r}: {error}") from error
     except OSError as error:
-        # What asyncio adds to the reason of the system repeats the address; of a name there is no such reason.
+        # asyncio's message repeats the address; an address that cannot be resolved has no errno.
         reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
         raise CannotListen(f"{setting} {address!r}: {reason}; see --help for how to choose another") from error
     bound = listening.sockets[0].getsockname()
     log.info("listening", setting=setting, host=bound[0], port=bound[1])
-    care = asyncio.create_task(_take_care(site, renew))
+    tasks = [asyncio.create_task(_renew_forever(renew)), asyncio.create_task(site.sweep_forever())]
     try:
         yield
     finally:
-        care.cancel()
+        for task in tasks:
+            task.cancel()
         listening.close()
         site.abort()
 
 
-async def _take_care(site: Site, renew: Callable[[], None]) -> None:
-    """Now and then: nobody holds a connection that is not used, and the certificate stays good."""
+async def _renew_forever(renew: Callable[[], None]) -> None:
+    """Keep the certificate valid."""
     while True:
         await asyncio.sleep(CARE_SECONDS)
-        site.close_idle(IDLE_SECONDS)
         try:
             renew()
         except OSError as error:
@@ -174,7 +189,7 @@ async def _take_care(site: Site, renew: Callable[[], None]) -> None:
 
 
 def split_address(address: str) -> tuple[str | None, int]:
-    """Host and port of an address as Go writes it; without a host it means all addresses of the machine."""
+    """Return host and port of an address as Go writes it; without a host it means all addresses."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdecimal() or int(port) > 65535:
         raise ValueError("must be a host and a port, such as 127.0.0.1:8081, or :8081 for all addresses, or 0 for none")

@@ -1,8 +1,4 @@
-"""
-One process per folder: a lock on a file that ends with the process that holds it, however it ends.
-
-Called by: app.py (takes it), the commands (ask whether it is held, and by whom).
-"""
+"""A lock on a folder that ends with its process, even after a crash."""
 
 from __future__ import annotations
 
@@ -20,7 +16,7 @@ class Locked(Exception):
 
 
 class Lock:
-    """Held from the making of the object to ``release`` or the end of the process."""
+    """A lock that is held until ``release`` or the end of the process."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -52,7 +48,7 @@ def is_locked(path: Path) -> bool:
 
 
 def holder(path: Path) -> int | None:
-    """The process that took the lock last; it holds it if ``is_locked``."""
+    """Return the process that took the lock last; it holds the lock if ``is_locked``."""
     try:
         text = path.read_text().strip()
     except OSError:

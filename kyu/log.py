@@ -1,7 +1,7 @@
 """
 Log lines as events with fields: ``log.info("admitted", workload=key, waited=3.1)``. Only the outer layers log.
 
-One line an event, `key=value`, on standard error; values with blanks are quoted. Tokens and secrets are never fields.
+An event is one line of `key=value` on standard error; values with blanks are quoted. Tokens and secrets are no fields.
 """
 
 from __future__ import annotations

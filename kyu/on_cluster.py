@@ -1,7 +1,5 @@
 """
-The composition root of the controllers on somebody else's API server: the election, what acts, and what tells about it.
-
-Called by: cli/controller.py. Calls: controllers/plane.py or controllers/pool_plane.py, kube/lease.py, endpoints.py.
+The composition root of the controllers on a cluster: leader election, control plane, probes and metrics.
 """
 
 from __future__ import annotations
@@ -11,6 +9,9 @@ import contextlib
 import secrets
 import signal
 import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -19,24 +20,34 @@ import msgspec
 import uvloop
 
 from kyu import endpoints, log
-from kyu.api.config import Configuration
+from kyu.api.config.config import Configuration
+from kyu.api.core import CONFIG_MAP
 from kyu.api.meta import Key
 from kyu.app import clock, connect
-from kyu.controllers import metrics
-from kyu.controllers.first import read_configuration
+from kyu.controllers.initial_objects import default_settings, read_configuration
+from kyu.controllers.metrics import kueue as metrics
+from kyu.controllers.metrics.labels import Role
 from kyu.controllers.plane import Plane
-from kyu.controllers.pool_plane import PoolPlane
+from kyu.controllers.pools.plane import PoolPlane
+from kyu.install import admission
 from kyu.kube import http
 from kyu.kube.client import Client
 from kyu.kube.kubeconfig import Credentials
 from kyu.kube.lease import Lease, Terms
+from kyu.visibility.front_proxy import AuthorityTrust, ProxyConnection, find_proxy
+from kyu.visibility.pending import QueueVisibility
+from kyu.visibility.server import review_access, visibility_pages
+from kyu.visibility.standby import FollowedQueues
+from kyu.webhooks.certificates import CertificateFiles, CertificateKeeper
+from kyu.webhooks.server import webhook_pages
 
 POOLS_LEASE = "pools.kueue.x-k8s.io"
+NOT_LISTED = "not all objects of the API server were listed yet"
 
 
 def read_settings(config: Path | None, health_address: str | None, metrics_address: str | None) -> Configuration:
-    """The settings of the file, with the addresses that were given beside it. ``ValueError`` if it cannot be used."""
-    configuration = read_configuration(config)
+    """Return the settings of the file, with addresses from the command line. Raise ``ValueError``."""
+    configuration = read_configuration(config, default_settings())
     if health_address is not None:
         health = msgspec.structs.replace(configuration.health, health_probe_bind_address=health_address)
         configuration = msgspec.structs.replace(configuration, health=health)
@@ -46,16 +57,23 @@ def read_settings(config: Path | None, health_address: str | None, metrics_addre
     return configuration
 
 
-def control(credentials: Credentials, configuration: Configuration, only: Literal["pools"] | None = None) -> None:
+def control(
+    credentials: Credentials,
+    configuration: Configuration,
+    only: Literal["pools"] | None = None,
+    webhook_address: str = endpoints.NOWHERE[0],
+) -> None:
     """
-    Run the controllers until SIGINT or SIGTERM; all of them, or those of pools.
+    Run the controllers until SIGINT or SIGTERM; all of them, or those of pools. Each process answers webhooks.
 
-    Of several such processes one acts at a time. ``LeaseLost`` if this was the one, and cannot be sure of it any more.
+    One replica acts at a time. Raise ``LeaseLost`` if this one was the leader and may not be any more.
     """
-    uvloop.run(_control(credentials, configuration, only))
+    uvloop.run(_control(credentials, configuration, only, webhook_address))
 
 
-async def _control(credentials: Credentials, configuration: Configuration, only: Literal["pools"] | None) -> None:
+async def _control(
+    credentials: Credentials, configuration: Configuration, only: Literal["pools"] | None, webhook_address: str
+) -> None:
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -63,36 +81,117 @@ async def _control(credentials: Credentials, configuration: Configuration, only:
     client = Client(await http.connect(credentials), "kyu")
     registry = metrics.own_registry()
     lease = make_lease(client, configuration, only)
-    plane: Plane | PoolPlane
-    if only == "pools":
-        plane = PoolPlane(client, configuration, clock, connect)
-    else:
-        role: metrics.Role = "standalone" if lease is None else "leader"
-        plane = Plane(client, configuration, clock, connect, registry=registry, role=role)
-    health = endpoints.health_pages(configuration.health, partial(find_obstacle, plane, lease))
-    shown = endpoints.metrics_page(partial(metrics.render, registry), partial(endpoints.may_read_metrics, credentials))
+    page = endpoints.metrics_page(partial(metrics.render, registry), partial(endpoints.may_read_metrics, credentials))
+    shown = endpoints.serving_securely("metrics.bindAddress", configuration.metrics.bind_address, page)
+    held = lease.held() if lease is not None else contextlib.nullcontext()
     try:
-        async with (
-            endpoints.serving("health.healthProbeBindAddress", configuration.health.health_probe_bind_address, health),
-            endpoints.serving_securely("metrics.bindAddress", configuration.metrics.bind_address, shown),
-            lease.held() if lease is not None else contextlib.nullcontext(),
-        ):
-            await plane.run()
+        if only == "pools":
+            await _run_pools(PoolPlane(client, configuration, clock, connect), configuration, lease, shown, held)
+        else:
+            role: Role = "standalone" if lease is None else "leader"
+            plane = Plane(client, configuration, clock, connect, registry=registry, role=role)
+            await _run_plane(plane, client, configuration, webhook_address, shown, held)
     except asyncio.CancelledError:
         log.info("stopping")
     finally:
         await client.close()
 
 
-def find_obstacle(plane: Plane | PoolPlane, lease: Lease | None) -> str:
-    """Why the process is not ready, or nothing. Who only stands by is ready: a rollout waits for it."""
-    if plane.started.is_set() or (lease is not None and lease.is_standing_by):
-        return ""
-    return "not everything that the API server has is known yet"
+async def _run_pools(
+    plane: PoolPlane,
+    configuration: Configuration,
+    lease: Lease | None,
+    shown: AbstractAsyncContextManager[None],
+    held: AbstractAsyncContextManager[None],
+) -> None:
+    def find_obstacle() -> str:
+        # A process that stands by is ready: a rollout waits for it.
+        return NOT_LISTED if not plane.started.is_set() and not (lease and lease.is_standing_by) else ""
+
+    async with _probes(configuration, find_obstacle), shown, held:
+        await plane.run()
+
+
+async def _run_plane(
+    plane: Plane,
+    client: Client,
+    configuration: Configuration,
+    webhook_address: str,
+    shown: AbstractAsyncContextManager[None],
+    held: AbstractAsyncContextManager[None],
+) -> None:
+    """Follow the cluster and answer webhooks at once; act when the lease is held."""
+    certificates = None if webhook_address in endpoints.NOWHERE else make_certificates(client, configuration)
+
+    def find_obstacle() -> str:
+        if not plane.started.is_set():
+            return NOT_LISTED
+        return "the webhooks have no certificate yet" if certificates and not certificates.is_served else ""
+
+    async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(_probes(configuration, find_obstacle))
+        await stack.enter_async_context(shown)
+        await stack.enter_async_context(beside(plane.follow()))
+        if certificates is not None:
+            pages = webhook_pages(plane.view, plane.started.is_set)
+            serving = endpoints.serving_with("--webhook-bind-address", webhook_address, pages, certificates.context)
+            await stack.enter_async_context(serving)
+            await stack.enter_async_context(_visibility(plane, client, configuration, certificates.proxied_context))
+            await stack.enter_async_context(beside(certificates.keep()))
+        await stack.enter_async_context(held)
+        await plane.act()
+
+
+def _visibility(
+    plane: Plane, client: Client, configuration: Configuration, context: ssl.SSLContext
+) -> AbstractAsyncContextManager[None]:
+    """Serve the visibility API to the front proxy, unless its feature gate is off."""
+    if not configuration.gates.enabled("VisibilityOnDemand"):
+        return contextlib.nullcontext()
+    plane.cache.subscribe(AuthorityTrust(context).changed, CONFIG_MAP)
+    pending = QueueVisibility(FollowedQueues(plane).current_state, plane.view)
+    proxy = partial(find_proxy, plane.view)
+    pages = visibility_pages(pending, proxy, partial(review_access, client))
+    rules = configuration.visibility_server
+    host = f"[{rules.bind_address}]" if ":" in rules.bind_address else rules.bind_address
+    address = f"{host}:{rules.bind_port}"
+    return endpoints.serving_with("visibilityServer", address, pages, context, partial(ProxyConnection, proxy=proxy))
+
+
+def make_certificates(client: Client, configuration: Configuration) -> CertificateKeeper | CertificateFiles:
+    """Return what keeps the certificate of the webhooks: Kyu itself, or the folder that cert-manager fills."""
+    if not configuration.internal_cert_management.enable:
+        return CertificateFiles(Path(configuration.webhook.cert_dir))
+    namespace = configuration.namespace
+    host = f"{admission.SERVICE}.{namespace}.svc"
+    return CertificateKeeper(client, Key(namespace, admission.SECRET), host, admission.targets(), clock)
+
+
+def _probes(configuration: Configuration, find_obstacle: Callable[[], str]) -> AbstractAsyncContextManager[None]:
+    pages = endpoints.health_pages(configuration.health, find_obstacle)
+    address = configuration.health.health_probe_bind_address
+    return endpoints.serving("health.healthProbeBindAddress", address, pages)
+
+
+@contextlib.asynccontextmanager
+async def beside(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
+    """Run the work while the context is open. If the work fails, the context ends with its error."""
+    owner, task = asyncio.current_task(), asyncio.create_task(work)
+    assert owner is not None
+    task.add_done_callback(lambda done: None if done.cancelled() else owner.cancel())
+    try:
+        yield
+    except asyncio.CancelledError:
+        if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+            raise error from None
+        raise
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def make_lease(client: Client, configuration: Configuration, only: Literal["pools"] | None) -> Lease | None:
-    """To be the only one who decides. It is that of an installed Kueue; what is done for pools has its own."""
+    """Return the Lease of the leader election. It is Kueue's own; controllers of pools alone have another."""
     rules = configuration.leader_election
     if not rules.leader_elect:
         return None

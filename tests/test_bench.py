@@ -13,13 +13,13 @@ from kyu.bench import embedded, pretended, processes, server, soak
 from kyu.bench.loads import Load, WorkloadSet
 from kyu.cli import main
 
-TINY = server.Size(workloads=70, pairs=1, watch_seconds=0.05, objects=600, idle_seconds=0.01)
+TINY = server.ServerLoad(workloads=70, pairs=1, watch_seconds=0.05, objects=600, idle_seconds=0.01)
 
 
 def test_all_writes_arrive_and_all_watchers_hear_of_them(tmp_path: Path) -> None:
     rows = asyncio.run(server.measure_writes(tmp_path, TINY, rival=None))
     by_name = {row.name: row for row in rows}
-    assert by_name["watchers that hear of everything"].ratio == 1.0
+    assert by_name["watchers that receive all events"].ratio == 1.0
     assert by_name["create + status apply, writes/s"].value.endswith(")")
 
 

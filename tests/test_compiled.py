@@ -10,7 +10,7 @@ from types import FunctionType
 import pytest
 
 from kyu.cli import main
-from kyu.engine import cycle
+from kyu.engine.schedule import schedule
 
 ROOT = Path(__file__).parent.parent
 HOOKS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]
@@ -32,4 +32,4 @@ def test_what_is_compiled_has_no_keywords_in_class_statements(path: Path) -> Non
 
 def test_a_build_says_whether_it_is_compiled(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["version"]) == 0
-    assert capsys.readouterr().out.endswith("(compiled)\n") != isinstance(cycle.schedule, FunctionType)
+    assert capsys.readouterr().out.endswith("(compiled)\n") != isinstance(schedule, FunctionType)

@@ -1,11 +1,12 @@
-"""The layer rules of docs/ARCHITECTURE.md, read off the import statements; and whether modules tell who calls them."""
+"""The layer rules of docs/ARCHITECTURE.md, read off the import statements."""
 
 from __future__ import annotations
 
 import ast
-import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -30,9 +31,14 @@ MAY_IMPORT = {
     "runtime": {"kube", "api"},
     "bench": {"api", "kinds", "engine", "workflows", "plans", "kube", "bus", "controllers", "server", "runtime", "app"},
     "pools": {"api", "engine", "plans", "kube", "bus", "controllers", "server", "runtime"},
-    "embedded": {"api", "kinds", "engine", "plans", "kube", "bus", "controllers", "server", "runtime", "pools"},
+    "embedded": {
+        "api", "kinds", "engine", "plans", "kube", "bus", "controllers", "server", "runtime", "pools", "visibility",
+    },
     "endpoints": {"api", "kube", "server"},
-    "on_cluster": {"api", "kube", "controllers", "app", "endpoints"},
+    "webhooks": {"api", "kinds", "plans", "kube", "server"},
+    "visibility": {"api", "engine", "kube", "controllers", "server"},
+    "install": {"api", "kinds", "plans", "controllers", "webhooks", "visibility"},
+    "on_cluster": {"api", "kube", "controllers", "app", "endpoints", "install", "webhooks", "visibility"},
     "app": {"api", "kinds", "engine", "plans", "kube", "bus", "controllers", "server", "runtime", "embedded", "lock"},
 }
 PURE = {"api", "kinds", "engine", "workflows", "plans"}
@@ -40,6 +46,24 @@ IMPURE_MODULES = {
     "asyncio", "time", "random", "logging", "os", "threading", "socket", "subprocess", "multiprocessing", "concurrent",
     "aiohttp", "httptools", "sqlite3", "nats", "signal", "tempfile", "shutil", "secrets", "select",
 }  # fmt: skip
+MAX_MODULES = 25
+# Names that still stand for two or more classes. The list is exact, and shrinks until it is empty.
+AMBIGUOUS_CLASSES = {
+    "Candidates",
+    "Container",
+    "Entry",
+    "Facts",
+    "Group",
+    "Objects",
+    "Options",
+    "Outcome",
+    "Pod",
+    "PodSetRequest",
+    "Refused",
+    "Share",
+    "Shortage",
+    "Target",
+}
 # One file (or folder) per foreign library, so that it can be replaced.
 ONLY_IN = {
     "httptools": {"server", "kube"},
@@ -78,7 +102,7 @@ def test_imports_follow_the_layers(path: Path) -> None:
         parts = module.split(".")
         if parts[0] == "kyu" and len(parts) > 1 and own in MAY_IMPORT:
             target = parts[1]
-            allowed = MAY_IMPORT[own] | {own, "__version__"} | ({"log", "turns"} if own not in PURE else set())
+            allowed = MAY_IMPORT[own] | {own, "__version__"} | ({"log", "write_fairness"} if own not in PURE else set())
             assert target in allowed, f"{own} imports {module}"
         if own in PURE:
             assert parts[0] not in IMPURE_MODULES, f"{path} is in a pure layer and imports {module}"
@@ -101,35 +125,47 @@ def is_datetime(node: ast.Attribute) -> bool:
     return isinstance(node.value, ast.Name) and node.value.id in {"datetime", "date"}
 
 
-# "Called by: turn.py, and through it commit.py. Calls: quota.py." A claim ends with its sentence or at the next label.
-CLAIM = re.compile(r"(Called by|Calls): (.+?)(?=\.(?:\s|$)|\s[A-Z][\w ]*: |\n\n|\Z)", re.DOTALL)
+def family(module: str) -> str:
+    """Return the folder of a module, or the module itself where it stands at the top of its package."""
+    parts = module.split(".")
+    return ".".join(parts[:3]) if len(parts) > 3 else module
 
 
 @cache
-def imported_files(path: Path) -> frozenset[Path]:
-    """The files of Kyu that a file imports; commands import what they measure or run by its name."""
-    names = {module for module, _ in imports(path)}
-    names |= {module.rpartition(".")[0] for module in names}
-    if path.name == "bench.py":
-        names |= {f"kyu.bench.{other.stem}" for other in FILES if other.parent.name == "bench"}
-    return frozenset(FILE_BY_MODULE[name] for name in names if name in FILE_BY_MODULE)
+def family_imports() -> dict[str, set[str]]:
+    """Return for each family of modules the families that it imports."""
+    found: dict[str, set[str]] = {}
+    for module, path in FILE_BY_MODULE.items():
+        if path.name == "__init__.py":
+            continue
+        targets = {name if name in FILE_BY_MODULE else name.rpartition(".")[0] for name, _ in imports(path)}
+        own = found.setdefault(family(module), set())
+        own |= {family(target) for target in targets if target in FILE_BY_MODULE} - {family(module)}
+    return found
 
 
-def claims(path: Path) -> Iterator[tuple[str, str]]:
-    """Each file that the docstring names as a caller or as called. Through whom a call goes is for people to judge."""
-    for label, claim in CLAIM.findall(ast.get_docstring(ast.parse(path.read_text())) or ""):
-        for part in claim.split(";"):
-            if "through" not in part:
-                yield from ((label, name) for name in re.findall(r"[\w/]+\.py", part))
+def test_families_do_not_import_each_other_in_a_circle() -> None:
+    order = TopologicalSorter(family_imports())
+    try:
+        order.prepare()
+    except CycleError as error:
+        pytest.fail(f"families import each other: {' -> '.join(error.args[1])}")
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_modules_tell_who_calls_them(path: Path) -> None:
-    for label, name in claims(path):
-        other = next((place / name for place in (path.parent, ROOT / "kyu") if (place / name).exists()), None)
-        assert other is not None, f"{path}: there is no {name}"
-        caller, called = (other, path) if label == "Called by" else (path, other)
-        # Or somebody else puts the two together.
-        assert called in imported_files(caller) or any({caller, called} <= imported_files(third) for third in FILES), (
-            f"{path}: {label}: {name} is not so any more"
-        )
+def test_no_folder_holds_too_many_modules() -> None:
+    folders = Counter(path.parent for path in FILES if path.name != "__init__.py")
+    wide = {str(folder.relative_to(ROOT)): count for folder, count in folders.items() if count > MAX_MODULES}
+    wide.pop("kyu/engine", None)
+    assert wide == {}
+
+
+def test_a_class_name_means_one_thing() -> None:
+    places: dict[str, list[str]] = {}
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    found = {name: where for name, where in places.items() if len(where) > 1}
+    new = {name: where for name, where in found.items() if name not in AMBIGUOUS_CLASSES}
+    assert not new, f"rename one of each: {new}"
+    assert set(found) == AMBIGUOUS_CLASSES, f"not ambiguous any longer: {sorted(AMBIGUOUS_CLASSES - set(found))}"

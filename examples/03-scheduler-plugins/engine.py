@@ -31,7 +31,7 @@ def main() -> int:
         # The same for every retry of the submission; a new attempt would be n0-1.
         task = Task("organization1", f"wf7-{step}-0", project="flytesnacks", user="user1", groups=("research",))
         result = plugin.render(scheduler, task, manifest.object)
-        if isinstance(result, plugin.Refused):
+        if isinstance(result, plugin.NotRendered):
             print(f"{step}: {result}", file=sys.stderr)
             return 1
         print(documents.render([result.object]), end="")

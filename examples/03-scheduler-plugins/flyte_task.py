@@ -22,13 +22,13 @@ SIZE = 4
 
 
 def queued_pod_template(execution_id: str) -> PodTemplate:
-    """The template of one pod, with what Kueue needs to admit all of them at once."""
+    """Return the pod template, with the labels that let Kueue admit all pods at once."""
     container = V1Container(name="primary", resources=V1ResourceRequirements(requests={"cpu": "1", "memory": "1Gi"}))
     spec = V1PodSpec(containers=[container])
     pod = V1Pod(api_version="v1", kind="Pod", spec=spec)
     submission = Task("organization1", execution_id, project="flytesnacks", domain="development", array_size=SIZE)
     result = plugin.render(plugin.load(QueueConfig("kueue")), submission, pod)
-    if isinstance(result, plugin.Refused):
+    if isinstance(result, plugin.NotRendered):
         raise SystemExit(str(result))
     metadata = result.object["metadata"]
     return PodTemplate(pod_spec=spec, labels=metadata["labels"], annotations=metadata["annotations"])

@@ -1,10 +1,8 @@
 """
-What a plan may ask the shell to do, and what it may look at.
+The actions of a plan, and the view that it reads.
 
-A plan is a pure function ``plan(view, key, now) -> list[Action]``. The view is read-only; the actions are applied in
-order by ``kube/apply.py``, the only place that writes. Bodies are JSON objects or parts of them, never projections.
-
-Used by: plans (make them), kube and controllers (carry them out), tests (compare them).
+A plan is a pure function ``plan(view, key, now) -> list[Action]``. The view is read-only. ``kube/apply.py`` applies the
+actions in order; nothing else writes. Bodies are JSON objects or parts of them, never projections.
 """
 
 from __future__ import annotations
@@ -15,21 +13,21 @@ from typing import Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from kyu.api.config import Configuration
+from kyu.api.config.config import Configuration
 from kyu.api.meta import Json, Key, Kind, Object, Ref
 
 T = TypeVar("T", bound=Object)
 
 
 class Create(msgspec.Struct, frozen=True):
-    """Create the object; if it is there already, that is success."""
+    """Create the object. An object that exists already counts as success."""
 
     kind: Kind
     body: Json
 
 
 class Apply(msgspec.Struct, frozen=True):
-    """Server-side apply: state the fields that ``manager`` owns; create the object if it is missing."""
+    """Apply, on the server side, the fields that ``manager`` owns. The object is created if it is missing."""
 
     kind: Kind
     body: Json
@@ -38,7 +36,7 @@ class Apply(msgspec.Struct, frozen=True):
 
 
 class Patch(msgspec.Struct, frozen=True):
-    """Merge patch. With ``resource_version`` it is refused if the object has changed since."""
+    """Merge a patch into the object. With ``resource_version`` the patch is refused if the object has changed since."""
 
     ref: Ref
     patch: Json
@@ -47,7 +45,7 @@ class Patch(msgspec.Struct, frozen=True):
 
 
 class Delete(msgspec.Struct, frozen=True):
-    """Delete the object; if it is gone already, that is success."""
+    """Delete the object. An object that is gone already counts as success."""
 
     ref: Ref
     uid: str = ""
@@ -56,21 +54,21 @@ class Delete(msgspec.Struct, frozen=True):
 
 
 class Bind(msgspec.Struct, frozen=True):
-    """Give a pod its node. It can be done once, and only to a pod without gates."""
+    """Bind a pod to a node. A pod is bound once, and only without scheduling gates."""
 
     ref: Ref
     node: str
 
 
 class Elsewhere(msgspec.Struct, frozen=True):
-    """Do this in another cluster: the MultiKueueCluster of this name."""
+    """Run an action in a worker cluster: the MultiKueueCluster of this name."""
 
     cluster: str
     action: Create | Patch | Delete
 
 
 class Event(msgspec.Struct, frozen=True):
-    """Tell the users of an object what happened to it. Equal events in a short time are sent once, with a count."""
+    """Record an event about an object. Equal events in a short time are sent once, with a count."""
 
     regarding: Ref
     type: Literal["Normal", "Warning"]
@@ -80,7 +78,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class WakeAt(msgspec.Struct, frozen=True):
-    """Ask for the same key again at this time, unless it is asked before: then that answer counts."""
+    """Plan the same key again at this time. An earlier plan of the key replaces the request."""
 
     at: datetime
 
@@ -89,7 +87,9 @@ Action: TypeAlias = Create | Apply | Patch | Delete | Bind | Elsewhere | Event |
 
 
 class View(Protocol):
-    """The objects as last seen. Typed projections for kinds that Kyu knows, JSON for all; and the settings in force."""
+    """The objects as last seen, and the configuration in force. Kinds that Kyu knows have typed projections; all have
+    JSON.
+    """
 
     @property
     def configuration(self) -> Configuration: ...
@@ -103,5 +103,5 @@ class View(Protocol):
     def list_json(self, kind: Kind, namespace: str | None = None) -> Sequence[Json]: ...
 
     def owned_by(self, kind: Kind, uid: str) -> Sequence[Json]:
-        """Objects of the kind whose controller has this uid."""
+        """Return the objects of the kind whose controller has this uid."""
         ...

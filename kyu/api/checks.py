@@ -1,10 +1,10 @@
 """
-What a workload must pass besides quota, and where it may be sent: AdmissionCheck, ProvisioningRequestConfig,
-MultiKueueCluster, MultiKueueConfig.
+AdmissionCheck, ProvisioningRequestConfig, MultiKueueCluster and MultiKueueConfig.
 
-An AdmissionCheck names its controller and that controller's parameters; the three other kinds are such parameters.
+An AdmissionCheck is a condition for admission besides quota. It names its controller and that controller's parameters;
+the three other kinds are such parameters.
 
-Used by: plans, and through ``kueue.py`` by all others. Kueue: apis/kueue/v1beta2
+Kueue: apis/kueue/v1beta2
 """
 
 from __future__ import annotations
@@ -32,32 +32,32 @@ class AdmissionCheckParametersReference(Wire, frozen=True):
 
 class AdmissionCheckSpec(Wire, frozen=True):
     controller_name: Annotated[str, Field(min_length=1, max_length=253, rules=(IMMUTABLE,))]
-    """Controller that carries the check out."""
+    """Controller that runs the check."""
     parameters: AdmissionCheckParametersReference | None = None
     """Object with the controller's settings for this check."""
 
 
 class AdmissionCheckStatus(Wire, frozen=True):
     conditions: Annotated[tuple[Condition, ...], unique_by("type", max_items=16)] = ()
-    """Active says whether the controller can carry the check out."""
+    """Active says whether the controller can run the check."""
 
 
 class AdmissionCheck(Object, frozen=True):
-    """Something that must be true of a workload, besides quota, before it is admitted."""
+    """A condition, besides quota, that a workload must meet before it is admitted."""
 
     KIND: ClassVar[Kind] = Kind(GROUP, VERSION, "AdmissionCheck", "admissionchecks", namespaced=False)
 
     spec: AdmissionCheckSpec = AdmissionCheckSpec("")
-    """Who checks, and with which settings."""
+    """Controller and settings of the check."""
     status: AdmissionCheckStatus = AdmissionCheckStatus()
     """Whether the check works."""
 
 
 class ProvisioningRequestRetryStrategy(Wire, frozen=True):
     backoff_limit_count: Annotated[Int32, Field(default=3)] = 3
-    """How often a failed request is made again."""
+    """How often a failed request is retried."""
     backoff_base_seconds: Annotated[Int32, Field(default=60)] = 60
-    """Wait before the first repetition; it doubles each time."""
+    """Wait before the first retry; it doubles with each retry."""
     backoff_max_seconds: Annotated[Int32, Field(default=1800)] = 1800
     """Longest wait."""
 
@@ -73,29 +73,29 @@ class ProvisioningRequestPodSetUpdates(Wire, frozen=True):
     node_selector: Annotated[
         tuple[ProvisioningRequestPodSetUpdatesNodeSelector, ...], unique_by("key", max_items=8)
     ] = ()
-    """Node labels that the pods ask for in addition."""
+    """Node labels that are added to the node selectors of the pods."""
 
 
 class ProvisioningRequestConfigSpec(Wire, frozen=True):
     provisioning_class_name: Annotated[str, Field(min_length=1, max_length=253, pattern=DNS_SUBDOMAIN)]
-    """Way of provisioning, a name that the autoscaler knows."""
+    """Provisioning class, a name that the autoscaler knows."""
     parameters: Annotated[dict[str, str], Field(max_properties=100, items=Field(max_length=255))] = {}
-    """Parameters of the way of provisioning."""
+    """Parameters of the provisioning class."""
     managed_resources: Annotated[tuple[ResourceName, ...], Field(list_type="set", max_items=100)] = ()
     """Only pod sets that use one of these get a request; empty means all pod sets."""
     retry_strategy: Annotated[
         ProvisioningRequestRetryStrategy,
         Field(default={"backoffLimitCount": 3, "backoffBaseSeconds": 60, "backoffMaxSeconds": 1800}),
     ] = ProvisioningRequestRetryStrategy()
-    """What to do when a request failed."""
+    """How failed requests are retried."""
     pod_set_updates: ProvisioningRequestPodSetUpdates | None = None
-    """What the pods get from the finished request."""
+    """Node labels that the pods get from the finished request."""
     pod_set_merge_policy: Literal["IdenticalPodTemplates", "IdenticalWorkloadSchedulingRequirements"] | None = None
-    """Which pod sets share an entry of the request."""
+    """How pod sets are merged into entries of the request."""
 
 
 class ProvisioningRequestConfig(Object, frozen=True):
-    """How to ask the cluster autoscaler for the nodes of a workload."""
+    """Settings for requesting the nodes of a workload from the cluster autoscaler."""
 
     KIND: ClassVar[Kind] = Kind(
         GROUP, VERSION, "ProvisioningRequestConfig", "provisioningrequestconfigs", namespaced=False
@@ -128,7 +128,7 @@ class ClusterSource(Wire, frozen=True):
     kube_config: KubeConfig | None = None
     """Credentials in a kubeconfig."""
     cluster_profile_ref: ClusterProfileReference | None = None
-    """Credentials by way of a ClusterProfile."""
+    """Credentials from a ClusterProfile."""
 
 
 class MultiKueueClusterSpec(Wire, frozen=True):
@@ -138,18 +138,18 @@ class MultiKueueClusterSpec(Wire, frozen=True):
 
 class MultiKueueClusterStatus(Wire, frozen=True):
     conditions: Annotated[tuple[Condition, ...], unique_by("type", max_items=16)] = ()
-    """Active says whether the cluster is reached."""
+    """Active says whether the cluster is connected."""
 
 
 class MultiKueueCluster(Object, frozen=True):
-    """A cluster that workloads can be sent to."""
+    """A worker cluster that workloads can be sent to."""
 
     KIND: ClassVar[Kind] = Kind(GROUP, VERSION, "MultiKueueCluster", "multikueueclusters", namespaced=False)
 
     spec: MultiKueueClusterSpec = MultiKueueClusterSpec(ClusterSource())
     """How to reach it."""
     status: MultiKueueClusterStatus = MultiKueueClusterStatus()
-    """Whether it is reached."""
+    """Whether the cluster is connected."""
 
 
 class MultiKueueConfigSpec(Wire, frozen=True):
@@ -162,13 +162,13 @@ class MultiKueueConfigSpec(Wire, frozen=True):
             rules=(Rule("self.all(a, self.filter(b, b == a).size() == 1)", "must be unique"),),
         ),
     ]
-    """Names of the MultiKueueClusters, in the order in which they are asked."""
+    """Names of the MultiKueueClusters, in the order in which they are tried."""
     quota_management: Literal["Manual", "Automated"] | None = None
-    """Whether the quota of the manager follows that of the workers."""
+    """Whether the quota of the manager is derived from that of the workers."""
 
 
 class MultiKueueConfig(Object, frozen=True):
-    """The clusters that one admission check sends workloads to."""
+    """The worker clusters of one admission check."""
 
     KIND: ClassVar[Kind] = Kind(GROUP, VERSION, "MultiKueueConfig", "multikueueconfigs", namespaced=False)
 

@@ -1,11 +1,11 @@
 """
-Manifest ⇄ object: text to JSON objects, and JSON objects to the typed projections that the rest of Kyu reads.
+Manifests to JSON objects, and JSON objects to the typed projections that the rest of Kyu reads.
 
-``read`` turns the text of a file to its objects, each knowing where it stands, with Lists taken apart. ``decode`` gives
-the typed projection of one object; older versions are converted first, unknown fields are ignored. All faults are
-``DecodeError`` and name file, document, line and field.
+``read`` parses the text of a file into objects. Each keeps its position, and Lists are replaced by their items.
+``decode`` returns the typed projection of one object; older versions are converted first, and unknown fields are
+ignored. All errors are ``DecodeError`` and name file, document, line and field.
 
-Used by: server, cli, kube (everything that meets JSON). ``KINDS`` is the registry of kinds.
+``KINDS`` is the registry of kinds.
 Kubernetes: kubectl's reading of manifests.
 """
 
@@ -22,7 +22,7 @@ from kyu.api.meta import Json, Key, Object
 
 T = TypeVar("T", bound=Object)
 
-# Every kind with a projection, under its current apiVersion.
+# All kinds with a projection, under their current apiVersion.
 KINDS: Mapping[tuple[str, str], type[Object]] = {
     (type_.KIND.api_version, type_.KIND.kind): type_ for type_ in (*kueue.KINDS, *core.KINDS)
 }
@@ -37,7 +37,9 @@ _JSON_TYPES: dict[type, str] = {
 
 
 class DecodeError(ValueError):
-    """Something cannot be read. The parts that are known come first: ``queues.yaml: document 2, line 14: spec.…``."""
+    """A text or object cannot be decoded. The known parts of the position come first: ``queues.yaml: document 2, line
+    14: spec.…``.
+    """
 
     def __init__(self, detail: str, *, field: str = "", source: str = "", document: int = 0, line: int = 0) -> None:
         where = [f"document {document}"] if document else []
@@ -51,7 +53,7 @@ class DecodeError(ValueError):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """One object of a file. ``item`` is its place in the List that it stood in, if any, such as ``items[2]``."""
+    """One object of a file. ``item`` is its path in the List that held it, such as ``items[2]``."""
 
     object: Json
     source: str
@@ -73,7 +75,7 @@ class Manifest(msgspec.Struct, frozen=True):
         return Key(str(metadata.get("namespace") or ""), str(metadata.get("name") or ""))
 
     def fault(self, detail: str, field: str = "") -> DecodeError:
-        """An error at this object, or at one of its fields."""
+        """Build an error at this object, or at one of its fields."""
         path = ".".join(part for part in (self.item, field) if part)
         line = documents.line_of(self.text, self.document, path)
         return DecodeError(detail, field=field, source=self.source, document=self.document, line=line)
@@ -86,7 +88,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
 
 def read(text: str, source: str = "") -> list[Manifest]:
-    """All objects of a YAML or JSON text, in order; Lists are replaced by what they hold."""
+    """Parse all objects of a YAML or JSON text, in order. Lists are replaced by their items."""
     try:
         parsed = documents.parse(text)
     except documents.DocumentError as error:
@@ -107,7 +109,7 @@ def _manifests(document: documents.Document, text: str, source: str) -> Iterator
 
 
 def _with_type_of_list(item: Json, whole: Json) -> Json:
-    """The items of a ClusterQueueList need not say that they are ClusterQueues."""
+    """Give an item of a typed list, such as ClusterQueueList, its apiVersion and kind if it has none."""
     if whole["kind"] == "List" or "kind" in item:
         return item
     return {"apiVersion": whole["apiVersion"], "kind": whole["kind"].removesuffix("List"), **item}
@@ -130,28 +132,28 @@ def _object(value: Any, text: str, source: str, document: documents.Document, it
 
 
 def find_type(api_version: str, kind: str) -> type[Object] | None:
-    """The projection of a kind, also under its older versions."""
+    """Return the projection of a kind, also under its older versions."""
     return KINDS.get((convert.current_api_version(api_version, kind), kind))
 
 
 def decode(object_: Json) -> Object:
-    """The typed projection of an object of a kind that Kyu knows. Raises ``DecodeError`` with the field."""
+    """Decode an object of a known kind. Raises ``DecodeError`` with the field."""
     api_version, kind = object_.get("apiVersion"), object_.get("kind")
     if not isinstance(api_version, str) or not isinstance(kind, str):
         raise DecodeError("must be set to a text", field="kind" if isinstance(api_version, str) else "apiVersion")
     type_ = find_type(api_version, kind)
     if type_ is None:
-        raise DecodeError(f"no kind {kind!r} of {api_version!r} is known", field="kind")
+        raise DecodeError(f"no kind {kind!r} is known in {api_version!r}", field="kind")
     return decode_as(type_, object_)
 
 
 def decode_as(type_: type[T], object_: Json) -> T:
-    """As ``decode``, when the kind is known already."""
+    """Decode an object whose kind is known already; see ``decode``."""
     try:
         return msgspec.convert(object_, type_) if _is_current(object_, type_) else _decode_older(type_, object_)
     except msgspec.ValidationError:
         pass
-    # A null means the same as nothing, which most objects never make use of: look for them only now.
+    # Null means absent, and few objects have nulls: remove them only when decoding failed.
     tidy = without_nulls(object_)
     try:
         return msgspec.convert(tidy, type_) if _is_current(tidy, type_) else _decode_older(type_, tidy)
@@ -171,8 +173,8 @@ def _decode_older(type_: type[T], object_: Json) -> T:
 
 
 def without_nulls(value: Any) -> Any:
-    """The same value without members that are null; null elements of lists stay."""
-    # Encoding is fast, and most objects hold no null at all: then there is nothing to look for.
+    """Return the value without members that are null. Null elements of lists stay."""
+    # Encoding is fast, and most objects hold no null at all.
     return _prune_nulls(value) if b"null" in msgspec.json.encode(value) else value
 
 
@@ -196,7 +198,7 @@ def _decode_error(message: str, object_: Json) -> DecodeError:
 
 
 def _name_the_key(object_: Json, path: str, got: str) -> str:
-    """msgspec does not say which entry of a mapping is wrong: it is one of the type that it complains about."""
+    """Add to the path the key of the wrong mapping entry, which msgspec does not report."""
     node: Any = object_
     for step in re.findall(r"[^.\[\]]+", path):
         node = node[int(step)] if isinstance(node, list) else node.get(step, {})

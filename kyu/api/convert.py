@@ -1,12 +1,14 @@
 """
-Objects of kueue.x-k8s.io from one version to another, JSON to JSON, without losing anything.
+Conversion of kueue.x-k8s.io objects between versions, JSON to JSON, without loss.
 
-v1beta2 is the version that Kyu works with; v1beta1 is converted both ways, and so is v1alpha1 of Cohort and Topology.
-A table says which fields moved; a few functions do what a table cannot say. What the target version has no field for
-is written to an annotation of the target, as differences: "if this field comes back as A, it was B". So a round trip
-gives the same object, and an edit made in the other version wins over what was remembered.
+Kyu works with v1beta2. It converts v1beta1 both ways, and v1alpha1 of Cohort and Topology. A table lists the fields
+that moved; a few functions do the rest.
 
-Used by: codec.py, server, the conversion webhook. Kueue: apis/kueue/v1beta1/*_conversion.go
+Fields that the target version does not have are kept in an annotation of the target, as differences: "if this field
+comes back as A, it was B". So a round trip gives the same object, and an edit in the other version wins over the
+annotation.
+
+Kueue: apis/kueue/v1beta1/*_conversion.go
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ V1ALPHA1: Final = f"{GROUP}/v1alpha1"
 KIND_NAMES: Final = frozenset(type_.KIND.kind for type_ in kueue.KINDS)
 ALPHA_KINDS: Final = frozenset({"Cohort", "Topology"})
 
-# kyu.dev/v1beta1-fields on a v1beta2 object holds what only v1beta1 can say, and the other way round.
+# kyu.dev/v1beta1-fields on a v1beta2 object holds the fields that only v1beta1 has, and vice versa.
 ANNOTATION: Final = "kyu.dev/{}-fields"
 
 Path: TypeAlias = tuple[str | int, ...]
@@ -66,7 +68,7 @@ _SOURCE_BY_KIND = {group_kind: source for source, group_kind in _PRIORITY_SOURCE
 
 
 class ConversionError(ValueError):
-    """The object cannot be said in the other version."""
+    """The object cannot be expressed in the other version."""
 
     def __init__(self, detail: str, field: str) -> None:
         super().__init__(f"{field}: {detail}")
@@ -75,7 +77,9 @@ class ConversionError(ValueError):
 
 
 class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
-    """If ``path`` comes back as ``was``, it really is ``now``. An unset value means that there is no such field."""
+    """A remembered field: if ``path`` comes back as ``was``, it really is ``now``. An unset value means that the field
+    is absent.
+    """
 
     path: Path
     was: Any = _ABSENT
@@ -83,19 +87,20 @@ class Difference(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def versions(kind: str) -> tuple[str, ...]:
-    """All apiVersions of a kind of kueue.x-k8s.io, the current one first."""
+    """Return all apiVersions of a kind of kueue.x-k8s.io, the current one first."""
     if kind not in KIND_NAMES:
         return ()
     return (CURRENT, V1BETA1, V1ALPHA1) if kind in ALPHA_KINDS else (CURRENT, V1BETA1)
 
 
 def current_api_version(api_version: str, kind: str) -> str:
-    """The version that Kyu works with, for every version that can be converted; all else is left as it is."""
+    """Return the version that Kyu works with, for every version that can be converted. Others are returned unchanged.
+    """
     return CURRENT if api_version in versions(kind) else api_version
 
 
 def convert(object_: Json, api_version: str) -> Json:
-    """The object in another version. The given one is not changed, but parts of it may be shared."""
+    """Convert the object to another version. The given object is not changed, but parts of it may be shared."""
     source, kind = str(object_.get("apiVersion", "")), str(object_.get("kind", ""))
     if source == api_version:
         return object_
@@ -114,7 +119,7 @@ def convert(object_: Json, api_version: str) -> Json:
 
 
 def _plain(object_: Json, source: str, target: str, kind: str) -> Json:
-    """One step between v1beta2 and an older version, without what only annotations remember."""
+    """Convert between v1beta2 and an older version, without the annotation."""
     up = target == CURRENT
     older = source if up else target
     for moved in _MOVED.get((older, kind), ()):
@@ -181,7 +186,7 @@ def _each_assignment(object_: Json, change: Callable[[Json, str], Json]) -> Json
 
 
 def _assignment_up(assignment: Json, field: str) -> Json:
-    """A list of domains to slices."""
+    """Convert a list of domains to slices."""
     if "domains" not in assignment:
         return assignment
     try:
@@ -196,7 +201,7 @@ def _assignment_up(assignment: Json, field: str) -> Json:
 
 
 def _assignment_down(assignment: Json, field: str) -> Json:
-    """Slices to a list of domains."""
+    """Convert slices to a list of domains."""
     if "slices" not in assignment:
         return assignment
     try:
@@ -208,7 +213,7 @@ def _assignment_down(assignment: Json, field: str) -> Json:
 
 
 def _is_placement(path: Path) -> bool:
-    """Slices can be cut in many ways that mean the same domains; which way is not worth remembering."""
+    """Return whether the path is inside a topology assignment. Its slices can differ and mean the same domains."""
     return path[:3] == ("status", "admission", "podSetAssignments") and path[4:5] == ("topologyAssignment",)
 
 
@@ -219,11 +224,11 @@ _CHANGES: Mapping[tuple[str, bool], Callable[[Json], Json]] = {
 }
 
 
-# What is remembered
+# The annotation
 
 
 def _take_annotation(object_: Json, api_version: str) -> tuple[Json, list[Difference]]:
-    """The object without the note of what only ``api_version`` can say, and that note."""
+    """Remove the annotation of ``api_version`` from the object. Return both."""
     name = ANNOTATION.format(api_version.rpartition("/")[2])
     note = _get(object_, ("metadata", "annotations", name))
     if note is _ABSENT:
@@ -234,11 +239,13 @@ def _take_annotation(object_: Json, api_version: str) -> tuple[Json, list[Differ
     try:
         return object_, msgspec.json.decode(note, type=list[Difference])
     except (msgspec.DecodeError, TypeError):
-        return object_, []  # someone wrote to the annotation: it says nothing any more
+        return object_, []  # an edited annotation has no meaning any more
 
 
 def _restore(object_: Json, remembered: list[Difference]) -> Json:
-    """Put back what was lost. Fields side by side may say one thing in two ways, so they come back together or not."""
+    """Put back the remembered fields. Sibling fields may express one value in two ways, so they come back together or
+    not at all.
+    """
     for _, group in groupby(remembered, key=lambda difference: difference.path[:-1]):
         differences = list(group)
         if all(_get(object_, difference.path) == difference.was for difference in differences):
@@ -266,7 +273,7 @@ def _differences(was: Any, now: Any, path: Path) -> Iterator[Difference]:
         yield Difference(path, was, now)
 
 
-# Paths. Whatever is not there, or not of the shape that the path needs, is left alone.
+# Paths. A path that does not exist, or crosses a value of another type, has no effect.
 
 
 def _path(name: str) -> Path:
@@ -285,7 +292,7 @@ def _get(value: Any, path: Sequence[str | int]) -> Any:
 
 
 def _set(value: Any, path: Path, new: Any) -> Any:
-    """A copy with ``new`` at the path, which shares all else; missing objects on the way are made."""
+    """Return a copy with ``new`` at the path. The rest is shared, and missing objects on the path are created."""
     step, rest = path[0], path[1:]
     if isinstance(value, list) and isinstance(step, int) and step < len(value):
         changed = _set(value[step], rest, new) if rest else new
@@ -307,7 +314,7 @@ def _move(object_: Json, source: Path, target: Path) -> Json:
     if value is _ABSENT:
         return object_
     object_ = _set(_set(object_, source, _ABSENT), target, value)
-    # The object that the field was moved out of goes too if nothing is left in it.
+    # Remove the object that held the field if it is empty now.
     parent = source[:-1]
     return _set(object_, parent, _ABSENT) if len(parent) > 1 and _get(object_, parent) == {} else object_
 

@@ -4,7 +4,6 @@ The parts that Kyu reads of Kubernetes' own kinds: Namespace, Node, Pod, LimitRa
 Only fields that some decision depends on are here; all others stay in the JSON, untouched. ``PodTemplateSpec`` is also
 the shape of a Workload's pod sets.
 
-Used by: kueue.py (pod templates), engine (requests, nodes, limits), kinds and plans.
 Kubernetes: core/v1, batch/v1, node/v1, scheduling/v1.
 """
 
@@ -19,20 +18,20 @@ TaintEffect: TypeAlias = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
 
 class Taint(Wire, frozen=True):
-    """What keeps pods off a node unless they tolerate it."""
+    """A taint keeps pods without a matching toleration off a node."""
 
     key: str
     """Name of the taint."""
     effect: str
-    """What happens to pods without a matching toleration: NoSchedule, PreferNoSchedule or NoExecute."""
+    """Effect on pods without a matching toleration: NoSchedule, PreferNoSchedule or NoExecute."""
     value: str = ""
     """Value of the taint."""
     time_added: Time | None = None
-    """When the taint was put on the node; of NoExecute taints only."""
+    """Time at which a NoExecute taint was added to the node."""
 
 
 class Toleration(Wire, frozen=True):
-    """Which taints a pod accepts. An empty key with ``Exists`` accepts all, an empty effect all effects."""
+    """Taints that a pod tolerates. An empty key with ``Exists`` matches all taints, an empty effect all effects."""
 
     key: str = ""
     """Name of the taint; empty means every taint, and needs the operator Exists."""
@@ -62,11 +61,11 @@ class ResourceClaim(Wire, frozen=True):
 
 class ResourceRequirements(Wire, frozen=True):
     requests: ResourceList = {}
-    """What is set aside, by resource."""
+    """Amounts that are reserved, by resource."""
     limits: ResourceList = {}
-    """What may be used at most, by resource."""
+    """Largest amounts that may be used, by resource."""
     claims: tuple[ResourceClaim, ...] = ()
-    """Names of the pod's resource claims that are used."""
+    """Names of the pod's resource claims that the container uses."""
 
 
 class ContainerPort(Wire, frozen=True):
@@ -81,7 +80,7 @@ class Container(Wire, frozen=True):
     image: str = ""
     """Image to run."""
     resources: ResourceRequirements = ResourceRequirements()
-    """What the container requests and may use."""
+    """Requests and limits of the container."""
     restart_policy: str = ""
     """Always makes an init container a sidecar: it keeps running beside the others."""
     ports: tuple[ContainerPort, ...] = ()
@@ -95,14 +94,14 @@ class NodeSelectorRequirement(Wire, frozen=True):
 
 
 class NodeSelectorTerm(Wire, frozen=True):
-    """All requirements must hold. A term without any requirement matches no node."""
+    """A term of a node selector: all requirements must match. A term without any requirement matches no node."""
 
     match_expressions: tuple[NodeSelectorRequirement, ...] = ()
     match_fields: tuple[NodeSelectorRequirement, ...] = ()
 
 
 class NodeSelector(Wire, frozen=True):
-    """One of the terms must hold."""
+    """A node selector: at least one term must match."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
@@ -114,18 +113,18 @@ class PreferredSchedulingTerm(Wire, frozen=True):
 
 class NodeAffinity(Wire, frozen=True):
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
-    """Nodes that may be used."""
+    """Nodes that the pod may run on."""
     preferred_during_scheduling_ignored_during_execution: tuple[PreferredSchedulingTerm, ...] = ()
-    """Nodes that are liked better than others."""
+    """Nodes that are preferred."""
 
 
 class Affinity(Wire, frozen=True):
     node_affinity: NodeAffinity | None = None
-    """Where the pod may or would rather run, by node labels."""
+    """Node affinity of the pod."""
     pod_affinity: Json | None = None
-    """Pods to be near to."""
+    """Pod affinity of the pod."""
     pod_anti_affinity: Json | None = None
-    """Pods to keep away from."""
+    """Pod anti-affinity of the pod."""
 
 
 class TopologySpreadConstraint(Wire, frozen=True):
@@ -146,26 +145,26 @@ class PodResourceClaim(Wire, frozen=True):
     resource_claim_name: str = ""
     """Name of a ResourceClaim that exists."""
     resource_claim_template_name: str = ""
-    """Name of the ResourceClaimTemplate that a claim is made from for each pod."""
+    """Name of the ResourceClaimTemplate from which each pod gets its claim."""
 
 
 class PodSpec(Wire, frozen=True):
     containers: Annotated[tuple[Container, ...], Field(required=True, list_type="map", list_keys=("name",))] = ()
     """Containers that run together."""
     init_containers: Annotated[tuple[Container, ...], Field(list_type="map", list_keys=("name",))] = ()
-    """Containers that run before the others, one after another; and sidecars."""
+    """Containers that run before the others, one after another, and sidecars."""
     overhead: ResourceList = {}
-    """What the runtime itself needs for each pod."""
+    """Overhead of the runtime for each pod."""
     resources: ResourceRequirements = ResourceRequirements()
     """Requests and limits of the pod as a whole."""
     node_selector: dict[str, str] = {}
     """Labels that the node must have."""
     affinity: Affinity | None = None
-    """Finer wishes about nodes and neighbours."""
+    """Affinity to nodes and pods."""
     tolerations: tuple[Toleration, ...] = ()
-    """Taints that the pod accepts."""
+    """Taints that the pod tolerates."""
     topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
-    """How evenly the pods are spread."""
+    """Rules for spreading the pods."""
     scheduling_gates: tuple[PodSchedulingGate, ...] = ()
     """The pod is not scheduled while any of these is present."""
     resource_claims: tuple[PodResourceClaim, ...] = ()
@@ -175,7 +174,7 @@ class PodSpec(Wire, frozen=True):
     priority_class_name: str = ""
     """Name of the PriorityClass."""
     priority: Int32 | None = None
-    """Priority, as the PriorityClass has it."""
+    """Priority from the PriorityClass."""
     node_name: str = ""
     """Node that the pod is bound to."""
     scheduler_name: str = ""
@@ -185,16 +184,16 @@ class PodSpec(Wire, frozen=True):
     active_deadline_seconds: int | None = None
     """How long the pod may run."""
     termination_grace_period_seconds: int | None = None
-    """How long the pod has to end by itself."""
+    """Time between the termination signal and the kill."""
 
 
 class PodTemplateSpec(Wire, frozen=True):
-    """What each pod looks like."""
+    """A template of pods."""
 
     metadata: ObjectMeta = ObjectMeta()
     """Labels and annotations of the pods."""
     spec: PodSpec = PodSpec()
-    """Containers of the pods, what they request and where they may run."""
+    """Spec of the pods."""
 
 
 class PodStatus(Wire, frozen=True):
@@ -298,7 +297,9 @@ class JobSpec(Wire, frozen=True):
 
 
 class Job(Object, frozen=True):
-    """What a manifest of a Job is checked against, beside the schema of the server; controllers read its JSON."""
+    """The fields of a Job that manifests are checked against, besides the schema of the server. Controllers read its
+    JSON.
+    """
 
     KIND: ClassVar[Kind] = Kind("batch", "v1", "Job", "jobs")
 
@@ -307,6 +308,6 @@ class Job(Object, frozen=True):
 
 KINDS: tuple[type[Object], ...] = (Namespace, Node, Pod, LimitRange, RuntimeClass, PriorityClass, Job)
 
-# Kinds without a projection: what is in them is read as JSON.
+# Kinds without a projection. They are read as JSON.
 CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps")
 SECRET = Kind("", "v1", "Secret", "secrets")

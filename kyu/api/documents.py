@@ -2,11 +2,11 @@
 YAML and JSON text to JSON values, with the meaning that Kubernetes gives to YAML.
 
 ``kubectl`` reads YAML 1.1 as Go's library does: ``no`` and ``off`` are false, ``010`` is eight, but dates and
-``12:30:00`` stay texts, and there are no other types than those of JSON. PyYAML's own rules differ in all of these, so
-only its parser is used: the values are built here from the stream of events. There is no recursion, and a bound on
-depth and size, so that no text can exhaust the process.
+``12:30:00`` stay texts. Only the types of JSON exist. PyYAML's own rules differ in all of these, so only its parser is
+used, and the values are built here from its events. There is no recursion, and depth and size are bounded, so that no
+text can exhaust the process.
 
-Used by: codec.py, server. Kubernetes: sigs.k8s.io/yaml
+Kubernetes: sigs.k8s.io/yaml
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import yaml
 
 MAX_DEPTH: Final = 200
 MAX_VALUES: Final = 5_000_000
-# An alias may repeat what it names, but not so often that a small text becomes a huge object.
+# Aliases may repeat their anchors, but not so often that a small text becomes a huge object.
 MAX_ALIASED: Final = 100_000
 
 _BOOLEANS = {
@@ -48,7 +48,7 @@ class DocumentError(ValueError):
 
 
 class Document(msgspec.Struct, frozen=True):
-    """One document of a text, and where it begins."""
+    """One document of a text, and the line on which it begins."""
 
     value: Any
     number: int
@@ -56,22 +56,24 @@ class Document(msgspec.Struct, frozen=True):
 
 
 def parse(text: str) -> list[Document]:
-    """All documents of the text that are not empty. Raises ``DocumentError``."""
+    """Parse all documents of the text that are not empty. Raises ``DocumentError``."""
     if text.lstrip()[:1] == "{":
         try:
             return [Document(msgspec.json.decode(text), 1, 1)]
         except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
-            pass  # several values, or YAML's own braces; and if it is a fault, YAML knows its line
+            pass  # several values, or YAML in braces; the YAML parser reports the line of an error
     return [document for document in _Builder().documents(text) if document.value is not None]
 
 
 def render(values: Iterable[Any]) -> str:
-    """The values as YAML documents, in the order in which they were built, so that ``parse`` gives them back."""
-    return yaml.dump_all(values, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True, explicit_start=True)
+    """Render the values as YAML documents in the given order, so that ``parse`` gives them back."""
+    return yaml.dump_all(
+        values, Dumper=_ManifestDumper, sort_keys=False, width=120, allow_unicode=True, explicit_start=True
+    )
 
 
-class _Dumper(yaml.CSafeDumper):
-    """Repeats what occurs twice instead of naming it, and quotes each text that would be read as something else."""
+class _ManifestDumper(yaml.CSafeDumper):
+    """A dumper that repeats equal values instead of using aliases, and quotes texts that have another type without."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -81,11 +83,11 @@ class _Dumper(yaml.CSafeDumper):
         return self.represent_scalar(_STRING_TAG, text, style=None if looks_like == text else '"')
 
 
-_Dumper.add_representer(str, _Dumper.represent_text)
+_ManifestDumper.add_representer(str, _ManifestDumper.represent_text)
 
 
 def line_of(text: str, number: int, path: str) -> int:
-    """The line of a field such as ``spec.groups[1].name``, or of the nearest thing around it that exists."""
+    """Return the line of a field such as ``spec.groups[1].name``, or of its nearest parent that exists."""
     builder = _Builder(wanted=tuple(re.findall(r"[^.\[\]]+", path)))
     try:
         for document in builder.documents(text):
@@ -97,7 +99,7 @@ def line_of(text: str, number: int, path: str) -> int:
 
 
 class _Frame:
-    """A mapping or list that is being built. ``size`` counts the values in it, ``merged`` has what ``<<`` brought."""
+    """A mapping or list under construction. ``size`` counts its values, ``merged`` has the entries from ``<<``."""
 
     __slots__ = ("anchor", "key", "key_line", "merged", "size", "value")
 
@@ -111,7 +113,7 @@ class _Frame:
 
 
 class _Builder:
-    """Events in, values out. With ``wanted`` it also remembers on which line that path was last matched."""
+    """A builder of values from events. With ``wanted`` it also records the line on which that path was last matched."""
 
     def __init__(self, wanted: tuple[str, ...] = ()) -> None:
         self.wanted = wanted
@@ -121,7 +123,7 @@ class _Builder:
         self._begin()
 
     def documents(self, text: str) -> Iterator[Document]:
-        # libyaml refuses these only where they stand; a byte order mark is allowed at the start.
+        # libyaml refuses these characters only in some positions. A byte order mark is allowed at the start.
         try:
             yield from self._documents(yaml.parse(text.removeprefix("\ufeff"), Loader=yaml.CSafeLoader))
         except yaml.MarkedYAMLError as error:
@@ -217,7 +219,7 @@ class _Builder:
             value = str(value).lower()
         key = value if isinstance(value, str) else f"{value}"
         if key in frame.value and key not in frame.merged:
-            raise self._error(f"the key {key!r} is there twice")
+            raise self._error(f"the key {key!r} occurs twice")
         frame.merged.discard(key)
         frame.key, frame.key_line = key, self.line
 
@@ -239,7 +241,7 @@ class _Builder:
         frame.key = None
 
     def _merge(self, frame: _Frame, value: Any) -> None:
-        """``<<`` takes over the entries of another mapping that are not there already."""
+        """Merge the entries of another mapping (``<<``) that are not set already."""
         for source in value if isinstance(value, list) else [value]:
             if not isinstance(source, dict):
                 raise self._error("'<<' needs a mapping or a list of mappings")
@@ -248,7 +250,7 @@ class _Builder:
             frame.merged.update(added)
 
     def _mark(self) -> None:
-        """Remember the line if the value that begins here is on the wanted path."""
+        """Record the line if the value that begins here is on the wanted path."""
         depth = len(self.stack)
         if not self.wanted or depth <= self.found_depth or depth > len(self.wanted):
             return
@@ -263,7 +265,7 @@ class _Builder:
 
 
 def _resolve(text: str) -> Any:
-    """A value that was written without quotes."""
+    """Resolve a value that was written without quotes."""
     if text in _NULLS:
         return None
     if text in _BOOLEANS:
@@ -272,7 +274,7 @@ def _resolve(text: str) -> Any:
 
 
 def _number(text: str) -> Any:
-    """An integer or a decimal number, or the text itself if it is neither."""
+    """Parse an integer or a decimal number, or return the text if it is neither."""
     plain = text.replace("_", "")
     if match := _INTEGER.fullmatch(plain):
         base = next(name for name, digits in match.groupdict().items() if digits is not None)

@@ -1,9 +1,9 @@
 """
-What is wrong with a field of an object, said as Kubernetes says it.
+Errors about fields of an object, in the words of Kubernetes.
 
-A rule that refuses returns these; the API server turns them to the causes of a Status, the CLI to lines.
+A rule that refuses an object returns these. The API server turns them into the causes of a Status, the CLI into lines.
 
-Used by: structure.py and rules/ (make them), server, cli. Kubernetes: apimachinery util/validation/field
+Kubernetes: apimachinery util/validation/field
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _TITLES: dict[ErrorType, str] = {
     "TypeInvalid": "Invalid value",
     "NotFound": "Not found",
 }
-# These say all that is to say without the value.
+# The messages of these types do not repeat the value.
 _WITHOUT_VALUE = {"Required", "Forbidden", "TooLong", "TooMany"}
 
 
 class FieldError(msgspec.Struct, frozen=True):
-    """One fault. ``reason`` is the word for it in the causes of a Status. A value that is UNSET is not mentioned."""
+    """One error. ``reason`` is its reason in the causes of a Status. A value that is UNSET is not printed."""
 
     type: ErrorType
     field: str
@@ -46,7 +46,7 @@ class FieldError(msgspec.Struct, frozen=True):
 
     @property
     def message(self) -> str:
-        """The fault without the field, as in the causes of a Status."""
+        """Return the message without the field, as in the causes of a Status."""
         text = _TITLES[self.type]
         if self.type not in _WITHOUT_VALUE and self.value is not msgspec.UNSET:
             text += f": {render_value(self.value)}"
@@ -57,7 +57,7 @@ class FieldError(msgspec.Struct, frozen=True):
 
 
 def render_value(value: object) -> str:
-    """A text in quotes, all else as JSON."""
+    """Render a text in quotes, and other values as JSON."""
     return msgspec.json.encode(value).decode()
 
 
@@ -78,7 +78,7 @@ def forbidden(field: str, detail: str) -> FieldError:
 
 
 def broken_rule(field: str, detail: str) -> FieldError:
-    """A rule about several fields at once: the value would be the whole object, so it is left out."""
+    """Build the error of a rule about several fields. The value would be the whole object, so it is left out."""
     return FieldError("Invalid", field, detail=detail)
 
 

@@ -1,11 +1,9 @@
 """
-What the API server checks about a field besides its type, and the words of the API that many kinds share.
+Bounds, defaults and rules of fields that the API server enforces, and words of the API that many kinds share.
 
-A Struct says the shape. ``Annotated[..., Field(...)]`` adds the bounds, the default and the rules that a stored object
-obeys, next to the field and without any effect on decoding: an object that was stored before a bound was introduced
-still decodes. The text under a field is its description in the CustomResourceDefinition.
-
-Used by: the kinds of ``kueue.py`` (to say), ``crds.py`` (to publish), ``structure.py`` (to check).
+A Struct has the shape. ``Annotated[..., Field(...)]`` adds the bounds, the default and the rules of a stored object,
+next to the field. They have no effect on decoding: an object that was stored before a bound was introduced still
+decodes. The string below a field is its description in the CustomResourceDefinition.
 """
 
 from __future__ import annotations
@@ -14,11 +12,12 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
+from kyu.api import names
 from kyu.api.quantity import QuantityValue
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """A CEL rule, and what to tell the user who broke it. A rule with ``oldSelf`` is checked on updates only."""
+    """A CEL rule, and the message for users who break it. A rule with ``oldSelf`` is checked on updates only."""
 
     rule: str
     message: str
@@ -46,11 +45,9 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     rules: tuple[Rule, ...] = ()
 
 
-DNS_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-DNS_SUBDOMAIN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
-LABEL_KEY = (
-    r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
-)
+DNS_LABEL = f"^{names.LABEL}$"
+DNS_SUBDOMAIN = f"^{names.SUBDOMAIN}$"
+LABEL_KEY = f"^{names.QUALIFIED_NAME}$"
 
 # References to objects of other kinds, by name.
 ObjectName: TypeAlias = Annotated[str, Field(max_length=253, pattern=DNS_SUBDOMAIN)]
@@ -68,5 +65,7 @@ StopPolicy: TypeAlias = Literal["None", "Hold", "HoldAndDrain"]
 
 
 def unique_by(*keys: str, max_items: int, min_items: int | None = None) -> Field:
-    """A list whose elements are told apart by these fields, so that two writers can own different elements."""
+    """Return the bounds of a list whose elements are identified by these fields, so that two managers can own different
+    elements.
+    """
     return Field(list_type="map", list_keys=keys, max_items=max_items, min_items=min_items)

@@ -1,11 +1,10 @@
 """
-The kinds of kueue.x-k8s.io, and the names that go with them, for the other packages: import them from here.
+The kinds of kueue.x-k8s.io and their constants. Other packages import them from here.
 
-The shapes are those of v1beta2; objects of other versions are converted on their way in (``convert.py``). START HERE
-to find a field: ``queues.py`` says who may use how much, ``workloads.py`` what is asked for and what became of it,
-``checks.py`` what else must be true.
+The shapes are those of v1beta2; ``convert.py`` converts objects of other versions when they are read. To find a field:
+``queues.py`` has quotas, ``workloads.py`` has requests and their status, ``checks.py`` has admission checks.
 
-Used by: every layer. Kueue: apis/kueue/v1beta2
+Kueue: apis/kueue/v1beta2
 """
 
 from __future__ import annotations
@@ -102,7 +101,7 @@ KINDS: tuple[type[Object], ...] = (
     MultiKueueConfig,
 )
 
-# What users write on Workloads, and what keeps an object that is in use. Those of jobs and pods: kinds/metadata.py.
+# Annotations and finalizers of Kueue's objects. Those of jobs and pods are in kinds/metadata.py.
 ADMISSION_GATED_BY_ANNOTATION = f"{GROUP}/admission-gated-by"
 PRIORITY_BOOST_ANNOTATION = f"{GROUP}/priority-boost"
 ELASTIC_JOB_ANNOTATION = f"{GROUP}/elastic-job"

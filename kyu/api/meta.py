@@ -1,10 +1,10 @@
 """
-What every Kubernetes object has: its kind, its metadata, conditions, owners, label selectors.
+The common parts of Kubernetes objects: kind, metadata, conditions, owners, label selectors.
 
-Structs are read-only projections of the JSON that is stored: they hold the fields that Kyu reads, and are never
-written back. What is written are patches and applies (see ``actions.py``), so unknown fields always survive.
+Structs are read-only projections of the stored JSON: they hold the fields that Kyu reads, and are never written back.
+Writes are patches and applies (see ``actions.py``), so unknown fields always survive.
 
-Used by: every layer. Kubernetes: apimachinery meta/v1.
+Kubernetes: apimachinery meta/v1.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
-# A JSON object as it is stored and sent. Only codecs, the server and the kinds look inside one.
+from kyu.api.labels import holds
+
+# A JSON object as it is stored and sent. Only codecs, the server and the kinds read its fields.
 Json: TypeAlias = dict[str, Any]
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """The identity of a kind of object, with what a URL to it needs."""
+    """The identity of a kind of object, with the parts of its URL."""
 
     group: str
     version: str
@@ -33,7 +35,7 @@ class Kind(msgspec.Struct, frozen=True):
 
 
 class Key(msgspec.Struct, frozen=True, order=True, cache_hash=True):
-    """Which object of a kind. Cluster-scoped objects have an empty namespace."""
+    """The namespace and name of an object. Cluster-scoped objects have an empty namespace."""
 
     namespace: str
     name: str
@@ -43,13 +45,13 @@ class Key(msgspec.Struct, frozen=True, order=True, cache_hash=True):
 
 
 def key_of(obj: Json) -> Key:
-    """The key of a stored object, which always has a name."""
+    """Return the key of a stored object, which always has a name."""
     metadata = obj["metadata"]
     return Key(metadata.get("namespace", ""), metadata["name"])
 
 
 class Ref(msgspec.Struct, frozen=True):
-    """One object of any kind."""
+    """A reference to one object of any kind."""
 
     kind: Kind
     key: Key
@@ -61,7 +63,7 @@ class Ref(msgspec.Struct, frozen=True):
 class Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
     """The base of all projections: camelCase on the wire, defaults left out, unknown fields ignored.
 
-    What JSON gives has no cycles, so the garbage collector need not look for any (``gc=False``).
+    JSON values have no cycles, so the garbage collector need not track them (``gc=False``).
     """
 
 
@@ -98,7 +100,7 @@ class ObjectMeta(Wire, frozen=True):
 
 
 class Object(Wire, frozen=True):
-    """The base of all top-level projections. ``KIND`` is set by each of them."""
+    """The base of all top-level projections. Each sets ``KIND``."""
 
     KIND: ClassVar[Kind]
 
@@ -142,24 +144,9 @@ class LabelSelector(Wire, frozen=True):
 
 
 def selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
-    """An absent selector matches nothing, an empty one everything."""
+    """Return whether the selector matches the labels. An absent selector matches nothing, an empty one everything."""
     if selector is None:
         return False
     if any(labels.get(key) != value for key, value in selector.match_labels.items()):
         return False
-    return all(_holds(requirement, labels) for requirement in selector.match_expressions)
-
-
-def _holds(requirement: LabelSelectorRequirement, labels: Mapping[str, str]) -> bool:
-    value = labels.get(requirement.key)
-    match requirement.operator:
-        case "In":
-            return value is not None and value in requirement.values
-        case "NotIn":
-            return value is None or value not in requirement.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case _:
-            return False
+    return all(holds(requirement, labels) for requirement in selector.match_expressions)

@@ -1,11 +1,9 @@
 """
-Where pods were placed, as a list of domains, and the compressed form that is stored in a Workload.
+Topology assignments as a list of domains, and the compressed form that a Workload stores.
 
-A domain is the values of the topology's levels and a number of pods. The stored form says a value once if all domains
-share it, and otherwise stores the shared beginning and end apart from what differs, so that thousands of hosts fit in
-one object.
+A domain has a value for each level of the topology and a number of pods. The compressed form stores a value once if all
+domains share it. Otherwise it stores the common prefix and suffix apart, so that thousands of hosts fit in one object.
 
-Used by: engine/topology.py, plans, convert.py (v1beta1 stores the plain list).
 Kueue: pkg/util/tas, apis/kueue/v1beta2/workload_types.go
 """
 
@@ -27,19 +25,19 @@ MAX_DOMAINS_PER_SLICE = 100_000
 
 
 class Domain(msgspec.Struct, frozen=True):
-    """One place, from the widest level to the narrowest, and how many pods go there."""
+    """One domain: its values from the widest level to the narrowest, and its number of pods."""
 
     values: tuple[str, ...]
     count: int
 
 
 def domains(assignment: TopologyAssignment) -> tuple[Domain, ...]:
-    """All domains in their stored order. Raises ValueError if the lengths in a slice do not agree."""
+    """Return all domains in their stored order. Raises ValueError if the lengths in a slice do not agree."""
     return tuple(domain for part in assignment.slices for domain in _slice_domains(part))
 
 
 def compress(levels: Sequence[str], places: Sequence[Domain]) -> TopologyAssignment:
-    """The stored form; ``domains`` gives the same places back, in the same order."""
+    """Compress the domains; ``domains`` gives them back in the same order."""
     starts = range(0, len(places), MAX_DOMAINS_PER_SLICE)
     slices = tuple(_slice(places[start : start + MAX_DOMAINS_PER_SLICE]) for start in starts)
     return TopologyAssignment(levels=tuple(levels), slices=slices)

@@ -1,12 +1,11 @@
 """
-What pools say on NATS, read carefully: bytes in, an Announcement or the reason why it is refused out.
+Messages of pools on NATS: parsed from bytes to an Announcement, or refused with a reason.
 
-A message is one JSON object. The three fields of today's publishers are enough; newer ones may add a sequence number,
-a time, their period, what is free, and a signature. What cannot be read changes nothing. A label without a value is a
-label with an empty one; a label or taint that Kubernetes would not take is left out by ``parse_label`` and
-``parse_taint``, so that one bad word does not cost the whole pool.
+A message is one JSON object. The three fields of today's publishers are enough; newer ones may add a sequence number, a
+time, their period, free capacity, and a signature. A message that cannot be parsed changes nothing.
 
-Used by: controllers/pools.py (reads), pools/publisher.py (writes), plans/pools_objects.py (labels and taints).
+A label without a value has an empty one. ``parse_label`` and ``parse_taint`` drop labels and taints that Kubernetes
+would refuse, so that one bad label does not cost the whole pool.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from kyu.api.quantity import QuantityError, QuantityValue
 LONGEST_MESSAGE_BYTES = 64 * 1024
 MOST_QUOTAS = 64
 MOST_WORDS = 64
-# A message that says when it was made is believed for this long, and clocks may differ this much.
+# A message with a time is accepted for this long, which also allows for clocks that differ.
 LONGEST_AGE_SECONDS = 300.0
 
 Refusal: TypeAlias = Literal[
@@ -41,7 +40,7 @@ EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 class Announcement(msgspec.Struct, frozen=True):
-    """A message as it stands. Unknown fields are ignored."""
+    """A message as published. Unknown fields are ignored."""
 
     quotas: dict[str, QuantityValue]
     labels: list[str] = []
@@ -62,7 +61,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """What is remembered of a pool's last message, to tell replays."""
+    """The sequence number and time of a pool's last message, to detect replays."""
 
     seq: int | None = None
     ts: float | None = None
@@ -72,7 +71,7 @@ _decoder = msgspec.json.Decoder(Announcement)
 
 
 def parse(pool: str, payload: bytes) -> Announcement | Refused:
-    """Read a message that came under the name of this pool."""
+    """Parse a message that was published under the name of this pool."""
     if len(payload) > LONGEST_MESSAGE_BYTES:
         return Refused("TooLarge", f"{len(payload)} bytes")
     if reason := names.why_not_dns_subdomain(pool):
@@ -103,9 +102,11 @@ def _bad_quota(quotas: dict[str, QuantityValue]) -> str:
 
 
 def why_replayed(announcement: Announcement, seen: Seen, now: float) -> Refused | None:
-    """Sequence numbers and times only ever grow; without them nothing can be told."""
+    """Return why the message is a replay, or None. Sequence numbers and times only grow; messages without them always
+    pass.
+    """
     if announcement.ts is not None and abs(now - announcement.ts) > LONGEST_AGE_SECONDS:
-        return Refused("Outdated", "its time is too far from ours")
+        return Refused("Outdated", "its time differs too much from this machine's clock")
     if announcement.seq is not None and seen.seq is not None and announcement.seq <= seen.seq:
         return Refused("Replayed", "its sequence number was seen before")
     if announcement.ts is not None and seen.ts is not None and announcement.ts < seen.ts:
@@ -114,12 +115,12 @@ def why_replayed(announcement: Announcement, seen: Seen, now: float) -> Refused 
 
 
 def canonical_quotas(announcement: Announcement) -> dict[str, str]:
-    """Equal amounts are equal texts, so that a pool that writes 1024Mi and then 1Gi has not changed."""
+    """Return the quotas as canonical texts, so that 1024Mi and 1Gi are equal."""
     return {name: str(quantity.parse(value)) for name, value in sorted(announcement.quotas.items())}
 
 
 def parse_label(text: str) -> tuple[str, str] | None:
-    """``key=value`` or ``key``; None if Kubernetes would not take it."""
+    """Parse ``key=value`` or ``key``. Return None if Kubernetes would refuse it."""
     key, _, value = text.partition("=")
     if names.why_not_qualified_name(key) or names.why_not_label_value(value):
         return None
@@ -127,7 +128,7 @@ def parse_label(text: str) -> tuple[str, str] | None:
 
 
 def parse_taint(text: str) -> Taint | None:
-    """``key=value:Effect``, with value and effect optional; None if Kubernetes would not take it."""
+    """Parse ``key=value:Effect``, with value and effect optional. Return None if Kubernetes would refuse it."""
     word, _, effect = text.partition(":")
     label = parse_label(word)
     if label is None or (effect and effect not in EFFECTS):
@@ -136,6 +137,6 @@ def parse_taint(text: str) -> Taint | None:
 
 
 def signed_part(body: dict[str, object], pool: str) -> bytes:
-    """The bytes that a signature is over: the message in one fixed form, and the name that it is for."""
+    """Return the bytes that a signature covers: the message in canonical form, and the name of the pool."""
     unsigned = {name: value for name, value in body.items() if name != "signature"}
     return msgspec.json.encode([pool, unsigned], order="sorted")

@@ -1,11 +1,9 @@
 """
-MasterQueue: pools that announce themselves on NATS, and flavors of this cluster, gathered to quota that groups borrow.
+MasterQueue: quota from pools that announce themselves on NATS, and from flavors of this cluster.
 
-A MasterQueue lists groups of flavors. A group of NATS pools becomes one ResourceFlavor per live pool, a local group is
-a link to a ResourceFlavor that exists. What was heard of a pool stands next to it in the view as a PoolReport, and how
-the listening goes as a PoolSource; both live in memory only, under the namespace of their MasterQueue's name.
-
-Used by: plans/pools.py (reads them), controllers/pools.py (makes reports and sources), server (serves the definition).
+A MasterQueue lists groups of flavors. A group of NATS pools becomes one ResourceFlavor per live pool; a local group is
+a link to a ResourceFlavor that exists. The view holds the last report of a pool as a PoolReport, and the state of a
+subscription as a PoolSource. Both live in memory only, in the namespace named after their MasterQueue.
 """
 
 from __future__ import annotations
@@ -14,17 +12,17 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import msgspec
 
-from kyu.api import schema
 from kyu.api.core import Taint
-from kyu.api.crds import Column
+from kyu.api.definitions import schema
+from kyu.api.definitions.crds import PrinterColumn
 from kyu.api.fields import Field, Int32, ObjectName, Positive, ResourceList, Rule, Time, unique_by
 from kyu.api.meta import Condition, Json, Kind, LabelSelector, Object, Wire
 
 GROUP = "vk.io"
 VERSION = "v1"
-# A pod is routed to its pool by this toleration; admission writes it, with the flavor of the pool.
+# This toleration routes a pod to its pool. Admission writes it, with the flavor of the pool.
 POOL_TOLERATION = "pool.vk.io"
-# Keeps pods off virtual nodes unless they say that they may be offloaded.
+# This taint keeps pods off virtual nodes unless they tolerate offloading.
 OFFLOAD_TAINT = Taint("virtual-node.interlink/no-schedule", "NoSchedule", "true")
 
 PoolState: TypeAlias = Literal["Live", "Stale", "Lost", "LeftOut"]
@@ -32,14 +30,14 @@ PoolState: TypeAlias = Literal["Live", "Stale", "Lost", "LeftOut"]
 
 class FlavorFungibilityTemplate(Wire, frozen=True):
     when_can_borrow: Literal["Borrow", "TryNextFlavor", "MayStopSearch"] = "Borrow"
-    """Borrow (or MayStopSearch) takes a flavor that fits by borrowing; TryNextFlavor looks further first."""
+    """Borrow (or MayStopSearch) uses a flavor that fits by borrowing; TryNextFlavor tries the next flavors first."""
     when_can_preempt: Literal["Preempt", "TryNextFlavor", "MayStopSearch"] = "TryNextFlavor"
-    """Preempt (or MayStopSearch) preempts in this flavor; TryNextFlavor looks further first."""
+    """Preempt (or MayStopSearch) preempts in this flavor; TryNextFlavor tries the next flavors first."""
 
 
 class BorrowWithinCohortTemplate(Wire, frozen=True):
     policy: Literal["Never", "LowerPriority"] | None = None
-    """LowerPriority preempts others while borrowing. The default is LowerPriority where reclaiming is allowed."""
+    """LowerPriority allows preemption while borrowing. The default is LowerPriority if reclaiming is allowed."""
     max_priority_threshold: Int32 | None = None
     """Only workloads up to this priority are preempted."""
 
@@ -55,28 +53,28 @@ class PreemptionTemplate(Wire, frozen=True):
     )
 
     reclaim_within_cohort: Literal["Never", "LowerPriority", "Any"] = "Never"
-    """Whether a workload that fits the nominal quota takes back what others of the cohort borrowed."""
+    """Whether a workload within the nominal quota reclaims quota that others of the cohort borrowed."""
     borrow_within_cohort: BorrowWithinCohortTemplate | None = None
-    """Whether a workload preempts others even though it has to borrow."""
+    """Whether a workload preempts others even though it must borrow."""
     within_cluster_queue: Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority"] = "Never"
     """Whether a workload preempts others of its own queue."""
 
 
 class MasterQueueTemplate(Wire, frozen=True):
-    """What all ClusterQueues of this MasterQueue have in common."""
+    """Settings that all ClusterQueues of this MasterQueue share."""
 
     cohort: ObjectName = ""
     """Cohort of all its ClusterQueues; without one, the name of the MasterQueue."""
     queueing_strategy: Literal["BestEffortFIFO", "StrictFIFO"] = "BestEffortFIFO"
-    """Whether those behind a workload that does not fit may pass."""
+    """Whether later workloads may be admitted before one that does not fit."""
     namespace_selector: LabelSelector = LabelSelector()
     """Namespaces that may use the queues; without one, all."""
     flavor_fungibility: FlavorFungibilityTemplate = FlavorFungibilityTemplate()
-    """When to try the next flavor before borrowing or preempting in this one."""
+    """Whether the next flavor is tried before borrowing or preempting in this one."""
     preemption: PreemptionTemplate = PreemptionTemplate()
-    """Whom a workload of these queues may preempt."""
+    """Workloads that a workload of these queues may preempt."""
     stop_policy: Literal["None", "Hold", "HoldAndDrain", "Stop", "StopAndHold"] = "None"
-    """Hold (or Stop) admits nothing more; HoldAndDrain (or StopAndHold) also evicts what runs."""
+    """Hold (or Stop) stops admission; HoldAndDrain (or StopAndHold) also evicts admitted workloads."""
 
 
 class SecretReference(Wire, frozen=True):
@@ -95,7 +93,7 @@ class NatsFlavor(Wire, frozen=True):
     )
 
     nats_subject: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[^.*>\s]+(\.[^.*>\s]+)*$")]
-    """Subject that the pools publish under; the last token, which follows it, is the pool's name."""
+    """Subject prefix of the pools; the name of the pool is the last token."""
     nats_connector: Annotated[str, Field(max_length=2048, pattern="^(nats|tls|ws|wss)://")] = ""
     """URL of the NATS server. User and password in it work; a Secret is safer."""
     credentials_secret: SecretReference | None = None
@@ -103,9 +101,9 @@ class NatsFlavor(Wire, frozen=True):
     virtual_node: ObjectName = ""
     """Node that pods for these pools are sent to."""
     pool_timeout: Annotated[Positive, Field(default=60)] = 60
-    """Seconds of silence after which a pool is dropped."""
+    """Seconds without a message after which a pool is dropped."""
     pool_timeout_policy: Literal["adaptive", "strict"] = "adaptive"
-    """Adaptive waits at least 2.5 periods of a pool; strict takes poolTimeout literally."""
+    """Adaptive waits at least 2.5 periods of a pool; strict uses poolTimeout literally."""
     pools: Annotated[tuple[str, ...], Field(list_type="atomic", min_items=1, max_items=512)] = ()
     """Names of the pools."""
     pool_reg_exp: Annotated[str, Field(max_length=1024)] = ""
@@ -113,9 +111,9 @@ class NatsFlavor(Wire, frozen=True):
     pool_match: Literal["search", "full"] = "search"
     """With full the expression must match the whole name."""
     lost_pool_policy: Literal["Keep", "Evict"] = "Keep"
-    """Evict puts work on a pool that stays silent for twice its time back in the queue; Keep leaves it."""
+    """Evict requeues the workloads of a pool that stays silent for twice its timeout; Keep leaves them."""
     public_keys: dict[str, str] = {}
-    """Ed25519 keys in base64, by pool. A pool that has one is only believed with a good signature."""
+    """Ed25519 keys in base64, by pool. Messages of a pool with a key need a valid signature."""
 
 
 class LocalFlavor(Wire, frozen=True):
@@ -124,11 +122,11 @@ class LocalFlavor(Wire, frozen=True):
 
 class LendingQueue(Wire, frozen=True):
     queue: ObjectName
-    """Name of the ClusterQueue that may borrow; it is created."""
+    """Name of the ClusterQueue that may borrow. Kyu creates it."""
     lending_limit: ResourceList = {}
     """How much it may borrow, in each pool. A resource that is not listed has no limit."""
     total_limit: ResourceList = {}
-    """How much it may use of all pools and flavors together. Where several groups say it, the smallest counts."""
+    """How much it may use of all pools and flavors together. If several groups set it, the smallest counts."""
     namespaces: Annotated[tuple[str, ...], Field(list_type="set", max_items=256)] = ()
     """Namespaces that get a LocalQueue of the same name."""
 
@@ -141,20 +139,20 @@ class MasterQueueFlavor(Wire, frozen=True):
     )
 
     name: ObjectName
-    """Name of the group; of a local one, the name of the ResourceFlavor."""
+    """Name of the group; for a local flavor, the name of the ResourceFlavor."""
     nats_flavor: NatsFlavor | None = None
     """Pools on NATS."""
     local_flavor: LocalFlavor | None = None
     """A flavor of this cluster."""
     nominal_quota: ResourceList = {}
-    """Of pools: the most that is taken of each. Of a local flavor: its quota."""
+    """For pools, the largest quota that is taken from each. For a local flavor, its quota."""
     can_lend_to: Annotated[tuple[LendingQueue, ...], unique_by("queue", max_items=256)] = ()
-    """Who may borrow from the flavors of this group."""
+    """ClusterQueues that may borrow from the flavors of this group."""
 
 
 class MasterQueueSpec(Wire, frozen=True):
     template: MasterQueueTemplate = MasterQueueTemplate()
-    """What the ClusterQueues have in common."""
+    """Settings that the ClusterQueues share."""
     flavors: Annotated[tuple[MasterQueueFlavor, ...], unique_by("name", max_items=64), Field(required=True)] = ()
     """Groups of flavors, in the order in which they are tried."""
 
@@ -165,89 +163,91 @@ class PoolStatus(Wire, frozen=True):
     name: str
     """Name of the pool."""
     state: PoolState
-    """Live; Stale (silent, takes no more work); Lost (its flavor is gone); LeftOut (cannot be a flavor)."""
+    """Live; Stale (silent, gets no more workloads); Lost (its flavor is gone); LeftOut (cannot be a flavor)."""
     since: Time = ""
-    """Since when."""
+    """Time of the last change of the state."""
     reason: str = ""
-    """Why it is not as wished."""
+    """Reason for the state, if it is not Live."""
     resource_flavor: str = ""
     """Its ResourceFlavor."""
     published: dict[str, str] = {}
-    """What the pool said it has."""
+    """Quotas that the pool announced."""
     effective: dict[str, str] = {}
-    """What counts as quota."""
+    """Quotas that count."""
     labels: tuple[str, ...] = ()
     """Labels as published."""
     taints: tuple[str, ...] = ()
     """Taints as published."""
     is_slow: bool = False
-    """It speaks too seldom for poolTimeout, so 2.5 of its periods count instead."""
+    """The pool announces too seldom for poolTimeout, so 2.5 of its periods count instead."""
 
 
 class MasterQueueStatus(Wire, frozen=True):
     conditions: Annotated[tuple[Condition, ...], unique_by("type", max_items=16)] = ()
-    """Ready, NatsConnected, Degraded; TooManyPools and PoolTimeoutTooShort where they hold."""
+    """Ready, NatsConnected, Degraded; TooManyPools and PoolTimeoutTooShort if they apply."""
     pools: Annotated[tuple[PoolStatus, ...], Field(list_type="atomic", max_items=1024)] = ()
     """The pools, in the order in which they are tried."""
     live_pools: Int32 = 0
-    """How many pools are live."""
+    """Number of live pools."""
     refused_messages: dict[str, int] = {}
-    """Messages that changed nothing, counted by reason."""
+    """Refused messages, counted by reason."""
 
 
 class MasterQueue(Object, frozen=True):
-    """Remote pools and local flavors as quota, for groups to borrow from."""
+    """Remote pools and local flavors as quota that groups borrow from."""
 
     KIND: ClassVar[Kind] = Kind(GROUP, VERSION, "MasterQueue", "masterqueues", namespaced=False)
 
     spec: MasterQueueSpec = MasterQueueSpec()
-    """What is gathered, and who may borrow."""
+    """Groups of flavors, and their borrowers."""
     status: MasterQueueStatus = MasterQueueStatus()
-    """What was found."""
+    """State of the pools."""
 
 
 class PoolReport(Object, frozen=True):
-    """The last that was heard of a pool by one group of a MasterQueue (its namespace here). Times in seconds."""
+    """The last report of a pool to one group of a MasterQueue (its namespace here). Times are in seconds."""
 
     KIND: ClassVar[Kind] = Kind(GROUP, VERSION, "PoolReport", "poolreports")
 
     flavor: str = ""
     pool: str = ""
     at: float = 0.0
-    # The longest of the last pauses between messages; None until two were heard.
+    # The longest of the recent intervals between messages; None before the second message.
     period: float | None = None
     quotas: dict[str, str] = {}
     labels: tuple[str, ...] = ()
     taints: tuple[str, ...] = ()
-    # Whether the pool takes pods from us.
+    # Whether the pool runs pods of this cluster.
     runs: bool = False
 
 
 class PoolSource(Object, frozen=True):
-    """How the listening of one group goes. ``since``: connected or not, since when, in seconds."""
+    """The state of one group's subscription. ``since`` is the time of the last connect or disconnect, in seconds."""
 
     KIND: ClassVar[Kind] = Kind(GROUP, VERSION, "PoolSource", "poolsources")
 
     connected: bool = False
     since: float = 0.0
     error: str = ""
-    # What is wrong with the group's regular expression, and which known pools it does not select.
+    # The error in the group's regular expression, and the known pools that it does not select.
     expression_error: str = ""
     excluded: tuple[str, ...] = ()
     refused: dict[str, int] = {}
 
 
 COLUMNS = (
-    Column("Ready", ".status.conditions[?(@.type=='Ready')].status", "Whether there is a live flavor"),
-    Column("Live Pools", ".status.livePools", "Pools that speak", "integer"),
-    Column("NATS", ".status.conditions[?(@.type=='NatsConnected')].status", "Whether all NATS servers are reached"),
-    Column("Degraded", ".status.conditions[?(@.type=='Degraded')].status", "Whether something is wrong"),
-    Column("Age", ".metadata.creationTimestamp", "Time since it was created", "date"),
+    PrinterColumn("Ready", ".status.conditions[?(@.type=='Ready')].status", "Whether a flavor is live"),
+    PrinterColumn("Live Pools", ".status.livePools", "Live pools", "integer"),
+    PrinterColumn(
+        "NATS", ".status.conditions[?(@.type=='NatsConnected')].status", "Whether all NATS servers are connected"
+    ),
+    PrinterColumn("Degraded", ".status.conditions[?(@.type=='Degraded')].status", "Whether something is wrong"),
+    PrinterColumn("Age", ".metadata.creationTimestamp", "Time since it was created", "date"),
 )
 
 
 def definition() -> Json:
-    """The CustomResourceDefinition of MasterQueue."""
+    """Return the CustomResourceDefinition of MasterQueue."""
     kind = MasterQueue.KIND
     whole: Json = msgspec.json.decode(msgspec.json.encode(schema.schema_of(MasterQueue)))
     whole["properties"] = {

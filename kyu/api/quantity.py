@@ -1,12 +1,11 @@
 """
-Kubernetes quantities, exactly: "500m", "1.5Gi", "2e3", and the integers that the engine counts with.
+Kubernetes quantities, exactly: "500m", "1.5Gi", "2e3", and the integers of the engine.
 
-A quantity is a whole number of nano-units and the way it was written (decimal, binary, exponent); finer fractions are
-rounded up, away from zero, as Kubernetes does. The engine never sees one: it counts *amounts*, plain integers in the
-unit of the resource (milli for cpu, whole units for all else), with one special value, ``UNLIMITED``. There are no
-floats anywhere.
+A quantity is a whole number of nano-units and a format (decimal, binary, exponent); finer fractions are rounded up,
+away from zero, as Kubernetes does. The engine counts *amounts* instead: plain integers in the unit of the resource
+(milli for cpu, whole units for all else), with one special value, ``UNLIMITED``. No floats are used.
 
-Used by: every layer. Kubernetes: apimachinery resource.Quantity. Kueue: pkg/resources/amount.go
+Kubernetes: apimachinery resource.Quantity. Kueue: pkg/resources/amount.go
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ from dataclasses import dataclass
 from functools import lru_cache, total_ordering
 from typing import Final, Literal, TypeAlias
 
-# What JSON may hold where a quantity is wanted.
+# The JSON types of a quantity.
 QuantityValue: TypeAlias = str | int | float
 Format: TypeAlias = Literal["DecimalSI", "BinarySI", "DecimalExponent"]
 
-# The largest amount, and at the same time the mark of a quota that has no limit.
+# The largest amount. As a quota it means no limit.
 UNLIMITED: Final = 2**63 - 1
 LOWEST: Final = -(2**63)
 
 NANO: Final = 10**9
 MICRO: Final = 10**6
-# Beyond this no real resource is meant, and the integers would only cost memory.
+# No real resource has a larger exponent, and larger integers would only cost memory.
 MAX_EXPONENT: Final = 400
 
 _PATTERN = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?(?:([eE])([+-]?\d+)|([a-zA-Z]*))", re.ASCII)
@@ -43,7 +42,7 @@ class QuantityError(ValueError):
 @total_ordering
 @dataclass(frozen=True, slots=True, eq=False)
 class Quantity:
-    """An exact amount of something. Equal when the values are equal, however they were written."""
+    """An exact amount. Quantities are equal when their values are equal, in whatever format."""
 
     nanos: int
     format: Format = "DecimalSI"
@@ -70,18 +69,18 @@ class Quantity:
         return self.nanos != 0
 
     def __str__(self) -> str:
-        """The canonical form: the largest suffix that leaves a whole number."""
+        """Return the canonical form: the largest suffix that leaves a whole number."""
         if self.format == "BinarySI" and abs(self.nanos) >= 1024 * NANO and self.nanos % NANO == 0:
             return _binary_text(self.nanos // NANO)
         return _decimal_text(self.nanos, exponent_form=self.format == "DecimalExponent")
 
     def _format_with(self, other: Quantity) -> Format:
-        """Zero takes the form of what is added to it."""
+        """Return the format of a sum. Zero takes the format of the other quantity."""
         return self.format if self.nanos else other.format
 
 
 def parse(value: QuantityValue) -> Quantity:
-    """Read what JSON holds; raise ``QuantityError`` if it is not a quantity."""
+    """Parse a JSON value, or raise ``QuantityError``."""
     if isinstance(value, str):
         return _parse(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -113,7 +112,7 @@ def _parse(text: str) -> Quantity:
 
 
 def _scale_up(magnitude: int, exponent: int) -> int:
-    """magnitude × 10^exponent, rounded up to a whole number."""
+    """Return magnitude × 10^exponent, rounded up to a whole number."""
     power: int = 10 ** min(abs(exponent), 2 * MAX_EXPONENT)
     return magnitude * power if exponent >= 0 else -(-magnitude // power)
 
@@ -140,19 +139,19 @@ def _binary_text(units: int) -> str:
 
 @lru_cache(maxsize=65536, typed=True)
 def amount(resource: str, value: QuantityValue) -> int:
-    """The engine's integer: milli-cpu or whole units, rounded up (away from zero), kept within 64 bits."""
+    """Return the engine's integer: milli-cpu or whole units, rounded up (away from zero), kept within 64 bits."""
     return max(LOWEST, min(UNLIMITED, _units(resource, parse(value))))
 
 
 @lru_cache(maxsize=65536, typed=True)
 def quota_amount(resource: str, value: QuantityValue) -> int:
-    """As ``amount``, for a quota: what does not fit in 64 bits stands for no limit."""
+    """Return the amount of a quota. A value beyond 64 bits means no limit."""
     units = _units(resource, parse(value))
     return units if LOWEST <= units < UNLIMITED else UNLIMITED
 
 
 def exact_amount(resource: str, quantity: Quantity) -> int:
-    """As ``amount``, of a quantity that was computed."""
+    """Return the amount of a computed quantity."""
     return max(LOWEST, min(UNLIMITED, _units(resource, quantity)))
 
 
@@ -162,14 +161,14 @@ def _units(resource: str, quantity: Quantity) -> int:
 
 
 def add(a: int, b: int) -> int:
-    """The sum of two amounts. Unlimited plus anything is unlimited."""
+    """Add two amounts. Unlimited plus anything is unlimited."""
     if a == UNLIMITED or b == UNLIMITED:
         return UNLIMITED
     return max(LOWEST, min(UNLIMITED, a + b))
 
 
 def subtract(a: int, b: int) -> int:
-    """The difference of two amounts. Of unlimited nothing is taken away, except unlimited: that leaves 0."""
+    """Subtract two amounts. Unlimited minus a finite amount is unlimited, minus unlimited is 0."""
     if a == UNLIMITED:
         return 0 if b == UNLIMITED else UNLIMITED
     if b == UNLIMITED:
@@ -178,7 +177,7 @@ def subtract(a: int, b: int) -> int:
 
 
 def multiply(a: int, count: int) -> int:
-    """``count`` times an amount, kept within 64 bits."""
+    """Multiply an amount by ``count``, kept within 64 bits."""
     return max(LOWEST, min(UNLIMITED, a * count))
 
 
@@ -187,7 +186,7 @@ def is_byte_like(resource: str) -> bool:
 
 
 def render(resource: str, value: int) -> str:
-    """The amount as people write it: cpu in milli or cores, bytes with binary suffixes, all else decimal."""
+    """Render the amount: cpu in milli or cores, bytes with binary suffixes, all else decimal."""
     if value == UNLIMITED:
         return "<unlimited>"
     if resource == "cpu":

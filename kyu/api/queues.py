@@ -1,11 +1,11 @@
 """
-The objects that say who may use how much: ResourceFlavor, Topology, ClusterQueue, Cohort, LocalQueue, priority classes.
+The objects that define quota: ResourceFlavor, Topology, ClusterQueue, Cohort, LocalQueue, priority classes.
 
-A ClusterQueue holds quota for flavors of resources; Cohorts group ClusterQueues so that they lend to each other; a
-LocalQueue is the door of one namespace to a ClusterQueue. Attributes that the API server defaults have that default
-here too, except the preemption policies: there the absence of a policy differs from ``Never`` in one corner.
+A ClusterQueue holds quota for flavors of resources. Cohorts group ClusterQueues so that they lend to each other. A
+LocalQueue is the way of one namespace to a ClusterQueue. Attributes that the API server defaults have that default here
+too, except the preemption policies: in one case an absent policy differs from ``Never``.
 
-Used by: engine, plans, and through ``kueue.py`` by all others. Kueue: apis/kueue/v1beta2
+Kueue: apis/kueue/v1beta2
 """
 
 from __future__ import annotations
@@ -75,20 +75,20 @@ class ResourceFlavorSpec(Wire, frozen=True):
     node_labels: Annotated[dict[str, str], Field(max_properties=8, map_type="atomic")] = {}
     """Labels of the nodes of this flavor. They are added to the node selector of admitted pods."""
     node_taints: Annotated[tuple[Taint, ...], Field(list_type="atomic", max_items=8, rules=TAINT_RULES)] = ()
-    """Taints of the nodes of this flavor. Only pods that tolerate those of NoSchedule and NoExecute are offered it."""
+    """Taints of the nodes of this flavor. Only pods that tolerate its NoSchedule and NoExecute taints can use it."""
     tolerations: Annotated[tuple[Toleration, ...], Field(list_type="atomic", max_items=8, rules=TOLERATION_RULES)] = ()
-    """Tolerations that admitted pods get in addition; they also count when the pods are matched with the taints."""
+    """Tolerations that admitted pods get in addition; they also count when pods are matched with the taints."""
     topology_name: Annotated[ObjectName | None, Field(rules=(IMMUTABLE,))] = None
     """Name of the Topology of the nodes. It turns topology-aware scheduling on for this flavor."""
 
 
 class ResourceFlavor(Object, frozen=True):
-    """A kind of nodes, told apart by labels and taints, that quota is given for."""
+    """A kind of nodes, identified by labels and taints, that quota is given for."""
 
     KIND: ClassVar[Kind] = Kind(GROUP, VERSION, "ResourceFlavor", "resourceflavors", namespaced=False)
 
     spec: ResourceFlavorSpec = ResourceFlavorSpec()
-    """Which nodes these are."""
+    """Labels, taints and topology of the nodes."""
 
 
 class TopologyLevel(Wire, frozen=True):
@@ -131,9 +131,9 @@ class ResourceQuota(Wire, frozen=True):
     name: ResourceName
     """Name of the resource, for example cpu or nvidia.com/gpu."""
     nominal_quota: QuantityValue
-    """What this queue or cohort owns of the resource in this flavor."""
+    """Quota of the resource in this flavor that this queue or cohort owns."""
     borrowing_limit: QuantityValue | None = None
-    """How much may be borrowed from the cohort on top; without it, whatever is free there. Needs a cohort."""
+    """How much may be borrowed from the cohort on top; without it, all that is unused there. Needs a cohort."""
     lending_limit: QuantityValue | None = None
     """How much of the unused nominal quota others may borrow; without it, all of it. Needs a cohort."""
 
@@ -164,7 +164,7 @@ class ResourceGroup(Wire, frozen=True):
 
 
 class FlavorFungibility(Wire, frozen=True):
-    """When to go on to the next flavor although this one would do, with borrowing or preemption."""
+    """When to try the next flavor although this one would fit by borrowing or preemption."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -175,11 +175,12 @@ class FlavorFungibility(Wire, frozen=True):
     )
 
     when_can_borrow: Annotated[FlavorFungibilityPolicy, Field(default="MayStopSearch")] = "MayStopSearch"
-    """MayStopSearch takes a flavor that fits by borrowing; TryNextFlavor looks further first."""
+    """MayStopSearch uses a flavor that fits by borrowing; TryNextFlavor tries the next flavors first."""
     when_can_preempt: Annotated[FlavorFungibilityPolicy, Field(default="TryNextFlavor")] = "TryNextFlavor"
-    """MayStopSearch preempts in this flavor; TryNextFlavor looks further first."""
+    """MayStopSearch preempts in this flavor; TryNextFlavor tries the next flavors first."""
     preference: FlavorFungibilityPreference | None = None
-    """Which is the lesser evil when all flavors were looked at. The default is BorrowingOverPreemption."""
+    """Preference between borrowing and preemption after all flavors were tried. The default is BorrowingOverPreemption.
+    """
 
 
 class BorrowWithinCohort(Wire, frozen=True):
@@ -190,7 +191,7 @@ class BorrowWithinCohort(Wire, frozen=True):
 
 
 class ClusterQueuePreemption(Wire, frozen=True):
-    """Whom a workload of this queue may preempt."""
+    """Workloads that a workload of this queue may preempt."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -201,9 +202,9 @@ class ClusterQueuePreemption(Wire, frozen=True):
     )
 
     reclaim_within_cohort: Annotated[Literal["Never", "LowerPriority", "Any"] | None, Field(default="Never")] = None
-    """Whether a workload that fits the nominal quota takes back what others of the cohort borrowed."""
+    """Whether a workload within the nominal quota reclaims quota that others of the cohort borrowed."""
     borrow_within_cohort: Annotated[BorrowWithinCohort | None, Field(default={})] = None
-    """Whether a workload preempts others even though it has to borrow. Not used with fair sharing."""
+    """Whether a workload preempts others even though it must borrow. Not used with fair sharing."""
     within_cluster_queue: Annotated[
         Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority"] | None, Field(default="Never")
     ] = None
@@ -214,19 +215,19 @@ class AdmissionCheckStrategyRule(Wire, frozen=True):
     name: AdmissionCheckReference
     """Name of the AdmissionCheck."""
     on_flavors: Annotated[tuple[ObjectName, ...], Field(list_type="set", max_items=64)] = ()
-    """Flavors that the check is for; empty means all flavors."""
+    """Flavors that the check applies to; empty means all flavors."""
 
 
 class AdmissionChecksStrategy(Wire, frozen=True):
     admission_checks: Annotated[
         tuple[AdmissionCheckStrategyRule, ...], unique_by("name", min_items=1, max_items=64), Field(required=True)
     ] = ()
-    """Checks that a workload must pass after it got quota."""
+    """Checks that a workload must pass after it has reserved quota."""
 
 
 class FairSharing(Wire, frozen=True):
     weight: Annotated[QuantityValue | None, Field(default=1)] = None
-    """Share compared to the others; 2 gets twice of 1. With 0 the share counts as infinite."""
+    """Weight of the share; 2 gets twice as much as 1. With 0 the share counts as infinite."""
 
 
 class FairSharingStatus(Wire, frozen=True):
@@ -236,24 +237,24 @@ class FairSharingStatus(Wire, frozen=True):
 
 class AdmissionScope(Wire, frozen=True):
     admission_mode: AdmissionMode
-    """UsageBasedAdmissionFairSharing orders workloads by what their LocalQueue used in the past."""
+    """UsageBasedAdmissionFairSharing orders workloads by the past usage of their LocalQueue."""
 
 
 class ConcurrentAdmissionConstraints(Wire, frozen=True):
     last_acceptable_flavor_name: ObjectName | None = None
-    """Last flavor in the list that is good enough to stay in."""
+    """Last flavor in the list that needs no migration."""
 
 
 class ConcurrentAdmissionMigration(Wire, frozen=True):
     mode: Literal["TryPreferredFlavors", "RetainFirstAdmission"]
-    """Whether a running workload moves to a better flavor when there is room."""
+    """Whether an admitted workload moves to a better flavor when there is room."""
     constraints: ConcurrentAdmissionConstraints | None = None
-    """Limits of the moving."""
+    """Limits of the migration."""
 
 
 class ConcurrentAdmissionPolicy(Wire, frozen=True):
     migration: ConcurrentAdmissionMigration
-    """What happens after the first admission."""
+    """Migration after the first admission."""
 
 
 NEEDS_COHORT = (
@@ -274,23 +275,23 @@ class ClusterQueueSpec(Wire, frozen=True):
     cohort_name: ObjectName = ""
     """Cohort whose members lend to each other. It need not exist as an object."""
     queueing_strategy: Annotated[QueueingStrategy, Field(default="BestEffortFIFO")] = "BestEffortFIFO"
-    """StrictFIFO: who does not fit blocks those behind. BestEffortFIFO: those behind may pass."""
+    """StrictFIFO: a workload that does not fit blocks later ones. BestEffortFIFO: later workloads may be admitted."""
     namespace_selector: LabelSelector | None = None
     """Namespaces whose workloads may use this queue. Absent means none, {} means all."""
     flavor_fungibility: Annotated[FlavorFungibility, Field(default={})] = FlavorFungibility()
-    """When to try the next flavor before borrowing or preempting in this one."""
+    """Whether the next flavor is tried before borrowing or preempting in this one."""
     preemption: Annotated[ClusterQueuePreemption | None, Field(default={})] = None
-    """Whom a workload of this queue may preempt."""
+    """Workloads that a workload of this queue may preempt."""
     admission_checks_strategy: AdmissionChecksStrategy | None = None
-    """Checks that a workload must pass after it got quota."""
+    """Checks that a workload must pass after it has reserved quota."""
     stop_policy: Annotated[StopPolicy, Field(default="None")] = "None"
-    """Hold admits nothing more and takes reservations back; HoldAndDrain also evicts what runs."""
+    """Hold stops admission and cancels reservations; HoldAndDrain also evicts admitted workloads."""
     fair_sharing: FairSharing | None = None
     """Weight of this queue when fair sharing is on."""
     admission_scope: AdmissionScope | None = None
     """Whether past usage counts in the order of admission."""
     concurrent_admission_policy: ConcurrentAdmissionPolicy | None = None
-    """Try several flavors at once and move later; behind the gate ConcurrentAdmission."""
+    """Try several flavors at once and migrate later; behind the gate ConcurrentAdmission."""
 
 
 class ResourceUsage(Wire, frozen=True):
@@ -317,7 +318,7 @@ class ClusterQueueStatus(Wire, frozen=True):
     flavors_usage: Annotated[tuple[FlavorUsage, ...], unique_by("name", max_items=64)] = ()
     """Quota of admitted workloads, by flavor."""
     pending_workloads: Int32 = 0
-    """Workloads that wait."""
+    """Pending workloads."""
     reserving_workloads: Int32 = 0
     """Workloads that hold quota."""
     admitted_workloads: Int32 = 0
@@ -334,7 +335,7 @@ class ClusterQueue(Object, frozen=True):
     spec: ClusterQueueSpec = ClusterQueueSpec()
     """Quota and policies."""
     status: ClusterQueueStatus = ClusterQueueStatus()
-    """What is used and what waits."""
+    """Usage, and counts of workloads."""
 
 
 class CohortSpec(Wire, frozen=True):
@@ -373,7 +374,7 @@ class LocalQueueSpec(Wire, frozen=True):
     cluster_queue: Annotated[ObjectName, Field(rules=(IMMUTABLE,))] = ""
     """ClusterQueue that the workloads of this queue are admitted to."""
     stop_policy: Annotated[StopPolicy, Field(default="None")] = "None"
-    """Hold admits nothing more and takes reservations back; HoldAndDrain also evicts what runs."""
+    """Hold stops admission and cancels reservations; HoldAndDrain also evicts admitted workloads."""
     fair_sharing: FairSharing | None = None
     """Weight of this queue in admission fair sharing."""
 
@@ -396,7 +397,7 @@ class LocalQueueFlavorUsage(Wire, frozen=True):
 
 class LocalQueueAdmissionFairSharingStatus(Wire, frozen=True):
     consumed_resources: Annotated[ResourceList, Field(required=True)] = {}
-    """Past usage, which fades with the half-life time."""
+    """Past usage, which decays with the half-life time."""
     last_update: Annotated[Time, Field(required=True)] = ""
     """When it was computed."""
 
@@ -412,7 +413,7 @@ class LocalQueueStatus(Wire, frozen=True):
     conditions: Annotated[tuple[Condition, ...], unique_by("type", max_items=16)] = ()
     """Active says whether workloads of this queue can be admitted, and if not, why."""
     pending_workloads: Int32 = 0
-    """Workloads that wait."""
+    """Pending workloads."""
     reserving_workloads: Int32 = 0
     """Workloads that hold quota."""
     admitted_workloads: Int32 = 0
@@ -431,17 +432,17 @@ class LocalQueue(Object, frozen=True):
     KIND: ClassVar[Kind] = Kind(GROUP, VERSION, "LocalQueue", "localqueues")
 
     spec: LocalQueueSpec = LocalQueueSpec()
-    """Where its workloads go."""
+    """ClusterQueue and policies of this queue."""
     status: LocalQueueStatus = LocalQueueStatus()
-    """What is used and what waits."""
+    """Usage, and counts of workloads."""
 
 
 class WorkloadPriorityClass(Object, frozen=True):
-    """A priority of workloads that does not touch the priority of their pods."""
+    """A priority of workloads that does not change the priority of their pods."""
 
     KIND: ClassVar[Kind] = Kind(GROUP, VERSION, "WorkloadPriorityClass", "workloadpriorityclasses", namespaced=False)
 
     value: Annotated[Int32, Field(required=True)] = 0
     """The priority. A change reaches the workloads of this class."""
     description: Annotated[str, Field(max_length=2048)] = ""
-    """What the class is meant for."""
+    """Purpose of the class."""

@@ -1,11 +1,11 @@
 """
-The ClusterRoles that administrators hand out: who may edit queues, who may submit jobs.
+The ClusterRoles that administrators bind to users of queues and jobs.
 
-Two roles collect the others by label: ``batch-admin`` for those who own the queues, ``batch-user`` for those who use
-them. Each kind has an editor and a viewer role of its own, which a site can also bind alone. One role is for a manager
+Two roles aggregate the others by label: ``batch-admin`` for administrators of queues, ``batch-user`` for users. Each
+kind has an editor and a viewer role of its own, which can also be bound alone. One role is for a MultiKueue manager
 that sends jobs to this cluster.
 
-Used by: `kyu manifests`. Kueue: config/components/rbac
+Kueue: config/components/rbac
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _VISIBILITY_GROUP = "visibility.kueue.x-k8s.io"
 
 
 class Access(msgspec.Struct, frozen=True):
-    """A kind that people get rights to, and what users may do with it besides administrators."""
+    """A kind, and the verbs that batch users get for it."""
 
     kind: Kind
     users: str = ""
@@ -53,14 +53,14 @@ _JOB_KINDS = (
     Access(Kind("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets"), users="editor"),
     Access(Kind("sparkoperator.k8s.io", "v1beta2", "SparkApplication", "sparkapplications"), users="editor"),
 )
-# Of those, and beside them, what is sent to other clusters.
+# Job kinds that are not sent to other clusters, and one that is sent without being queued here.
 _STAYING = frozenset({"JAXJob", "LeaderWorkerSet", "SparkApplication"})
 _APP_WRAPPER = Kind("workload.codeflare.dev", "v1beta2", "AppWrapper", "appwrappers")
 _SENT_KINDS = (*(access.kind for access in _JOB_KINDS if access.kind.kind not in _STAYING), _APP_WRAPPER)
 
 
 def cluster_roles() -> list[Json]:
-    """All roles, the two collecting ones first."""
+    """Return all roles, the two aggregated ones first."""
     roles = [_collecting("kueue-batch-admin-role", ADMIN_LABEL), _collecting("kueue-batch-user-role", USER_LABEL)]
     for access in (*_QUEUE_KINDS, *_JOB_KINDS):
         roles += [_kind_role(access, "editor"), _kind_role(access, "viewer")]
@@ -79,7 +79,7 @@ def _collecting(name: str, label: str) -> Json:
 
 
 def _kind_role(access: Access, what: str) -> Json:
-    """Administrators edit everything; users get what the table says."""
+    """Return the editor or viewer role of a kind. Administrators edit everything; users get the role in the table."""
     labels = [ADMIN_LABEL] if what == "editor" else []
     labels += [USER_LABEL] if what == access.users else []
     kind = access.kind
@@ -91,7 +91,7 @@ def _kind_role(access: Access, what: str) -> Json:
 
 
 def _manager_role() -> Json:
-    """What the kubeconfig of a MultiKueueCluster must allow, in the cluster that it is for."""
+    """Return the role that the kubeconfig of a MultiKueueCluster needs in its cluster."""
     written = ["create", "delete", "get", "list", "patch", "watch"]
     rules: list[Json] = [
         {"apiGroups": [kueue.Workload.KIND.group], "resources": ["workloads"], "verbs": written},

@@ -1,10 +1,10 @@
 """
-The Workload: what one job asks for, and what became of it.
+The Workload: the pods of one job, its quota and its state.
 
-The spec says how many pods of which shape; the status says which quota they hold, what the checks said, and the story
-in conditions. Where the pods are placed is stored in a compressed form; ``placement.py`` reads and writes it.
+The spec has the number and shape of the pods. The status has the admission, the states of the checks, and conditions.
+The topology assignment is stored in a compressed form, which ``placement.py`` reads and writes.
 
-Used by: engine, plans, and through ``kueue.py`` by all others. Kueue: apis/kueue/v1beta2/workload_types.go
+Kueue: apis/kueue/v1beta2/workload_types.go
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class PodsetSliceRequiredTopologyConstraint(Wire, frozen=True):
 
 
 class PodSetTopologyRequest(Wire, frozen=True):
-    """How close together the pods of a pod set must be."""
+    """The topology request of a pod set: how close together its pods must be."""
 
     required: Level | None = None
     """All pods in one domain of this level, or the workload waits."""
     preferred: Level | None = None
     """All pods in one domain of this level if possible, else of a wider one."""
     unconstrained: bool | None = None
-    """Anywhere, but counted against the capacity of the nodes."""
+    """Pods may be in any domain, but count against the capacity of the nodes."""
     pod_index_label: PodLabel | None = None
     """Pod label that holds the rank of the pod."""
     sub_group_index_label: PodLabel | None = None
@@ -124,30 +124,30 @@ class WorkloadSpec(Wire, frozen=True):
     )
 
     pod_sets: Annotated[tuple[PodSet, ...], unique_by("name", min_items=1, max_items=18)] = ()
-    """What the job asks for. Fixed while quota is held."""
+    """Pod sets of the job. Immutable while quota is reserved."""
     queue_name: ObjectName = ""
-    """LocalQueue of the namespace. Fixed while quota is held."""
+    """LocalQueue of the namespace. Immutable while quota is reserved."""
     priority_class_ref: PriorityClassRef | None = None
-    """Where the priority comes from."""
+    """Class that the priority comes from."""
     priority: Int32 | None = None
-    """The higher goes first."""
+    """Workloads with a higher priority go first."""
     active: Annotated[bool, Field(default=True)] = True
-    """With false the workload is evicted and waits until it is true again."""
+    """With false the workload is evicted and stays pending until it is true again."""
     maximum_execution_time_seconds: Positive | None = None
     """How long the workload may be admitted, all times together, before it is deactivated."""
     preemption_gates: Annotated[tuple[PreemptionGate, ...], unique_by("name", max_items=8)] = ()
-    """While one of these is closed, the workload preempts nobody."""
+    """While one of these gates is closed, the workload preempts no other."""
 
 
 class TopologyAssignmentSliceLevelIndividualValues(Wire, frozen=True):
     roots: Annotated[
         tuple[str, ...], Field(list_type="atomic", min_items=1, max_items=100000, items=Field(max_length=63))
     ]
-    """What remains of each value, in the order of the domains."""
+    """Part of each value between the common prefix and suffix, in the order of the domains."""
     prefix: Level | None = None
-    """Beginning that all values share."""
+    """Prefix that all values share."""
     suffix: Level | None = None
-    """End that all values share."""
+    """Suffix that all values share."""
 
 
 class TopologyAssignmentSliceLevelValues(Wire, frozen=True):
@@ -176,7 +176,7 @@ class TopologyAssignmentSlicePodCounts(Wire, frozen=True):
 
 
 class TopologyAssignmentSlice(Wire, frozen=True):
-    """Some domains with their pods, without repeating what they share."""
+    """Domains with their pods; common prefixes and suffixes are stored once."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -200,7 +200,7 @@ class TopologyAssignmentSlice(Wire, frozen=True):
 
 
 class TopologyAssignment(Wire, frozen=True):
-    """Where the pods go."""
+    """The domains that the pods are assigned to."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -227,25 +227,25 @@ class PodSetAssignment(Wire, frozen=True):
     resource_usage: ResourceList = {}
     """Quota that all pods of the set hold together."""
     count: Count | None = None
-    """Number of pods that were admitted; it can be less than asked for."""
+    """Number of admitted pods; it can be less than requested."""
     topology_assignment: TopologyAssignment | None = None
-    """Where the pods go."""
+    """Domains of the pods."""
     delayed_topology_request: Literal["Pending", "Ready"] | None = None
-    """Pending while the place is chosen later, when the nodes are there."""
+    """Pending while the assignment waits for the nodes."""
 
 
 class Admission(Wire, frozen=True):
     cluster_queue: ObjectName = ""
     """ClusterQueue whose quota is held."""
     pod_set_assignments: Annotated[tuple[PodSetAssignment, ...], unique_by("name", max_items=18)] = ()
-    """What each pod set got."""
+    """Flavors, quota and domains of each pod set."""
 
 
 class RequeueState(Wire, frozen=True):
     count: Count | None = None
-    """How many times the workload was sent back to the queue."""
+    """How many times the workload was requeued."""
     requeue_at: Time | None = None
-    """When it may be tried again."""
+    """Earliest time of the next attempt."""
 
 
 class ReclaimablePod(Wire, frozen=True):
@@ -256,7 +256,7 @@ class ReclaimablePod(Wire, frozen=True):
 
 
 class PodSetUpdate(Wire, frozen=True):
-    """What a check adds to the pods of a pod set. A contradiction with what is there fails the admission."""
+    """Additions of a check to the pods of a pod set. A conflict with existing values fails the admission."""
 
     name: PodSetReference
     """Name of the pod set."""
@@ -265,7 +265,7 @@ class PodSetUpdate(Wire, frozen=True):
     annotations: dict[str, str] = {}
     """Annotations to add."""
     node_selector: dict[str, str] = {}
-    """Node labels to ask for."""
+    """Node selector to add."""
     tolerations: Annotated[tuple[Toleration, ...], Field(list_type="atomic", max_items=8, rules=TOLERATION_RULES)] = ()
     """Tolerations to add."""
 
@@ -274,33 +274,33 @@ class AdmissionCheckState(Wire, frozen=True):
     name: AdmissionCheckReference
     """Name of the AdmissionCheck."""
     state: CheckState
-    """Pending, Ready, Retry (free the quota and try again) or Rejected (deactivate)."""
+    """Pending, Ready, Retry (release the quota and try again) or Rejected (deactivate)."""
     last_transition_time: Annotated[Time, Field(required=True)] = ""
     """When the state changed."""
     message: Annotated[str, Field(required=True, max_length=32768)] = ""
-    """What the check has to say."""
+    """Message of the check."""
     requeue_after_seconds: Count | None = None
     """After Retry, how long to wait at least."""
     retry_count: Count | None = None
-    """How often it was tried again."""
+    """Number of retries."""
     pod_set_updates: Annotated[tuple[PodSetUpdate, ...], Field(list_type="atomic", max_items=18)] = ()
-    """What the check adds to the pods."""
+    """Additions of the check to the pods."""
 
 
 class PodSetRequest(Wire, frozen=True):
     name: PodSetReference
     """Name of the pod set."""
     resources: ResourceList = {}
-    """What all its pods together would ask for, after defaults, overhead, exclusions and transformations."""
+    """Requests of all its pods together, after defaults, overhead, exclusions and transformations."""
 
 
 class WorkloadSchedulingStatsEviction(Wire, frozen=True):
     reason: Annotated[str, Field(max_length=316)]
-    """Why."""
+    """Reason of the eviction."""
     underlying_cause: Annotated[str, Field(required=True, max_length=316)] = ""
-    """The cause behind, if any."""
+    """Underlying cause, if any."""
     count: Annotated[Count, Field(required=True)] = 0
-    """How many times."""
+    """Number of evictions."""
 
 
 class SchedulingStats(Wire, frozen=True):
@@ -337,34 +337,34 @@ class WorkloadStatus(Wire, frozen=True):
     )
 
     conditions: Annotated[tuple[Condition, ...], unique_by("type", max_items=16)] = ()
-    """The story of the workload: QuotaReserved, Admitted, PodsReady, Evicted, Preempted, Requeued, Finished."""
+    """Conditions: QuotaReserved, Admitted, PodsReady, Evicted, Preempted, Requeued, Finished."""
     admission: Admission | None = None
-    """Quota that is held."""
+    """Quota that is reserved, and its flavors."""
     requeue_state: RequeueState | None = None
-    """When it may be tried again after its pods did not become ready."""
+    """Earliest time of the next attempt after pods did not become ready."""
     reclaimable_pods: Annotated[tuple[ReclaimablePod, ...], unique_by("name", max_items=18)] = ()
     """Pods that no longer need their quota."""
     admission_checks: Annotated[tuple[AdmissionCheckState, ...], unique_by("name", max_items=8)] = ()
-    """What the checks said."""
+    """States of the admission checks."""
     resource_requests: Annotated[tuple[PodSetRequest, ...], unique_by("name", max_items=18)] = ()
-    """What a workload that waits would ask for."""
+    """Requests of a pending workload."""
     accumulated_past_execution_time_seconds: Int32 | None = None
-    """How long the workload was admitted in earlier rounds."""
+    """How long the workload was admitted before its last eviction."""
     scheduling_stats: SchedulingStats | None = None
-    """Counts of what happened."""
+    """Counts of evictions."""
     nominated_cluster_names: Annotated[
         tuple[str, ...], Field(list_type="atomic", max_items=20, items=Field(max_length=256))
     ] = ()
-    """Worker clusters that are asked to admit it."""
+    """Worker clusters that may admit the workload."""
     cluster_name: Annotated[str | None, Field(max_length=256)] = None
-    """Worker cluster that runs it."""
+    """Worker cluster that runs the workload."""
     unhealthy_nodes: Annotated[tuple[UnhealthyNode, ...], unique_by("name", max_items=8)] = ()
     """Nodes of this workload that failed and are to be replaced."""
     preemption_gates: Annotated[tuple[PreemptionGateState, ...], unique_by("name", max_items=8)] = ()
     """Positions of the gates; a gate that is not listed is closed."""
 
 
-# Rules that look at the spec and the status together.
+# Rules that compare the spec with the status.
 _CONDITION = (
     "has({0}.status) && has({0}.status.conditions) && "
     "{0}.status.conditions.exists(c, c.type == '{1}' && c.status == 'True')"
@@ -377,7 +377,7 @@ _BOTH_REFS = "has(oldSelf.spec.priorityClassRef) && has(self.spec.priorityClassR
 
 
 class Workload(Object, frozen=True):
-    """One job in the queue: its pods, the quota it holds, and its story."""
+    """One job in the queue: its pods, its quota and its state."""
 
     KIND: ClassVar[Kind] = Kind(GROUP, VERSION, "Workload", "workloads")
     RULES: ClassVar[tuple[Rule, ...]] = (
@@ -416,9 +416,9 @@ class Workload(Object, frozen=True):
     )
 
     spec: WorkloadSpec = WorkloadSpec()
-    """What is asked for."""
+    """Pod sets, queue and priority."""
     status: WorkloadStatus = WorkloadStatus()
-    """What became of it."""
+    """Admission, checks and conditions."""
 
     def condition(self, type_: str) -> Condition | None:
         return find_condition(self.status.conditions, type_)

@@ -1,12 +1,13 @@
 """
-The whole embedded stack in real time: server, store, controllers, engine; most pods are only pretended.
+The whole embedded stack in real time: server, store, controllers and engine, with simulated pods.
 
-*Burst*: all workloads of Kueue's baseline load are submitted at once with no run time, and admissions per second are
-counted through the stack: durable status, events, queue statuses. *Baseline*: the load as it is, in real time; its
-makespan against that of the engine alone in virtual time, and the time from a finish to the admission it allows. Last,
-pods that are not pretended: how many processes are started, waited for and reported per second.
+- *Burst*: all workloads of Kueue's baseline load are submitted at once, without run time. The figure is admissions per
+  second, with durable status, events and queue statuses.
+- *Baseline*: the load in real time. The figures are its makespan against that of the engine alone in virtual time, and
+  the time from a finish to the admission that it allows.
+- *Pods as processes*: how many real pods are started, awaited and reported per second.
 
-Called by: cli/bench.py. Calls: app.py, pretended.py, processes.py, soak.py.
+Called by: cli/admin/bench.py. Calls: app.py, pretended.py, processes.py, soak.py.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from kyu.bench import loads, pretended, processes, soak
 from kyu.bench.engine import Row
 from kyu.bench.loads import Load, WorkloadSet
 from kyu.controllers import memory
-from kyu.engine import cycle
+from kyu.engine.schedule import schedule
 
 QUICK_SHARE = 10
 PODS, QUICK_PODS = 1000, 100
@@ -45,7 +46,7 @@ def run(*, quick: bool, soak_minutes: float = 0.0) -> Iterator[Row]:
         ">= 1000",
         ">= 2500",
     )
-    virtual = loads.run(load, cycle.schedule).makespan
+    virtual = loads.run(load, schedule).makespan
     real = uvloop.run(play(load, at_once=False, probe_seconds=virtual))
     yield Row(
         "baseline in real time: makespan / virtual",

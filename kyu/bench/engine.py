@@ -1,12 +1,12 @@
 """
-What a decision costs: how it grows with everything that is there, and next to the textbook scheduler.
+The CPU cost of a scheduling decision: its growth with the size of the state, and its ratio to the textbook scheduler.
 
-Growth: a tree in contention, with preemption on and a thousand shapes; one workload after another finishes and another
-arrives, and the cost of a finish and the admission that it allows is compared between a small and a large state. Rival:
-a load, played by the engine and by the textbook scheduler, part by part in turn; the decisions of a part are compared
-before its times are.
+Growth: ClusterQueues compete for quota, with preemption on and a thousand request shapes. In each step one workload
+finishes and another arrives. The benchmark compares the cost of a finish and its admissions between a small and a large
+state. Textbook: the engine and the textbook scheduler run the same load in alternating parts. The benchmark compares
+the decisions of each part before the times.
 
-Called by: cli/bench.py. Calls: loads.py, rival.py.
+Called by: cli/admin/bench.py. Calls: bench/loads.py, bench/realistic.py, and the textbook scheduler by module name.
 """
 
 from __future__ import annotations
@@ -19,25 +19,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import Random
+from types import ModuleType
 
 from kyu.api import codec
 from kyu.api.kueue import Cohort, Workload
-from kyu.bench import loads, rival
+from kyu.bench import loads, realistic
 from kyu.bench.loads import Load
-from kyu.engine import cycle
 from kyu.engine.options import Options
+from kyu.engine.schedule import schedule as our_schedule
 from kyu.engine.state import State
 
 KUEUE_BASELINE_CPU_SECONDS = 96.0
-"""CPU of Kueue's own process for the whole baseline, measured beside an API server without request limits."""
+"""The CPU of Kueue's process for the whole baseline, measured with an API server without request limits."""
 
 KUEUE_BASELINE_WALL_SECONDS = 351.1
-"""How long the baseline takes in Kueue's own published measurement, where requests to the API server are limited."""
+"""The duration of the baseline in Kueue's published measurement, which limits requests to the API server."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One measured figure, and the ratio that it is for."""
+    """One measured figure, and its ratio."""
 
     name: str
     value: str
@@ -48,7 +49,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much there is of everything."""
+    """The size of a state."""
 
     queues: int
     pending: int
@@ -61,50 +62,65 @@ SMALL = Scale(30, 1_000, 100)
 LARGE = Scale(10_000, 1_000_000, 100_000)
 QUICK = Scale(1_000, 100_000, 10_000)
 QUEUES_PER_COHORT = 6
-# Workloads preempt lower priorities, in their own queue and where others have borrowed. With "Any", queues of mixed
-# sizes can take the same quota from each other for ever, and that would be measured.
+# With the policy "Any", ClusterQueues with mixed workload sizes can preempt each other for ever. The benchmark would
+# then measure that cycle.
 RECLAIM = "LowerPriority"
 MOST_ROUNDS = 5
-# Decisions that are timed together, and how many such blocks are compared.
+# The number of decisions that are timed together, and the number of such blocks.
 BLOCK, BLOCKS = 50, 15
-# A part that takes less says nothing by itself.
+# A shorter part is too noisy for a ratio.
 LEAST_SECONDS = 0.01
-# Arrivals between two settlings while a state is built.
+# The number of arrivals between two calls of settle while a state is built.
 SETTLE_EVERY = 50_000
+# The points in time of each part, and the CPU seconds of the textbook scheduler after which a load stops.
+PART = 250
+TEXTBOOK_SECONDS, QUICK_SECONDS = 60.0, 10.0
 
 
-def run(*, quick: bool) -> Iterator[Row]:
-    """All figures, one by one as they are measured."""
-    yield from growth(QUICK if quick else LARGE)
-    yield against_rival(loads.BASELINE, part=250, every=1000 if quick else 250)
-    yield against_rival(loads.LARGE_SCALE, part=1, every=100 if quick else 25)
-    yield from whole_baseline()
+def run(*, quick: bool, textbook: ModuleType | None = None) -> Iterator[Row]:
+    """Yield each figure as soon as it is measured."""
+    budget = QUICK_SECONDS if quick else TEXTBOOK_SECONDS
+    for is_realistic in (True, False):
+        yield from growth(QUICK if quick else LARGE, is_realistic=is_realistic)
+    if textbook is None:
+        yield Row("beside the textbook scheduler", "not measured: give --textbook tests.support.textbook in a checkout")
+    else:
+        yield against_textbook(loads.REALISTIC, textbook, budget, ">= 10", ">= 30")
+        yield against_textbook(loads.BASELINE, textbook, budget, ">= 7", ">= 10")
+        yield against_textbook(loads.LARGE_SCALE, textbook, budget, ">= 7", ">= 10")
+    yield from whole_baselines()
 
 
 # Growth
 
 
-def growth(large: Scale) -> Iterator[Row]:
-    small_cost = statistics.median(Ground(SMALL, seed).cost() for seed in range(BLOCKS))
-    yield Row(describe(SMALL), f"{small_cost * 1e6:.0f} us per decision")
+def growth(large: Scale, *, is_realistic: bool) -> Iterator[Row]:
+    """Yield the growth of the cost of a decision, with one resource or with cpu, memory and pods."""
+    kind = "cpu, memory, pods" if is_realistic else "one resource"
+
+    def ground(scale: Scale, seed: int = 0) -> Ground:
+        return Ground(scale, seed, is_realistic=is_realistic)
+
+    small_cost = statistics.median(ground(SMALL, seed).cost() for seed in range(BLOCKS))
+    yield Row(f"{kind}: {describe(SMALL)}", f"{small_cost * 1e6:.0f} us per decision")
     for name, other, must, goal in (
         ("depth 8", Scale(30, 1_000, 100, depth=8), "3", "2.5"),
         ("16 flavors", Scale(30, 1_600, 1_600, flavors=16), "4", "3"),
         (describe(large), large, "2", "1.5"),
     ):
-        ground = Ground(other)
+        one = ground(other)
         pairs = []
         for seed in range(BLOCKS):
-            # A small state changes its nature with every block, as its high priorities are served: each has a new one.
-            theirs = ground if other is large else Ground(other, seed)
-            pairs.append((Ground(SMALL, seed).cost(), theirs.cost()))
+            # Each block gets a new small state: a block admits the high priorities, which changes the load of the next.
+            theirs = one if other is large else ground(other, seed)
+            pairs.append((ground(SMALL, seed).cost(), theirs.cost()))
         ratios = [there / here for here, there in pairs]
         cost = statistics.median(there for _, there in pairs)
         text = f"{cost * 1e6:.0f} us per decision, {min(ratios):.2f}-{max(ratios):.2f}"
-        yield Row(name, text, statistics.median(ratios), f"<= {must}", f"<= {goal}")
+        yield Row(f"{kind}: {name}", text, statistics.median(ratios), f"<= {must}", f"<= {goal}")
         if other is large:
-            each = ground.bytes_each
-            yield Row("memory per pending workload", f"{each:.0f} bytes", each / 1000, "<= 1.5", "<= 1")
+            each = one.bytes_each
+            yield Row(f"{kind}: memory per pending workload", f"{each:.0f} bytes", each / 1000, "<= 1.5", "<= 1")
 
 
 def describe(scale: Scale) -> str:
@@ -112,15 +128,15 @@ def describe(scale: Scale) -> str:
 
 
 class Ground:
-    """A state of some scale in contention, settled, on which decisions are timed."""
+    """A settled state of some scale whose workloads compete for quota, for timing decisions."""
 
-    def __init__(self, scale: Scale, seed: int = 0) -> None:
+    def __init__(self, scale: Scale, seed: int = 0, *, is_realistic: bool) -> None:
         self._random = Random(seed)
         self._clock = loads.START
         gc.disable()
-        self._state = populated(scale)
+        self._state = populated(scale, is_realistic=is_realistic)
         before = memory_bytes()
-        self._arriving = Arrivals(scale, self._random)
+        self._arriving = Arrivals(scale, self._random, is_realistic=is_realistic)
         for number in range(scale.pending + scale.admitted):
             self._state.put(self._arriving.next())
             if number % SETTLE_EVERY == 0:
@@ -130,7 +146,7 @@ class Ground:
         gc.enable()
 
     def cost(self) -> float:
-        """CPU seconds for a finish and the admissions that it allows: the mean of a block of decisions."""
+        """Return the mean CPU seconds of a finish and the admissions that it allows, over a block of decisions."""
         gc.collect()
         gc.freeze()
         gc.disable()
@@ -146,11 +162,10 @@ class Ground:
 
 
 def one_decision(state: State, arriving: Arrivals, random: Random, now: datetime) -> float:
-    """A running workload ends, another arrives; all that follows from that."""
-    queue = state.queues[random.choice(arriving.queues)]
-    while not queue.holdings:
-        queue = state.queues[random.choice(arriving.queues)]
-    _, ending = queue.holdings[random.randrange(len(queue.holdings))]
+    """Return the CPU seconds of the scheduling after one reserved workload is deleted and another arrives."""
+    while not (reserved := state.reserved_in(random.choice(arriving.queues))):
+        continue
+    ending = random.choice(reserved)
     fresh = arriving.next()
     started = time.process_time()
     state.delete(Workload.KIND, ending.key)
@@ -160,27 +175,32 @@ def one_decision(state: State, arriving: Arrivals, random: Random, now: datetime
 
 
 def settle(state: State, now: datetime) -> None:
-    """Decide, and let the preempted go; bounded, as queues can take the same quota from each other for ever."""
+    """Schedule and release preempted workloads, in few rounds: ClusterQueues can preempt each other for ever."""
     for _ in range(MOST_ROUNDS):
-        leaving = [preempt.victim for preempt in cycle.schedule(state, now).preempted()]
+        leaving = [preempt.victim for preempt in our_schedule(state, now).preempted()]
         if not leaving:
             return
         for key in leaving:
             state.release(key)
 
 
-def populated(scale: Scale) -> State:
-    """Queues in cohorts, each cohort under a chain of others, and nothing in them."""
+def populated(scale: Scale, *, is_realistic: bool) -> State:
+    """Return a state without workloads, with ClusterQueues in cohorts that each have a chain of parents."""
     state = State(Options())
-    for flavor in loads.flavors(scale.flavors):
-        state.put(flavor)
+    names = loads.cpu_flavor_names(scale.flavors)
+    for name in names:
+        state.put(loads.flavor(name, {}))
+    if is_realistic:
+        groups = realistic.resource_groups(20, None, names)
+    else:
+        groups = loads.cpu_groups(20, None, scale.flavors)
     for number in range(scale.queues):
         group, name = number // QUEUES_PER_COHORT, f"queue-{number}"
         if number % QUEUES_PER_COHORT == 0:
             for level in range(1, scale.depth):
                 state.put(cohort(f"cohort-{group}-{level - 1}", f"cohort-{group}-{level}"))
         state.put(loads.namespace(name))
-        state.put(loads.cluster_queue(name, f"cohort-{group}-0", 20, None, scale.flavors, RECLAIM))
+        state.put(loads.cluster_queue(name, f"cohort-{group}-0", groups, RECLAIM))
         state.put(loads.local_queue(name))
     return state
 
@@ -191,9 +211,10 @@ def cohort(name: str, parent: str) -> Cohort:
 
 
 class Arrivals:
-    """Workloads of a thousand sizes and three priorities, to queues in turn."""
+    """A source of workloads with a thousand sizes and three priorities, for each ClusterQueue in turn."""
 
-    def __init__(self, scale: Scale, random: Random) -> None:
+    def __init__(self, scale: Scale, random: Random, *, is_realistic: bool) -> None:
+        self._is_realistic = is_realistic
         self.queues = [f"queue-{number}" for number in range(scale.queues)]
         self._mean_milli = 20_000 * scale.flavors * scale.queues // scale.admitted
         self._random = random
@@ -208,7 +229,8 @@ class Arrivals:
         self._count += 1
         model = self._models.get((size, priority))
         if model is None:
-            model = self._models[size, priority] = loads.template("queue", priority, size)
+            pod_sets = realistic.one_pod_set(size, size // step) if self._is_realistic else loads.one_pod(size)
+            model = self._models[size, priority] = loads.template("queue", priority, pod_sets)
         return loads.sent_to(model, queue, f"w-{self._count:07d}", self._count)
 
 
@@ -217,61 +239,64 @@ def memory_bytes() -> int:
         return int(statm.read().split()[1]) * resource.getpagesize()
 
 
-# Rival
+# Comparison with the textbook scheduler
 
 
-def against_rival(load: Load, part: int, every: int) -> Row:
-    """
-    Parts of a load, so many points in time each, spread evenly over all of it; on both sides, in turn.
-
-    What is between them is the engine's work on both sides, and not counted.
-    """
-    ours, theirs = (loads.driver(load, cycle.schedule, record=True) for _ in range(2))
-    own = rivals = 0.0
-    admissions = parts = 0
+def against_textbook(load: Load, textbook: ModuleType, seconds: float, must: str, goal: str) -> Row:
+    """Run a load on both schedulers in alternating parts, until it ends or the textbook has used its CPU seconds."""
+    ours = loads.driver(load, State(Options()), our_schedule, record=True)
+    theirs = loads.driver(load, textbook.Textbook(Options()), textbook.schedule, record=True)
+    own = other = 0.0
+    admissions = events = 0
     ratios: list[float] = []
-    while True:
-        mine = timed(ours, cycle.schedule, part)
-        other = timed(theirs, rival.schedule, part)
+    while other < seconds:
+        mine, reference = timed(ours, PART), timed(theirs, PART)
         if not mine.events:
             break
-        if sorted(map(str, mine.decisions)) != sorted(map(str, other.decisions)):
+        if sorted(map(str, mine.decisions)) != sorted(map(str, reference.decisions)):
             return Row(f"{load.name}: decisions differ", f"after {mine.makespan:.1f} s of virtual time, no comparison")
-        own, rivals = own + mine.cpu_seconds, rivals + other.cpu_seconds
-        admissions, parts = admissions + mine.admissions, parts + 1
+        own, other = own + mine.cpu_seconds, other + reference.cpu_seconds
+        admissions, events = admissions + mine.admissions, events + mine.events
         if mine.cpu_seconds > LEAST_SECONDS:
-            ratios.append(other.cpu_seconds / mine.cpu_seconds)
-        for driver in (ours, theirs):
-            driver.play(every - part)
-    text = f"{own:.2f} s for {admissions:,} admissions, rival {rivals:.1f} s; {spread(ratios)} in single parts"
-    return Row(f"{load.name}, {parts} parts spread over it", text, rivals / own, ">= 10", ">= 50")
+            ratios.append(reference.cpu_seconds / mine.cpu_seconds)
+    text = f"{own:.2f} s for {admissions:,} admissions, textbook {other:.1f} s; {spread(ratios)} in single parts"
+    return Row(f"{load.name}, the first {events:,} points in time", text, other / own, must, goal)
 
 
 def spread(ratios: list[float]) -> str:
     return f"{min(ratios):.1f}-{max(ratios):.1f}" if ratios else "too short to tell"
 
 
-def timed(driver: loads.Driver, schedule: loads.Scheduler, events: int | None) -> loads.Run:
-    """The next part of a load, by one side."""
+def timed(driver: loads.Driver, events: int | None) -> loads.Run:
+    """Run the next part of a load, without garbage of earlier parts."""
     gc.collect()
     gc.freeze()
-    driver.schedule = schedule
     try:
         return driver.play(events)
     finally:
-        driver.schedule = cycle.schedule
         gc.unfreeze()
 
 
-def whole_baseline() -> Iterator[Row]:
-    done = timed(loads.driver(loads.BASELINE, cycle.schedule), cycle.schedule, None)
-    share = KUEUE_BASELINE_CPU_SECONDS / done.cpu_seconds
-    text = f"{done.cpu_seconds:.1f} s CPU for {done.admissions:,} admissions, {done.makespan:.1f} s of virtual time"
+def whole_baselines() -> Iterator[Row]:
+    """Yield the CPU of the whole realistic load and of Kueue's baseline with one resource."""
+    pairs = []
+    for _ in range(3):
+        one, real = (
+            timed(loads.driver(load, State(Options()), our_schedule), None)
+            for load in (loads.BASELINE, loads.REALISTIC)
+        )
+        pairs.append((one, real))
+    ratio = statistics.median(real.cpu_seconds / one.cpu_seconds for one, real in pairs)
+    one, real = pairs[-1]
+    text = f"{real.cpu_seconds:.1f} s CPU for {real.admissions:,} admissions, one resource {one.cpu_seconds:.1f} s"
+    yield Row("whole realistic load, the baseline as 1", text, ratio, "<= 2", "<= 1.3")
+    share = KUEUE_BASELINE_CPU_SECONDS / one.cpu_seconds
+    text = f"{one.cpu_seconds:.1f} s CPU for {one.admissions:,} admissions, {one.makespan:.1f} s of virtual time"
     yield Row("whole baseline, Kueue's 96 s as a multiple", text, share, ">= 20", ">= 100")
     yield Row(
         "virtual time of the baseline, Kueue's 351 s as a multiple",
-        f"{KUEUE_BASELINE_WALL_SECONDS:.0f} s in {done.simulation_seconds:.1f} s",
-        KUEUE_BASELINE_WALL_SECONDS / done.simulation_seconds,
+        f"{KUEUE_BASELINE_WALL_SECONDS:.0f} s in {one.simulation_seconds:.1f} s",
+        KUEUE_BASELINE_WALL_SECONDS / one.simulation_seconds,
         ">= 100",
         ">= 500",
     )

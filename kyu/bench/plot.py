@@ -1,7 +1,7 @@
 """
-Bars in the terminal: one line per figure, so that a ratio is seen before it is read.
+Bars in the terminal: one line per figure.
 
-Called by: `kyu bench`, when a subject has given its rows.
+Called by: ``kyu bench`` after the rows of a subject.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ WIDTH = 50
 
 
 def bars(title: str, names: Sequence[str], values: Sequence[float]) -> str:
-    """One horizontal bar for each name, the longest as wide as the plot."""
+    """Return one horizontal bar for each name, the longest as wide as the plot."""
     if not names:
         return title
     longest, most = max(map(len, names)), max(values)

@@ -1,11 +1,10 @@
 """
-What a scheduler plugin costs: one object of every kind, rendered for Kueue and for YuniKorn, in CPU time on one core.
+The cost of scheduler plugins: one object of every kind, rendered for Kueue and for YuniKorn, in CPU time on one core.
 
-Each rendering has an execution id of its own, as in a workflow engine, and includes the task groups and the final check
-by the rules of the scheduler. Kinds are rendered in turn, and the fastest of several blocks counts, since a machine
-that does other work can only make a block slower.
+Each rendering has its own execution id, and includes the task groups and the check by the rules of the scheduler. Kinds
+are rendered in turn. The fastest of several blocks counts, since other work on the machine only makes a block slower.
 
-Called by: cli/bench.py. Calls: workflows.
+Called by: cli/admin/bench.py. Calls: workflows.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from kyu.workflows.task import Task
 
 SCHEDULERS = ("kueue", "yunikorn")
 MUST_PER_SECOND = 10_000
-# Blocks of about this many renderings: short, so that some are not disturbed.
+# Blocks of about this many renderings: short, so that some are undisturbed.
 BLOCKS, BLOCK = 200, 50
 
 
 def run(*, quick: bool) -> Iterator[Row]:
-    """One row for every kind, then one for all kinds in turn for each scheduler."""
+    """Yield a row for every kind, then one for all kinds in turn for each scheduler."""
     blocks = BLOCKS // 10 if quick else BLOCKS
     objects = [sample(row.api_version, row.kind) for row in support.ROWS]
     for obj in objects:
@@ -40,7 +39,7 @@ def run(*, quick: bool) -> Iterator[Row]:
 
 
 def rate(scheduler: str, objects: Sequence[Json], blocks: int) -> float:
-    """Objects per second of CPU time, of those that the scheduler takes; 0 if it takes none."""
+    """Return the objects per second of CPU time that the scheduler accepts; 0 if it accepts none."""
     chosen = plugin.load(QueueConfig(scheduler))
     taken = [obj for obj in objects if isinstance(plugin.render(chosen, Task("acme", "e"), obj), plugin.Rendered)]
     turns = taken * (BLOCK // max(1, len(taken)))
@@ -55,7 +54,7 @@ def rate(scheduler: str, objects: Sequence[Json], blocks: int) -> float:
 
 
 def sample(api_version: str, kind: str) -> Json:
-    """A small object of the kind: every role that it has, with requests."""
+    """Return a small object of the kind, with requests for every role."""
     return {"apiVersion": api_version, "kind": kind, "metadata": {"name": "x"}, "spec": specs()[kind]}
 
 

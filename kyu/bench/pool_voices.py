@@ -1,11 +1,10 @@
 """
-Many pools in one process, for the benchmark of MasterQueues: each speaks once a second, some with news. And somebody
-who publishes garbage.
+Many pools in one process, for the benchmark of MasterQueues: each publishes once a second, some with news, and some
+garbage.
 
-News is an amount of memory that tells when it was published, in microseconds: whoever sees it in a queue knows how long
-it took to get there.
+News is an amount of memory that encodes its time of publication in microseconds. So its delay can be read from a queue.
 
-Called by: bench/pools.py, as a process of its own, so that its cost is not measured.
+Called by: bench/pools.py, as its own process, so that its cost is not measured.
 """
 
 from __future__ import annotations
@@ -18,19 +17,20 @@ import msgspec
 
 from kyu.api.meta import Json
 from kyu.bus.connector import Connector
-from kyu.bus.nats import Connection
+from kyu.bus.nats import NatsConnection
 
 PERIOD_SECONDS = 1.0
-# Messages leave together in so many ticks of a period.
+# Messages of a period are sent in this many ticks.
 TICKS = 20
 GARBAGE = (b"\xff no text", b'{"quotas": 1}')
 STEADY_MEMORY = str(2**40)
 
 
 class Voices(msgspec.Struct, frozen=True):
-    """``news``: messages a second that say something else than the one before. ``numbered``: with sequence and time.
+    """The rates of messages.
 
-    ``garbage``: messages a second that nobody can read, under ever new names.
+    ``news`` differ from the message before. ``numbered`` messages have a sequence and a time. ``garbage`` cannot be
+    decoded and has ever new names.
     """
 
     url: str
@@ -46,8 +46,8 @@ def subject(queue: int) -> str:
 
 
 async def speak(voices: Voices) -> None:
-    """Until cancelled."""
-    connection = Connection(Connector(voices.url), "kyu-bench")
+    """Publish until cancelled."""
+    connection = NatsConnection(Connector(voices.url), "kyu-bench")
     connecting = asyncio.create_task(connection.run())
     try:
         await connection.connected()
@@ -56,7 +56,7 @@ async def speak(voices: Voices) -> None:
         started, tick, told = time.monotonic(), 0, 0
         while True:
             now = everyone[tick % TICKS :: TICKS]
-            # With few pools there are ticks in which nobody speaks; news waits for the next.
+            # With few pools some ticks are silent; news waits for the next one.
             due = int((time.monotonic() - started) * voices.news) if now else told
             for number in range(told, due):
                 memory[now[number % len(now)]] = str(int(time.time() * 1e6))
@@ -72,7 +72,7 @@ async def speak(voices: Voices) -> None:
         await asyncio.gather(connecting, return_exceptions=True)
 
 
-async def publish(connection: Connection, voices: Voices, to: str, pool: str, memory: str) -> None:
+async def publish(connection: NatsConnection, voices: Voices, to: str, pool: str, memory: str) -> None:
     quotas = {"cpu": "64", "memory": memory, "pods": 100, "nvidia.com/gpu": 0}
     body: Json = {"quotas": quotas, "labels": ["site=bench"], "taints": []}
     if voices.numbered:

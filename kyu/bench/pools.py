@@ -1,12 +1,12 @@
 """
-MasterQueues with many pools that speak every second: what listening costs, and how soon news is quota.
+MasterQueues with many pools that publish every second: the cost of listening, and the delay until news becomes quota.
 
-*Steady*: every message says what the one before said. The processor time of the whole control plane is measured, and
-everything that is written meanwhile is counted: it should be nothing. *News*: some messages say something else, and the
-time from their publication until a watcher sees it in the ClusterQueue is measured. *Flood*: beside the pools somebody
-publishes garbage as fast as nobody could read it; no pool may be lost, and memory must not grow.
+- *Steady*: every message repeats the one before. The figures are the CPU time of the whole control plane, and the
+  number of writes, which should be zero.
+- *News*: some messages change an amount. The figure is the time until a watcher sees it in the ClusterQueue.
+- *Flood*: garbage is published faster than it can be read. No pool may be lost, and memory must not grow.
 
-Called by: cli/bench.py. Calls: app.py, pool_voices.py in a process of its own, a nats-server.
+Called by: cli/admin/bench.py. Calls: app.py, pool_voices.py in its own process, a nats-server.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from kyu.kube.client import Client
 
 KINDS = (MasterQueue.KIND, ClusterQueue.KIND, ResourceFlavor.KIND)
 START_SECONDS = 60.0
-# Amounts above are times of publication.
+# Larger amounts are times of publication.
 FIRST_TIME = 10**15
 MEGABYTE = 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class PoolLoad:
     queues: int = 10
     pools: int = 50
     news: float = 5.0
@@ -54,15 +54,15 @@ class Size:
     warm_up: float = 3.0
 
 
-FULL = Size()
-QUICK = Size(queues=3, pools=20, garbage=2_000, seconds=4.0)
+FULL = PoolLoad()
+QUICK = PoolLoad(queues=3, pools=20, garbage=2_000, seconds=4.0)
 
 
 def run(*, quick: bool) -> Iterator[Row]:
     yield from uvloop.run(measure(QUICK if quick else FULL))
 
 
-async def measure(size: Size) -> list[Row]:
+async def measure(size: PoolLoad) -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="kyu-bench-") as folder, nats_server(Path(folder)) as url:
         async with app.embedded(app.Settings(Path(folder) / "data", bare=True)) as running:
             client = running.client("kyu-bench")
@@ -76,7 +76,7 @@ async def measure(size: Size) -> list[Row]:
     return [*quiet_rows(size, same, numbered), *news_rows(news), *flood_rows(size, flood)]
 
 
-def quiet_rows(size: Size, same: Leg, numbered: Leg) -> Iterator[Row]:
+def quiet_rows(size: PoolLoad, same: Leg, numbered: Leg) -> Iterator[Row]:
     rate = size.queues * size.pools
     for name, leg in ((f"{rate} messages/s, the same again", same), ("… with sequence numbers and times", numbered)):
         value = f"{leg.cpu_share:.1%} of a core, {leg.cpu_share / rate * 1e6:.0f} us a message, {leg.writes} writes"
@@ -92,7 +92,7 @@ def news_rows(news: Leg) -> Iterator[Row]:
         yield Row("news to ClusterQueue, p99 ms", value, worst, "<= 250", "<= 100")
 
 
-def flood_rows(size: Size, flood: Leg) -> Iterator[Row]:
+def flood_rows(size: PoolLoad, flood: Leg) -> Iterator[Row]:
     before, after = (bytes_ / MEGABYTE for bytes_ in (flood.resident_before, flood.resident_after))
     value = f"{flood.cpu_share:.1%} of a core, {before:.0f} MB before, {after:.0f} MB after"
     yield Row(f"{size.garbage} garbage messages/s: pools lost", f"{flood.lost}; {value}", None, "= 0", "= 0")
@@ -100,7 +100,7 @@ def flood_rows(size: Size, flood: Leg) -> Iterator[Row]:
 
 @dataclass(slots=True)
 class Leg:
-    """What was seen while the pools spoke in one way."""
+    """The figures of one way of publishing."""
 
     cpu_share: float = 0.0
     resident_before: int = 0
@@ -110,8 +110,8 @@ class Leg:
     delays: list[float] = field(default_factory=list)
 
 
-class Seen:
-    """Everything that is written, as a watcher sees it."""
+class WatchedQueues:
+    """All writes, as a watcher sees them."""
 
     def __init__(self) -> None:
         self.cache = Cache()
@@ -138,7 +138,7 @@ class Seen:
 
 
 def amounts(cluster_queue: Json) -> dict[str, int]:
-    """By flavor, when its memory was published; those that are no times are left out."""
+    """Return the publication time of the memory of each flavor; other amounts are left out."""
     found = {}
     for group in cluster_queue["spec"].get("resourceGroups") or ():
         for flavor in group["flavors"]:
@@ -149,8 +149,8 @@ def amounts(cluster_queue: Json) -> dict[str, int]:
     return found
 
 
-async def listen(seen: Seen, size: Size, voices: Voices) -> Leg:
-    """Let them speak until all are known and a little longer, then measure."""
+async def listen(seen: WatchedQueues, size: PoolLoad, voices: Voices) -> Leg:
+    """Wait until all pools are known, and a little longer, then measure."""
     words = [sys.executable, "-m", "kyu.bench.pool_voices", msgspec.json.encode(voices).decode()]
     speaking = await asyncio.create_subprocess_exec(*words)
     try:
@@ -165,15 +165,14 @@ async def listen(seen: Seen, size: Size, voices: Voices) -> Leg:
         leg.cpu_share = (time.process_time() - cpu) / (time.perf_counter() - started)
         return leg
     finally:
-        # What comes from now on is of nobody.
         seen.leg = Leg()
         speaking.terminate()
         await speaking.wait()
 
 
 @contextlib.asynccontextmanager
-async def watching(client: Client) -> AsyncIterator[Seen]:
-    seen = Seen()
+async def watching(client: Client) -> AsyncIterator[WatchedQueues]:
+    seen = WatchedQueues()
     reflectors = [asyncio.create_task(Reflector(client, seen.cache, kind).run()) for kind in KINDS]
     try:
         await seen.cache.synced()

@@ -1,10 +1,10 @@
 """
-A load for the whole stack: its queues, who submits what when, and pods that are only pretended.
+A load for the whole stack: its queues, its submissions, and simulated pods.
 
-*Probes* are queues of their own in which one workload runs and all others wait: each finish allows exactly one
-admission, so the time between the two is what the stack needs, whatever else is going on.
+*Probes* are separate queues in which one workload runs and all others wait. Each finish allows exactly one admission,
+so the time between the two is the latency of the stack.
 
-Called by: bench/embedded.py, bench/soak.py. Calls: the client, loads.py.
+Called by: bench/embedded.py, bench/soak.py. Calls: the client, loads.py, objects.py.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from kyu.api.core import Namespace
 from kyu.api.kueue import ClusterQueue, LocalQueue, ResourceFlavor, Workload
 from kyu.api.meta import Json, Key, key_of
-from kyu.bench import loads
+from kyu.bench import loads, objects
 from kyu.bench.loads import Load
 from kyu.kube import errors
 from kyu.kube.cache import Cache, Reflector
@@ -27,11 +28,13 @@ from kyu.kube.client import Client
 SUBMITTERS = 64
 PROBES = 8
 PROBE_MILLISECONDS = 500
+# The cpu decides which Workloads are admitted, as in the same load without a server.
+AMPLE_MEMORY: Final = {"name": "memory", "nominalQuota": "1Pi"}
 
 
 @dataclass(frozen=True, slots=True)
-class Submission:
-    """A workload, when it comes (milliseconds after the start), and how long it runs once it is admitted."""
+class PlannedWorkload:
+    """A workload, the time of its submission (milliseconds after the start), and its run time after admission."""
 
     key: Key
     body: Json
@@ -40,25 +43,26 @@ class Submission:
     is_probe: bool = False
 
 
-def submissions(load: Load, *, at_once: bool = False, suffix: str = "") -> list[Submission]:
+def submissions(load: Load, *, at_once: bool = False, suffix: str = "") -> list[PlannedWorkload]:
     found = []
     for when, workload, runtime in loads.arrivals(load):
         key = Key(workload.key.namespace, workload.key.name + suffix)
         requests = workload.spec.pod_sets[0].template.spec.containers[0].resources.requests
-        body = workload_body(key, str(requests["cpu"]), workload.spec.priority or 0)
-        found.append(Submission(key, body, 0 if at_once else when, 0 if at_once else runtime))
+        body = objects.workload(key, key.namespace, cpu=str(requests["cpu"]), priority=workload.spec.priority or 0)
+        found.append(PlannedWorkload(key, body, 0 if at_once else when, 0 if at_once else runtime))
     return found
 
 
-def probes(seconds: float) -> list[Submission]:
-    """For each probe as many workloads as fit in the time; each comes when the one before can begin at the earliest."""
+def probes(seconds: float) -> list[PlannedWorkload]:
+    """Return the workloads of the probes. Each is submitted when the one before it can begin at the earliest."""
     found = []
     for number in range(int(seconds * 1000 / PROBE_MILLISECONDS)):
         for probe in range(PROBES):
             key = Key(probe_name(probe), f"turn-{number:05d}")
-            # They start one after the other, so that their finishes do not share their writes.
+            # Probes start one after another, so that their finishes are separate writes.
             when = probe * PROBE_MILLISECONDS // PROBES + max(0, number - 1) * PROBE_MILLISECONDS
-            found.append(Submission(key, workload_body(key, "1", 0), when, PROBE_MILLISECONDS, is_probe=True))
+            body = objects.workload(key, key.namespace, cpu="1", priority=0)
+            found.append(PlannedWorkload(key, body, when, PROBE_MILLISECONDS, is_probe=True))
     return found
 
 
@@ -66,16 +70,8 @@ def probe_name(probe: int) -> str:
     return f"probe-{probe}"
 
 
-def workload_body(key: Key, cpu: str, priority: int) -> Json:
-    container = {"name": "c", "image": "none", "resources": {"requests": {"cpu": cpu}}}
-    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
-    pod_sets = [{"name": "main", "count": 1, "template": template}]
-    spec: Json = {"queueName": key.namespace, "priority": priority, "podSets": pod_sets}
-    return {"metadata": {"name": key.name, "namespace": key.namespace}, "spec": spec}
-
-
 async def make_queues(client: Client, load: Load) -> None:
-    """Those of the load in their cohorts, and those of the probes on their own."""
+    """Create the queues of the load in their cohorts, and those of the probes without a cohort."""
     await client.create(ResourceFlavor.KIND, {"metadata": {"name": "rf"}})
     for cohort in range(load.cohorts):
         for index in range(load.queues):
@@ -90,7 +86,9 @@ async def make_queue(client: Client, name: str, quota: Json, more: Json) -> None
     spec: Json = {
         "namespaceSelector": {},
         "preemption": {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"},
-        "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [{"name": "rf", "resources": [quota]}]}],
+        "resourceGroups": [
+            {"coveredResources": ["cpu", "memory"], "flavors": [{"name": "rf", "resources": [quota, AMPLE_MEMORY]}]}
+        ],
         **more,
     }
     await client.create(ClusterQueue.KIND, {"metadata": {"name": name}, "spec": spec})
@@ -98,8 +96,8 @@ async def make_queue(client: Client, name: str, quota: Json, more: Json) -> None
     await client.create(LocalQueue.KIND, queue)
 
 
-async def submit(client: Client, submitted: Sequence[Submission]) -> None:
-    """An open loop: each comes at its time, whatever the answers are, while not too many wait for theirs."""
+async def submit(client: Client, submitted: Sequence[PlannedWorkload]) -> None:
+    """Submit each workload at its time, whatever the answers are, with a limit of open requests."""
     slots = asyncio.Semaphore(SUBMITTERS)
     clock = asyncio.get_running_loop().time
     started = clock()
@@ -115,15 +113,15 @@ async def submit(client: Client, submitted: Sequence[Submission]) -> None:
             delay = started + one.when / 1000 - clock()
             if delay > 0:
                 await asyncio.sleep(delay)
-            # Before it is a task: thousands that only wait would be the client's load, not the stack's.
+            # Waiting tasks would be a load of the client, not of the stack.
             await slots.acquire()
             group.create_task(create(one.body))
 
 
 class PretendedPods:
-    """Finishes each workload its run time after its admission; an evicted one starts again."""
+    """Simulated pods: each workload finishes its run time after its admission. An evicted one starts again."""
 
-    def __init__(self, client: Client, submitted: Iterable[Submission]) -> None:
+    def __init__(self, client: Client, submitted: Iterable[PlannedWorkload]) -> None:
         self._client = client
         self._submissions = {one.key: one for one in submitted}
         self._left = sum(not one.is_probe for one in self._submissions.values())
@@ -131,7 +129,7 @@ class PretendedPods:
         self._tasks: set[asyncio.Task[None]] = set()
         self._freed_at: dict[str, float] = {}
         self.admissions = 0
-        # Seconds from each finish of a probe to the admission that it allowed.
+        # Seconds from each finish of a probe to the admission that it allows.
         self.latencies: list[float] = []
         # Set when all but the probes have finished.
         self.done = asyncio.Event()
@@ -153,7 +151,7 @@ class PretendedPods:
         elif not runs and key in self._running:
             self._running.pop(key).cancel()
 
-    def _start(self, one: Submission) -> None:
+    def _start(self, one: PlannedWorkload) -> None:
         loop = asyncio.get_running_loop()
         if one.is_probe:
             if (freed := self._freed_at.pop(one.key.namespace, None)) is not None:
@@ -163,19 +161,19 @@ class PretendedPods:
         self._running[one.key] = loop.call_later(one.runtime / 1000, self._finish_soon, one)
 
     def stop(self) -> None:
-        """Probes may still be running."""
+        """Cancel the timers of probes that still run."""
         for timer in self._running.values():
             timer.cancel()
 
-    def _finish_soon(self, one: Submission) -> None:
+    def _finish_soon(self, one: PlannedWorkload) -> None:
         task = asyncio.create_task(self._finish(one, self._running[one.key]))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _finish(self, one: Submission, run: asyncio.TimerHandle) -> None:
+    async def _finish(self, one: PlannedWorkload, run: asyncio.TimerHandle) -> None:
         raw = self.cache.find_json(Workload.KIND, one.key)
         if raw is None or self._running.get(one.key) is not run:
-            # Evicted a moment ago.
+            # The workload was evicted meanwhile.
             return
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         finished = {"type": "Finished", "status": "True", "reason": "Succeeded", "message": "done"}
@@ -186,7 +184,7 @@ class PretendedPods:
         try:
             answer = await self._client.merge(Workload.KIND, one.key, patch, subresource="status")
         except errors.Conflict:
-            # It was evicted, or another condition came in between: look again, unless it runs anew by now.
+            # It was evicted, or another condition was written first. Try again, unless it was admitted again.
             if self._running.get(one.key) is run:
                 self._running[one.key] = asyncio.get_running_loop().call_later(0.02, self._finish_soon, one)
             return
@@ -200,7 +198,7 @@ class PretendedPods:
 
 
 @contextlib.asynccontextmanager
-async def pretended_pods(client: Client, submitted: Iterable[Submission]) -> AsyncIterator[PretendedPods]:
+async def pretended_pods(client: Client, submitted: Iterable[PlannedWorkload]) -> AsyncIterator[PretendedPods]:
     pods = PretendedPods(client, submitted)
     reflector = asyncio.create_task(Reflector(client, pods.cache, Workload.KIND).run())
     await pods.cache.synced()
@@ -210,5 +208,5 @@ async def pretended_pods(client: Client, submitted: Iterable[Submission]) -> Asy
         reflector.cancel()
         await asyncio.gather(reflector, return_exceptions=True)
         pods.stop()
-        # The cache tells the pods and the pods hold the cache: apart, both are freed at once.
+        # Breaks the reference cycle, so that both are freed at once.
         pods.cache = Cache()

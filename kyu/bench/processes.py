@@ -1,7 +1,7 @@
 """
-Pods as processes of this machine: an indexed Job of many short commands, from its submission to its end.
+Pods as processes of this machine: an indexed Job of many short commands, from submission to completion.
 
-Each pod is created, bound, started with a supervisor, waited for, and reported, all of it durably.
+Each pod is created, bound, started with a supervisor, awaited and reported durably.
 
 Called by: bench/embedded.py. Calls: app.py.
 """

@@ -1,13 +1,14 @@
 """
-The API server as clients meet it: a process of its own, over TLS, every write on disk before its answer.
+The API server as clients see it: its own process, over TLS, every write on disk before its answer.
 
-*Writes*: 64 writers create Workloads and apply their status; where the kubeconfig of another API server is given, it
-takes the same writes from the same client, in legs that alternate. That one has to keep the same promise, with an etcd
-that syncs to disk: `python -m tests.cluster up --fsync`. *Watchers*: writes at a fixed pace, and whether all
-watchers hear of all of them. *Many objects*: start, memory, and how long others wait while all are listed. *Idle*: what
-a server costs that nobody asks.
+- *Writes*: 64 writers create Workloads and apply their status. With the kubeconfig of another API server, both servers
+  get the same writes in alternating legs. The etcd of the other one has to sync to disk: ``python -m tests.cluster up
+  --fsync``.
+- *Watchers*: writes at a fixed rate, and the watchers that receive all of them.
+- *Many objects*: start, memory, and the latency of other requests while all objects are listed.
+- *Idle*: the CPU of a server without requests.
 
-Called by: cli/bench.py. Calls: `kyu up` as a process, kube/client.py, server/database.py to fill a database.
+Called by: cli/admin/bench.py. Calls: ``kyu up`` as a process, kube/client.py, server/storage/database.py.
 """
 
 from __future__ import annotations
@@ -27,15 +28,16 @@ from pathlib import Path
 import msgspec
 import uvloop
 
-from kyu.api import crds
 from kyu.api.core import Namespace
+from kyu.api.definitions import crds
 from kyu.api.kueue import Workload
-from kyu.api.meta import Json
+from kyu.api.meta import Json, Key
+from kyu.bench import objects
 from kyu.bench.engine import Row
 from kyu.controllers.plane import DEFINITION
 from kyu.kube import errors, http, kubeconfig, requests
 from kyu.kube.client import Client
-from kyu.server.database import Database
+from kyu.server.storage.database import Database
 
 WRITERS = 64
 WATCHERS = 20
@@ -45,8 +47,8 @@ START_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
-    """How much is measured. ``workloads`` and ``pairs`` are of the writes, ``objects`` of the long list."""
+class ServerLoad:
+    """The size of a run: ``workloads`` and ``pairs`` of the writes, ``objects`` of the long list."""
 
     workloads: int
     pairs: int
@@ -55,8 +57,8 @@ class Size:
     idle_seconds: float
 
 
-FULL = Size(workloads=600, pairs=5, watch_seconds=5.0, objects=100_000, idle_seconds=10.0)
-QUICK = Size(workloads=200, pairs=2, watch_seconds=2.0, objects=10_000, idle_seconds=3.0)
+FULL = ServerLoad(workloads=600, pairs=5, watch_seconds=5.0, objects=100_000, idle_seconds=10.0)
+QUICK = ServerLoad(workloads=200, pairs=2, watch_seconds=2.0, objects=10_000, idle_seconds=3.0)
 
 
 def run(*, quick: bool, rival: Path | None = None) -> Iterator[Row]:
@@ -67,11 +69,8 @@ def run(*, quick: bool, rival: Path | None = None) -> Iterator[Row]:
         yield from uvloop.run(measure_many(Path(folder), size))
 
 
-# Writes and watches.
-
-
-async def measure_writes(folder: Path, size: Size, rival: Path | None) -> list[Row]:
-    async with Server.started(folder) as server, connected(server.kubeconfig) as client:
+async def measure_writes(folder: Path, size: ServerLoad, rival: Path | None) -> list[Row]:
+    async with ServerProcess.started(folder) as server, connected(server.kubeconfig) as client:
         await prepare(client)
         idle = await measure_idle(server, size)
         if rival is None:
@@ -88,8 +87,8 @@ async def measure_writes(folder: Path, size: Size, rival: Path | None) -> list[R
         return [*rows, await measure_watches(client, size), idle]
 
 
-async def compare(client: Client, other: Client, size: Size) -> list[Row]:
-    """Legs in the order A B B A, so that a slow minute of the machine meets both; one before them does not count."""
+async def compare(client: Client, other: Client, size: ServerLoad) -> list[Row]:
+    """Return the ratio of alternating legs, in the order A B B A. A first leg of each side does not count."""
     for side in (client, other):
         await leg(side, f"{uuid.uuid4().hex[:8]}-warm", size.workloads)
     ours: list[float] = []
@@ -110,71 +109,71 @@ def shown(rates: list[float]) -> str:
 
 
 async def leg(client: Client, name: str, workloads: int) -> float:
-    """Writes per second of 64 writers, each of whom waits for its answers."""
-    names = iter([f"{name}-{number}" for number in range(workloads)])
+    """Return the writes per second of 64 writers, each of which waits for its answers."""
+    bodies = iter([workload(f"{name}-{number}") for number in range(workloads)])
     started = time.perf_counter()
 
     async def write() -> None:
-        for each in names:
-            await client.create(Workload.KIND, workload(each))
-            await client.apply(Workload.KIND, admitted(each), manager="kyu-bench", subresource="status")
+        for body in bodies:
+            await client.create(Workload.KIND, body)
+            status = objects.admitted(body, timestamp())
+            await client.apply(Workload.KIND, status, manager="kyu-bench", subresource="status")
 
     await asyncio.gather(*(write() for _ in range(WRITERS)))
     return 2 * workloads / (time.perf_counter() - started)
 
 
-async def measure_watches(client: Client, size: Size) -> Row:
-    """Creates at a fixed pace; each watcher counts what it hears of."""
+async def measure_watches(client: Client, size: ServerLoad) -> Row:
+    """Create Workloads at a fixed rate, and count the watchers that receive all of them."""
     total = int(WRITES_PER_SECOND * size.watch_seconds)
+    bodies = enumerate([workload(f"watched-{number}") for number in range(total)])
     _, version = await client.list(Workload.KIND, NAMESPACE)
-    watchers = [asyncio.create_task(hear(client, version, total)) for _ in range(WATCHERS)]
+    watchers = [asyncio.create_task(receive(client, version, total)) for _ in range(WATCHERS)]
     loop = asyncio.get_running_loop()
     started = loop.time()
-    numbers = iter(range(total))
 
     async def write() -> None:
-        for number in numbers:
+        for number, body in bodies:
             await asyncio.sleep(started + number / WRITES_PER_SECOND - loop.time())
-            await client.create(Workload.KIND, workload(f"watched-{number}"))
+            await client.create(Workload.KIND, body)
 
     await asyncio.gather(*(write() for _ in range(WRITERS)))
     written = total / (loop.time() - started)
     done, late = await asyncio.wait(watchers, timeout=START_SECONDS)
     for task in late:
         task.cancel()
-    value = f"{len(done)} of {WATCHERS} heard all {total} events; {written:.0f} writes/s, the last heard after"
+    value = f"{len(done)} of {WATCHERS} received all {total} events; {written:.0f} writes/s, the last event after"
     value = f"{value} {loop.time() - started:.1f} s"
-    return Row("watchers that hear of everything", value, len(done) / WATCHERS, ">= 1")
+    return Row("watchers that receive all events", value, len(done) / WATCHERS, ">= 1")
 
 
-async def hear(client: Client, version: str, total: int) -> None:
-    heard: set[str] = set()
+async def receive(client: Client, version: str, total: int) -> None:
+    received: set[str] = set()
     async for type_, obj in client.watch(Workload.KIND, NAMESPACE, version=version):
         if type_ == "ADDED":
-            heard.add(obj["metadata"]["name"])
-        if len(heard) == total:
+            received.add(obj["metadata"]["name"])
+        if len(received) == total:
             return
 
 
-async def measure_idle(server: Server, size: Size) -> Row:
+async def measure_idle(server: ServerProcess, size: ServerLoad) -> Row:
     before = server.cpu_seconds()
     await asyncio.sleep(size.idle_seconds)
     share = (server.cpu_seconds() - before) / size.idle_seconds * 100
     return Row("CPU of an idle server, %", f"{share:.1f} % over {size.idle_seconds:.0f} s", share, "<= 1")
 
 
-# Many objects.
-
-
-async def measure_many(folder: Path, size: Size) -> list[Row]:
-    async with Server.started(folder) as server, connected(server.kubeconfig) as client:
+async def measure_many(folder: Path, size: ServerLoad) -> list[Row]:
+    async with ServerProcess.started(folder) as server, connected(server.kubeconfig) as client:
         await prepare(client)
-        await client.create(Workload.KIND, workload("w"))
-        await client.apply(Workload.KIND, admitted("w"), manager="kyu-bench", subresource="status")
+        body = workload("w")
+        await client.create(Workload.KIND, body)
+        status = objects.admitted(body, timestamp())
+        await client.apply(Workload.KIND, status, manager="kyu-bench", subresource="status")
     fill(folder / "kyu.db", size.objects)
-    async with Server.started(folder) as server, connected(server.kubeconfig) as client:
+    async with ServerProcess.started(folder) as server, connected(server.kubeconfig) as client:
         start = Row(
-            f"start with {size.objects} Workloads, s", "until it says that it is ready", server.start_seconds, "<= 5"
+            f"start with {size.objects} Workloads, s", "until requests are answered", server.start_seconds, "<= 5"
         )
         listed, pauses = await list_beside_others(client)
         assert listed == size.objects + 1, f"{listed} of {size.objects + 1} Workloads were listed"
@@ -183,7 +182,7 @@ async def measure_many(folder: Path, size: Size) -> list[Row]:
             start,
             Row(f"memory with {size.objects} Workloads, MB", f"{megabytes:.0f} MB", megabytes, "<= 1500"),
             Row(
-                "others wait during a list of all, ms",
+                "other requests during a list of all, ms",
                 f"longest of {len(pauses)} reads; median {statistics.median(pauses) * 1000:.1f} ms",
                 max(pauses) * 1000,
                 "<= 100",
@@ -191,25 +190,32 @@ async def measure_many(folder: Path, size: Size) -> list[Row]:
         ]
 
 
-def fill(path: Path, objects: int) -> None:
-    """Copies of the one Workload that is there, as the server itself would have stored them."""
+def fill(path: Path, count: int) -> None:
+    """Store Workloads as the server would, with the defaults and managedFields of the one that it has stored."""
     database = Database(path)
     try:
-        pattern = [row for row in database.rows() if row[1] == "workloads.kueue.x-k8s.io"][-1]
+        row = [row for row in database.rows() if row[1] == "workloads.kueue.x-k8s.io"][-1]
+        stored = msgspec.json.decode(row[7], type=dict[str, Json])
         first = database.versions()[0] + 1
         rows = []
-        for version in range(first, first + objects):
-            name, uid = f"w-{version}", str(uuid.uuid4())
-            obj = msgspec.json.decode(pattern[7], type=dict[str, Json])
-            obj["metadata"] |= {"name": name, "uid": uid, "resourceVersion": str(version)}
-            rows.append((version, pattern[1], pattern[2], name, uid, 0, 0, msgspec.json.encode(obj)))
+        for version in range(first, first + count):
+            uid = str(uuid.uuid4())
+            obj = stored_workload(stored, f"w-{version}", uid, version)
+            rows.append((version, row[1], row[2], obj["metadata"]["name"], uid, 0, 0, msgspec.json.encode(obj)))
         database.commit(rows, [], 0)
     finally:
         database.close()
 
 
+def stored_workload(stored: Json, name: str, uid: str, version: int) -> Json:
+    body = workload(name)
+    metadata = {**stored["metadata"], **body["metadata"], "uid": uid, "resourceVersion": str(version)}
+    status = objects.admitted(body, timestamp())["status"]
+    return {**stored, "metadata": metadata, "spec": {**stored["spec"], **body["spec"]}, "status": status}
+
+
 async def list_beside_others(client: Client) -> tuple[int, list[float]]:
-    """All objects page by page, while another reader asks for one of them again and again."""
+    """Return the number of listed objects, and the latencies of another reader meanwhile."""
     pauses: list[float] = []
     listing = asyncio.create_task(count(client))
     while not listing.done():
@@ -220,7 +226,7 @@ async def list_beside_others(client: Client) -> tuple[int, list[float]]:
 
 
 async def count(client: Client) -> int:
-    """The pages are not decoded: that would be the time of this process."""
+    """Count all objects page by page. The items are not decoded, to spare this process."""
     total, token = 0, ""
     path = requests.collection_path(Workload.KIND, NAMESPACE)
     while True:
@@ -243,11 +249,8 @@ class _Page(msgspec.Struct):
 _decode_page = msgspec.json.Decoder(_Page).decode
 
 
-# The objects.
-
-
 async def prepare(client: Client) -> None:
-    """A namespace, and the definition of Workloads where the server does not have it."""
+    """Create the namespace, and the definition of Workloads if the server does not have it."""
     definition = crds.definition(Workload)
     definition["spec"] = {**definition["spec"], "conversion": {"strategy": "None"}}
     with contextlib.suppress(errors.AlreadyExists):
@@ -263,30 +266,16 @@ async def prepare(client: Client) -> None:
 
 
 def workload(name: str) -> Json:
-    container = {"name": "c", "image": "none", "resources": {"requests": {"cpu": "1"}}}
-    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
-    pod_set = {"name": "main", "count": 1, "template": template}
-    spec = {"queueName": "main", "priority": 50, "podSets": [pod_set]}
-    return {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
+    return objects.workload(Key(NAMESPACE, name), "main", cpu="1", priority=50)
 
 
-def admitted(name: str) -> Json:
-    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    conditions = [
-        {"type": type_, "status": "True", "reason": type_, "message": "by the benchmark", "lastTransitionTime": now}
-        for type_ in ("QuotaReserved", "Admitted")
-    ]
-    assignment = {"name": "main", "flavors": {"cpu": "rf"}, "resourceUsage": {"cpu": "1"}, "count": 1}
-    status = {"conditions": conditions, "admission": {"clusterQueue": "main", "podSetAssignments": [assignment]}}
-    return {"metadata": {"name": name, "namespace": NAMESPACE}, "status": status}
-
-
-# The server as a process.
+def timestamp() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
-    """`kyu up --server-only` in a folder."""
+class ServerProcess:
+    """``kyu up --server-only`` in a folder."""
 
     pid: int
     kubeconfig: Path
@@ -294,7 +283,7 @@ class Server:
 
     @staticmethod
     @contextlib.asynccontextmanager
-    async def started(folder: Path) -> AsyncIterator[Server]:
+    async def started(folder: Path) -> AsyncIterator[ServerProcess]:
         arguments = ("-m", "kyu", "up", "--server-only", "--bare", "--data", str(folder), "--listen", "127.0.0.1:0")
         started = time.perf_counter()
         process = await asyncio.create_subprocess_exec(
@@ -302,11 +291,11 @@ class Server:
         )
         try:
             assert process.stdout is not None
-            # It says where it is when requests are answered.
+            # The first line says that requests are answered.
             async with asyncio.timeout(START_SECONDS):
                 if not await process.stdout.readline():
                     raise RuntimeError(f"kyu {' '.join(arguments[2:])} ended before it was ready")
-            yield Server(process.pid, folder / "kubeconfig", time.perf_counter() - started)
+            yield ServerProcess(process.pid, folder / "kubeconfig", time.perf_counter() - started)
         finally:
             process.terminate()
             await process.wait()

@@ -1,7 +1,5 @@
 """
-A connection to a NATS server as the rest of Kyu knows it: where it leads, whether it is there, what can be asked of it.
-
-Called by: controllers/pools.py, pools/. Made by: bus/nats.py, which needs the library; this file does not.
+The interface of a connection to a NATS server: address and credentials, state, and operations.
 """
 
 from __future__ import annotations
@@ -11,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import urlsplit
 
-# (subject, body, where to answer)
+# (subject, body, reply subject)
 OnMessage = Callable[[str, bytes, str], None]
 
 
 class Unanswered(Exception):
-    """Nobody answered in time, or nobody listens, or there is no connection."""
+    """There was no answer in time, no responder, or no connection."""
 
 
 class BadConnector(ValueError):
@@ -25,7 +23,7 @@ class BadConnector(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Connector:
-    """Where the server is, and how to get in. Equal connectors share a connection; the secret parts are not shown."""
+    """The address and credentials of a server. Equal connectors share a connection; ``repr`` hides the secrets."""
 
     url: str = field(repr=False)
     user: str = field(default="", repr=False)
@@ -49,12 +47,12 @@ class Connector:
 
     @property
     def is_private(self) -> bool:
-        """What is said cannot be read by others on the way: encrypted, or it never leaves this machine."""
+        """Whether no third party can read the messages: encrypted, or within this machine."""
         parts = urlsplit(self.url)
         return parts.scheme in ("tls", "wss") or parts.hostname in ("127.0.0.1", "::1", "localhost")
 
     def clean(self, text: str) -> str:
-        """A text about this connection without its secrets."""
+        """Return the text without the secrets of this connection."""
         parts = urlsplit(self.url)
         for secret in (self.url, parts.password, parts.username, self.password, self.token, self.nkey_seed):
             if secret:
@@ -63,38 +61,38 @@ class Connector:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ConnectionState:
     connected: bool
     error: str = ""
 
 
 class Bus(Protocol):
-    """A connection; see bus/nats.py."""
+    """A connection; implemented in bus/nats.py."""
 
-    state: State
+    state: ConnectionState
 
     @property
     def is_private(self) -> bool: ...
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Stay connected until cancelled."""
 
     async def connected(self) -> None:
-        """Wait until it is."""
+        """Wait for the connection."""
 
     def listen(
         self, subject: str, on_message: OnMessage, on_missed: Callable[[], None] | None = None
     ) -> Callable[[], None]:
-        """Hand over what comes for the subject; the answer ends it."""
+        """Subscribe to a subject, and return a function that ends the subscription."""
 
     async def publish(self, subject: str, body: bytes) -> None:
-        """Returns when the server has it."""
+        """Publish, and return when the server has the message."""
 
     async def send(self, subject: str, body: bytes) -> None:
-        """Publish without waiting: it is lost if the connection is."""
+        """Publish without waiting; the message is lost if the connection breaks."""
 
     async def request(self, subject: str, body: bytes, timeout_seconds: float) -> bytes: ...
 
 
-# The connector, a name for the server's list of clients, and who is told when the connection comes and goes.
-Connect = Callable[[Connector, str, Callable[[State], None]], Bus]
+# From a connector, a client name for the server, and a callback for changes of the connection's state.
+Connect = Callable[[Connector, str, Callable[[ConnectionState], None]], Bus]

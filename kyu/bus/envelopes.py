@@ -1,22 +1,21 @@
 """
-Requests between a control plane and the runner of a pool, sealed: who asks, for which pool, when, and only once.
+Signed and encrypted requests between a control plane and the runner of a pool.
 
-The signature is over the exact bytes of the body, together with the pool's name, so nothing has to be written in one
-fixed form. A request is good for a minute and for one use; answers are sealed by the runner in the same way.
-
-Called by: pools/pods.py (asks), pools/runner.py (answers).
+The body is encrypted to the key of the recipient, where that is known, since all subscribers of the subject receive it.
+The signature covers the exact bytes of the body and the name of the pool. A request is valid for a minute and for one
+use. Answers are encrypted and signed by the runner in the same way.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Collection
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from kyu.api.meta import Json
-from kyu.bus import signing
+from kyu.bus import sealing, signing
 
 LONGEST_BYTES = 900_000
 GOOD_FOR_SECONDS = 60.0
@@ -29,10 +28,11 @@ class Sealed(msgspec.Struct, frozen=True):
     body: str
     key: str
     signature: str
+    encrypted: bool = False
 
 
 class Letter(msgspec.Struct, frozen=True):
-    """What is in an envelope. An answer repeats the nonce of its request."""
+    """The content of an envelope. An answer repeats the nonce of its request."""
 
     verb: Verb
     issued: float
@@ -42,11 +42,11 @@ class Letter(msgspec.Struct, frozen=True):
 
 
 class NotOpened(Exception):
-    """The envelope is not what it should be; the message says why, without what is in it."""
+    """The envelope is invalid; the message says why, without its content."""
 
 
 def subject_of(nats_subject: str, pool: str) -> str:
-    """Where the runner of a pool listens: beside the subject of the announcements."""
+    """Return the subject of a pool's runner, beside that of the announcements."""
     return f"{nats_subject.removesuffix('.resources')}.run.{pool}"
 
 
@@ -54,31 +54,51 @@ def new_letter(verb: Verb, content: Json, now: float) -> Letter:
     return Letter(verb, now, secrets.token_hex(16), content)
 
 
-def seal(letter: Letter, pool: str, signer: signing.Signer) -> bytes:
+class Opened(NamedTuple):
+    """A letter, and the key of its sender."""
+
+    letter: Letter
+    sender: str
+
+
+def seal(letter: Letter, pool: str, signer: signing.Signer, to: str = "") -> bytes:
+    """Sign a letter, and encrypt it to the key of the recipient if that is given."""
     body = msgspec.json.encode(letter)
+    if to:
+        try:
+            body = sealing.encrypt(body, to, _context(pool, signer.public_key))
+        except signing.BadKey as error:
+            raise NotOpened(f"the key of its recipient is not usable: {error}") from error
     signature = signer.sign(_signed(pool, body))
-    sealed = msgspec.json.encode(Sealed(body.decode(), signer.public_key, signature))
+    sealed = msgspec.json.encode(Sealed(body.decode(), signer.public_key, signature, encrypted=bool(to)))
     if len(sealed) > LONGEST_BYTES:
         raise NotOpened(f"{len(sealed)} bytes are too much for one message")
     return sealed
 
 
-def unseal(payload: bytes, pool: str, allowed: Collection[str] | None) -> Letter:
-    """The letter of someone on the list; without a list, of anyone who signed it."""
+def unseal(payload: bytes, pool: str, allowed: Collection[str] | None, own: signing.Signer) -> Opened:
+    """Return the letter if its key is in the list; without a list, if its signature is good."""
     try:
         sealed = msgspec.json.decode(payload, type=Sealed)
-        letter = msgspec.json.decode(sealed.body, type=Letter)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise NotOpened("it cannot be read") from error
     if allowed is not None and sealed.key not in allowed:
-        raise NotOpened("its sender is not on the list of those who may send")
+        raise NotOpened("its sender is not in the list of allowed keys")
     if not signing.is_signed(_signed(pool, sealed.body.encode()), sealed.signature, sealed.key):
         raise NotOpened("its signature is not good")
-    return letter
+    try:
+        body = sealed.body.encode()
+        if sealed.encrypted:
+            body = sealing.decrypt(body, own, _context(pool, sealed.key))
+        return Opened(msgspec.json.decode(body, type=Letter), sealed.key)
+    except sealing.NotDecrypted as error:
+        raise NotOpened(str(error)) from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise NotOpened("it cannot be read") from error
 
 
 class Once:
-    """Remembers requests for as long as they are good, and lets each pass once."""
+    """A filter that accepts each request once, and remembers nonces while requests are valid."""
 
     def __init__(self) -> None:
         self._seen: dict[str, float] = {}
@@ -93,6 +113,11 @@ class Once:
         if len(self._seen) >= MOST_REMEMBERED:
             raise NotOpened("there are too many requests")
         self._seen[letter.nonce] = now
+
+
+def _context(pool: str, sender: str) -> bytes:
+    """Return what an encrypted body is bound to: another sender cannot sign it as its own."""
+    return f"{pool}\0{sender}".encode()
 
 
 def _signed(pool: str, body: bytes) -> bytes:

@@ -1,12 +1,10 @@
 """
-One connection to a NATS server: listen, publish, ask; and connect again, slower each time, when it is lost.
+A connection to a NATS server that subscribes, publishes, requests, and reconnects with back-off.
 
-The connection reconnects by itself for as long as ``run`` runs; what was listened to is listened to again. Messages
-are handed over in the order in which they come, to plain functions that must be quick. Where they come faster than they
-are taken some are dropped instead of keeping them all, and who listens is told.
+After a reconnect all subscriptions are renewed. Messages are handed over in order to plain functions that must be
+quick. If messages arrive faster, some are dropped, and the subscriber is told.
 
-Made by: app.py, cli/pool.py. Implements connector.Bus. The only file that imports NATS, which takes long:
-whoever only speaks of connections imports connector.py instead.
+Implements connector.Bus. Only this file imports the NATS library, which takes long; other modules import connector.py.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from kyu import log
-from kyu.bus.connector import Connector, OnMessage, State, Unanswered
+from kyu.bus.connector import ConnectionState, Connector, OnMessage, Unanswered
 
 FIRST_DELAY_SECONDS = 0.2
 LONGEST_DELAY_SECONDS = 15.0
@@ -40,7 +38,7 @@ MOST_WAITING_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(slots=True, eq=False)
-class Listening:
+class NatsSubscription:
     subject: str
     on_message: OnMessage
     on_missed: Callable[[], None] | None = None
@@ -50,35 +48,39 @@ class Listening:
         try:
             self.on_message(message.subject, message.data, message.reply)
         except Exception as error:
-            # A fault of ours on one message: the others must still be heard.
+            # A bug in handling one message must not stop the others.
             log.error("message not handled", subject=message.subject, error=repr(error))
 
 
-class Connection:
-    """``on_state`` is called when the connection comes and goes."""
+class NatsConnection:
+    """A connection to a NATS server. ``on_state`` is called when it is made or lost."""
 
-    def __init__(self, connector: Connector, name: str, on_state: Callable[[State], None] | None = None) -> None:
+    def __init__(
+        self, connector: Connector, name: str, on_state: Callable[[ConnectionState], None] | None = None
+    ) -> None:
         self._connector = connector
         self._name = name
         self._on_state = on_state
         self._client: Client | None = None
-        self._listening: list[Listening] = []
+        self._listening: list[NatsSubscription] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._connected = asyncio.Event()
         self._last_error: Exception | None = None
-        self.state = State(connected=False)
+        self.state = ConnectionState(connected=False)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Stay connected until cancelled."""
         failures = 0
         while True:
             try:
                 await self._connect_until_lost()
                 failures = 0
             except (nats.errors.Error, OSError, TimeoutError, ssl.SSLError, ValueError) as error:
-                # The library says in the end only that no server is left; what happened before is the reason.
+                # The library finally reports only that no server is left; the error before that is the cause.
                 cause = self._last_error or error
-                self._tell(State(connected=False, error=self._connector.clean(str(cause) or type(cause).__name__)))
+                self._tell(
+                    ConnectionState(connected=False, error=self._connector.clean(str(cause) or type(cause).__name__))
+                )
             delay = min(FIRST_DELAY_SECONDS * 2 ** min(failures, 10), LONGEST_DELAY_SECONDS)
             failures += 1
             await asyncio.sleep(delay * random.uniform(0.5, 1.0))
@@ -93,11 +95,11 @@ class Connection:
     def listen(
         self, subject: str, on_message: OnMessage, on_missed: Callable[[], None] | None = None
     ) -> Callable[[], None]:
-        """Hand over what comes for the subject, from now or from the next connection on; the answer ends it.
+        """Subscribe to a subject, now or at the next connection, and return a function that ends the subscription.
 
-        ``on_missed`` is called for every message that was dropped.
+        ``on_missed`` is called for every dropped message.
         """
-        listening = Listening(subject, on_message, on_missed)
+        listening = NatsSubscription(subject, on_message, on_missed)
         self._listening.append(listening)
         if self._client is not None:
             self._spawn(listening, self._client)
@@ -111,17 +113,17 @@ class Connection:
         return end
 
     async def publish(self, subject: str, body: bytes) -> None:
-        """Returns when the server has it."""
+        """Publish, and return when the server has the message."""
         client = self._client
         if client is None:
             raise Unanswered("there is no connection")
         with _as_unanswered(self._connector):
             await client.publish(subject, body)
-            # The library does not survive it if this is cancelled: the answer finds nobody, and the connection breaks.
+            # Shielded, because the connection breaks if a flush is cancelled.
             await asyncio.shield(client.flush(CONNECT_SECONDS))
 
     async def send(self, subject: str, body: bytes) -> None:
-        """Publish without waiting: it is lost if the connection is."""
+        """Publish without waiting; the message is lost if the connection breaks."""
         if self._client is not None:
             with contextlib.suppress(nats.errors.Error, OSError):
                 await self._client.publish(subject, body)
@@ -141,12 +143,12 @@ class Connection:
         try:
             for listening in self._listening:
                 await self._subscribe(listening, client)
-            # Who hears that we are connected may speak at once: the server must know by then what we listen to.
+            # The server must know the subscriptions before ``connected`` returns.
             await asyncio.shield(client.flush(CONNECT_SECONDS))
             self._connected.set()
-            self._tell(State(connected=True))
+            self._tell(ConnectionState(connected=True))
             await closed.wait()
-            self._tell(State(connected=False, error="the connection was lost"))
+            self._tell(ConnectionState(connected=False, error="the connection was lost"))
         finally:
             self._client = None
             self._connected.clear()
@@ -187,7 +189,7 @@ class Connection:
                 tls=tls_context(connector),
             )
         except BaseException:
-            # A login that is refused leaves the socket open.
+            # A refused login leaves the socket open.
             await _close(client)
             raise
         return client
@@ -197,7 +199,7 @@ class Connection:
             if listening.subscription is subscription and listening.on_missed is not None:
                 listening.on_missed()
 
-    async def _subscribe(self, listening: Listening, client: Client) -> None:
+    async def _subscribe(self, listening: NatsSubscription, client: Client) -> None:
         listening.subscription = await client.subscribe(
             listening.subject,
             cb=listening.handle,
@@ -205,10 +207,10 @@ class Connection:
             pending_bytes_limit=MOST_WAITING_BYTES,
         )
 
-    def _spawn(self, listening: Listening, client: Client) -> None:
+    def _spawn(self, listening: NatsSubscription, client: Client) -> None:
         self._keep(asyncio.get_running_loop().create_task(self._subscribe_soon(listening, client)))
 
-    async def _subscribe_soon(self, listening: Listening, client: Client) -> None:
+    async def _subscribe_soon(self, listening: NatsSubscription, client: Client) -> None:
         # If the connection is lost meanwhile, the next one subscribes.
         with contextlib.suppress(nats.errors.Error, OSError):
             await self._subscribe(listening, client)
@@ -217,7 +219,7 @@ class Connection:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _tell(self, state: State) -> None:
+    def _tell(self, state: ConnectionState) -> None:
         if state == self.state:
             return
         self.state = state
@@ -227,7 +229,7 @@ class Connection:
 
 
 async def _close(client: Client) -> None:
-    """After a handshake that failed the library waits without end for a stream that nobody has."""
+    """Close the client; after a failed handshake the library would wait for ever, so there is a timeout."""
     with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):
         async with asyncio.timeout(CLOSE_SECONDS):
             await client.close()
@@ -240,20 +242,20 @@ async def _unsubscribe(subscription: Subscription) -> None:
 
 @contextlib.contextmanager
 def _as_unanswered(connector: Connector) -> Iterator[None]:
-    """What goes wrong is one error. And the library waits in a way that up to Python 3.11 can lose a cancellation."""
+    """Turn errors into Unanswered. Up to Python 3.11 the library's waiting can lose a cancellation."""
     try:
         yield
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise asyncio.CancelledError
     except nats.errors.NoRespondersError as error:
-        raise Unanswered("nobody listens") from error
+        raise Unanswered("there is no subscriber") from error
     except (nats.errors.Error, OSError, TimeoutError) as error:
         raise Unanswered(connector.clean(str(error) or type(error).__name__)) from error
 
 
 def tls_context(connector: Connector) -> ssl.SSLContext | None:
-    """None where nothing is encrypted."""
+    """Return the TLS settings, or None without encryption."""
     if urlsplit(connector.url).scheme not in ("tls", "wss") and not (connector.authority or connector.certificate):
         return None
     context = ssl.create_default_context(cadata=connector.authority or None)

@@ -1,18 +1,16 @@
-"""
-Signatures of messages: who sent this? Ed25519 keys, as texts that fit in a manifest or on a command line.
-
-Called by: controllers/pools.py (checks announcements), pools/publisher.py and pools/runner.py, pools/pods.py.
-"""
+"""Ed25519 signatures of messages, with keys as texts that fit in a manifest or on a command line."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import os
 from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 
@@ -31,9 +29,14 @@ class Signer:
     def sign(self, message: bytes) -> str:
         return base64.b64encode(self._key.sign(message)).decode()
 
+    def exchange_key(self) -> X25519PrivateKey:
+        """Return the X25519 key of the same owner: both are made of the hash of one seed (RFC 8032)."""
+        seed = self._key.private_bytes(Encoding.Raw, PrivateFormat.Raw, NoEncryption())
+        return X25519PrivateKey.from_private_bytes(hashlib.sha512(seed).digest()[:32])
+
 
 def load_or_make(path: Path) -> Signer:
-    """The key in the file; the first time, a new one that only its owner can read."""
+    """Return the key in the file; without a file, make a key that only its owner can read."""
     try:
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     except FileExistsError:
@@ -48,7 +51,7 @@ def load_or_make(path: Path) -> Signer:
 
 
 def is_signed(message: bytes, signature: str, public_key: str) -> bool:
-    """Whether the owner of the key signed the message. A key or signature that cannot be read has signed nothing."""
+    """Return whether the key signed the message; False for an unreadable key or signature."""
     try:
         key = Ed25519PublicKey.from_public_bytes(base64.b64decode(public_key, validate=True))
         key.verify(base64.b64decode(signature, validate=True), message)

@@ -1,8 +1,8 @@
 """
-The table of commands. START HERE to find what a command does.
+The table of commands. START HERE to find the module of a command.
 
 A command is a module with two functions, ``arguments(parser)`` and ``run(args) -> exit code``. Only the module of the
-command that is called gets imported, so that every command starts fast and none pays for another's libraries.
+command that is called is imported, so no command waits for the libraries of another.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ Group = Literal["start", "batch", "admin", "Kubernetes", "plugins", "development
 
 @dataclass(frozen=True, slots=True)
 class Command:
+    """A command: its name, module, group in the overview, and one line of help."""
+
     name: str
     module: str
     group: Group
@@ -22,30 +24,34 @@ class Command:
 
 
 COMMANDS = (
-    Command("demo", "kyu.cli.demo", "start", "two teams share this machine for half a minute"),
-    Command("up", "kyu.cli.up", "start", "start the control plane on this machine"),
-    Command("down", "kyu.cli.down", "start", "stop it"),
-    Command("status", "kyu.cli.status", "start", "whether it runs, and where"),
+    Command("demo", "kyu.cli.local.demo", "start", "watch two teams share this machine for a minute"),
+    Command("up", "kyu.cli.local.up", "start", "start the control plane on this machine"),
+    Command("down", "kyu.cli.local.down", "start", "stop the control plane on this machine"),
+    Command("status", "kyu.cli.local.status", "start", "show whether the control plane runs, and its address"),
     Command("completion", "kyu.cli.completion", "start", "print the completion script of a shell"),
-    Command("submit", "kyu.cli.submit", "batch", "queue a command"),
-    Command("jobs", "kyu.cli.jobs", "batch", "what runs, what waits and why"),
-    Command("why", "kyu.cli.why", "batch", "why a job waits, who has what it lacks, and what would help"),
-    Command("queues", "kyu.cli.queues", "batch", "the queues that you can submit to, and what of them is used"),
-    Command("logs", "kyu.cli.logs", "batch", "print what a job wrote"),
-    Command("wait", "kyu.cli.wait", "batch", "wait for a job, and end with its exit code"),
-    Command("cancel", "kyu.cli.cancel", "batch", "cancel jobs"),
-    Command("top", "kyu.cli.top", "batch", "cohorts, quotas, who runs and who waits; live"),
-    Command("controller", "kyu.cli.controller", "admin", "run the controllers on a Kubernetes cluster"),
-    Command("ctl", "kyu.cli.ctl", "admin", "create, list, stop, resume and delete queues, as kueuectl does"),
-    Command("decide", "kyu.cli.decide", "admin", "what the engine would decide on these manifests, without a cluster"),
-    Command("pool", "kyu.cli.pool", "admin", "announce a pool of resources to a MasterQueue, and list the pools"),
-    Command("user", "kyu.cli.user", "admin", "users of a local server: their tokens and rights"),
-    Command("backup", "kyu.cli.backup", "admin", "copy the database of a running local server"),
-    Command("manifests", "kyu.cli.manifests", "admin", "print or write the CRDs and other generated files"),
-    Command("get", "kyu.cli.get", "Kubernetes", "list objects"),
-    Command("describe", "kyu.cli.describe", "Kubernetes", "show an object and the events about it"),
-    Command("apply", "kyu.cli.apply", "Kubernetes", "create or change objects from manifests"),
-    Command("delete", "kyu.cli.delete", "Kubernetes", "delete objects"),
-    Command("plugin", "kyu.cli.plugin", "plugins", "label a workflow's jobs for Kueue or YuniKorn"),
-    Command("bench", "kyu.cli.bench", "development", "measure the engine, the server or the whole, against a rival"),
+    Command("submit", "kyu.cli.batch.submit", "batch", "queue a command"),
+    Command("jobs", "kyu.cli.batch.jobs", "batch", "list running and waiting jobs, with the reason why they wait"),
+    Command(
+        "why", "kyu.cli.batch.why", "batch", "explain why a job waits, which jobs hold the quota, and what would help"
+    ),
+    Command("queues", "kyu.cli.batch.queues", "batch", "list the queues that you can submit to, and their usage"),
+    Command("logs", "kyu.cli.batch.logs", "batch", "print the output of a job"),
+    Command("wait", "kyu.cli.batch.wait", "batch", "wait for a job and return its exit code"),
+    Command("cancel", "kyu.cli.batch.cancel", "batch", "cancel jobs"),
+    Command("top", "kyu.cli.batch.top", "batch", "watch cohorts, quotas and jobs live"),
+    Command("controller", "kyu.cli.admin.controller", "admin", "run the controllers on a Kubernetes cluster"),
+    Command("ctl", "kyu.cli.admin.ctl", "admin", "create, list, stop, resume and delete queues, like kueuectl"),
+    Command("decide", "kyu.cli.admin.decide", "admin", "show the decisions on manifests without applying them"),
+    Command("pool", "kyu.cli.admin.pool", "admin", "announce a pool of resources to a MasterQueue, or list the pools"),
+    Command("user", "kyu.cli.local.user", "admin", "manage the users of a local server"),
+    Command("backup", "kyu.cli.local.backup", "admin", "copy the database of a local server while it runs"),
+    Command("restore", "kyu.cli.local.restore", "admin", "put a backup in place, or save what is readable"),
+    Command("check", "kyu.cli.local.check", "admin", "check the data folder of a local server for damage"),
+    Command("manifests", "kyu.cli.admin.manifests", "admin", "print or write the CRDs and other generated manifests"),
+    Command("get", "kyu.cli.kubernetes.get", "Kubernetes", "list objects"),
+    Command("describe", "kyu.cli.kubernetes.describe", "Kubernetes", "show an object and its events"),
+    Command("apply", "kyu.cli.kubernetes.apply", "Kubernetes", "create or change objects from manifests"),
+    Command("delete", "kyu.cli.kubernetes.delete", "Kubernetes", "delete objects"),
+    Command("plugin", "kyu.cli.admin.plugin", "plugins", "label a workflow's jobs for Kueue or YuniKorn"),
+    Command("bench", "kyu.cli.admin.bench", "development", "measure the engine, the server or the whole stack"),
 )

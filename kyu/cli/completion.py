@@ -1,5 +1,5 @@
 """
-Print a shell's completion script, made from the commands themselves.
+Print the completion script of a shell.
 
     source <(kyu completion bash)         # or zsh
     kyu completion fish | source
@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def verbs_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """Those of a command that has some, as `kyu ctl create`."""
+    """Return the verbs of a command, such as `create` of `kyu ctl`, with their parsers."""
     found: dict[str, argparse.ArgumentParser] = {}
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -34,7 +34,7 @@ def verbs_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPars
 
 
 def values_of(parser: argparse.ArgumentParser) -> dict[tuple[str, ...], list[str]]:
-    """What may follow an option, by its spellings; also those of verbs."""
+    """Return the choices of each option, by its spellings; the options of verbs included."""
     found = {
         tuple(action.option_strings): [str(choice) for choice in action.choices]
         for action in parser._actions
@@ -46,7 +46,7 @@ def values_of(parser: argparse.ArgumentParser) -> dict[tuple[str, ...], list[str
 
 
 def words_of(parser: argparse.ArgumentParser) -> list[str]:
-    """What may follow: options, words of a choice, verbs."""
+    """Return the words that may follow: options, choices of an argument, verbs."""
     found: list[str] = []
     for action in parser._actions:
         if action.help == argparse.SUPPRESS:
@@ -107,7 +107,7 @@ def fish(parsers: dict[str, argparse.ArgumentParser]) -> str:
 
 
 def fish_words(seen: str, parser: argparse.ArgumentParser) -> list[str]:
-    """What may follow where the condition holds."""
+    """Return the completions of a parser, offered where the fish condition ``seen`` holds."""
     options = [f"-l {word.removeprefix('--')}" if word.startswith("--") else f"-a {word}" for word in words_of(parser)]
     for action in parser._actions:
         if action.option_strings and action.choices:

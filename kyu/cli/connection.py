@@ -1,8 +1,4 @@
-"""
-A command's connection to its server: the blocking client, the namespace, and words for people.
-
-Called by: the commands for batch users and the Kubernetes ones. Calls: target.py (which server), kube/blocking.py.
-"""
+"""The connection of a command to its server, with the checks and messages that commands share."""
 
 from __future__ import annotations
 
@@ -21,39 +17,41 @@ from kyu.kube.errors import Forbidden
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServerConnection:
+    """A client, the namespace of the command, and a description of the server for messages."""
+
     client: BlockingClient
     namespace: str
     description: str
 
     def listed(self, kind: Kind, namespace: str | None, labels: str = "") -> Sequence[Json]:
-        """Those of the namespace, or of all; BadInput if there are none since there is no such namespace."""
-        with self.telling_what_is_permitted(kind, namespace):
+        """Return the objects of a namespace, or of all; raise BadInput if the namespace does not exist."""
+        with self.explain_forbidden(kind, namespace):
             found = self.client.list(kind, namespace, labels=labels)
         if not found and kind.namespaced and namespace:
             self.check_namespace(namespace)
         return found
 
     def check_namespace(self, wanted: str) -> None:
-        """BadInput if there is no such namespace, as far as the user may know."""
+        """Raise BadInput if the namespace does not exist. Do nothing if the user may not read namespaces."""
         try:
             if self.client.find(Namespace.KIND, Key("", wanted)) is not None:
                 return
             names = sorted(str(item["metadata"]["name"]) for item in self.client.list(Namespace.KIND))
         except Forbidden:
             return
-        raise BadInput(f"there is no namespace {wanted!r}; there are: {output.some(names)}")
+        raise BadInput(f"there is no namespace {wanted!r}; there are: {output.short_list(names)}")
 
     def check_queue(self, wanted: str, namespace: str | None) -> None:
-        """BadInput if there is no such LocalQueue."""
+        """Raise BadInput if the LocalQueue does not exist."""
         names = sorted({str(item["metadata"]["name"]) for item in self.listed(LocalQueue.KIND, namespace)})
         if wanted not in names:
             place = f"namespace {namespace} has no" if namespace else "there is no"
-            raise BadInput(f"{place} queue {wanted!r}; there are: {output.some(names)}")
+            raise BadInput(f"{place} queue {wanted!r}; there are: {output.short_list(names)}")
 
     @contextmanager
-    def telling_what_is_permitted(self, kind: Kind, namespace: str | None) -> Iterator[None]:
-        """Who may not see what was asked for is told where to look instead."""
+    def explain_forbidden(self, kind: Kind, namespace: str | None) -> Iterator[None]:
+        """Turn Forbidden into a message that says which command the user may use instead."""
         try:
             yield
         except Forbidden as error:
@@ -61,16 +59,16 @@ class Server:
             if not kind.namespaced:
                 place, remedy = "", f"`kyu queues` and `kyu jobs` show what is in namespace {self.namespace}"
             elif namespace is None:
-                place, remedy = " of all namespaces", f"without -A those of namespace {self.namespace} are shown"
+                place, remedy = " of all namespaces", f"without -A you see those of namespace {self.namespace}"
             elif namespace != own:
                 place = f" of namespace {namespace}, if there is one"
-                remedy = f"without -n those of namespace {own} are shown"
+                remedy = f"without -n you see those of namespace {own}"
             else:
                 place, remedy = f" of namespace {namespace}", "an administrator can give you a role there"
             raise Failed(f"you may not see the {kind.plural}{place}; {remedy}") from error
 
     def find_queue(self, wanted: str) -> str:
-        """The LocalQueue that a user named; else `default`, or the only one that there is."""
+        """Return the LocalQueue that the user named; else `default`, or the only one of the namespace."""
         names = sorted(str(item["metadata"]["name"]) for item in self.listed(LocalQueue.KIND, self.namespace))
         if wanted in names:
             return wanted
@@ -82,12 +80,12 @@ class Server:
             return names[0]
         if not names:
             raise BadInput(
-                f"namespace {self.namespace} has no queue; an administrator makes one: kyu ctl create localqueue"
+                f"namespace {self.namespace} has no queue; an administrator can create one: kyu ctl create localqueue"
             )
-        raise BadInput(f"which queue? Use -q with one of: {', '.join(names)}")
+        raise BadInput(f"choose a queue with -q: {', '.join(names)}")
 
     def why_no_priority(self, wanted: str) -> str:
-        """Words if there is no such class; users who may not see them are told by the job's events."""
+        """Return a message if the WorkloadPriorityClass is missing; nothing if the user may not list them."""
         try:
             names = sorted(str(item["metadata"]["name"]) for item in self.client.list(WorkloadPriorityClass.KIND))
         except Forbidden:
@@ -98,12 +96,13 @@ class Server:
 
 def arguments(parser: argparse.ArgumentParser, *, all_namespaces: bool = False) -> None:
     target.arguments(parser)
-    parser.add_argument("-n", "--namespace", default="", help="namespace (default: that of the kubeconfig)")
+    parser.add_argument("-n", "--namespace", default="", help="namespace (default: the namespace of the kubeconfig)")
     if all_namespaces:
-        parser.add_argument("-A", "--all-namespaces", action="store_true", help="of all namespaces")
+        parser.add_argument("-A", "--all-namespaces", action="store_true", help="all namespaces")
 
 
-def connect(args: argparse.Namespace) -> Server:
+def connect(args: argparse.Namespace) -> ServerConnection:
     chosen = target.choose(args)
     namespace = args.namespace or chosen.credentials.namespace
-    return Server(BlockingClient(chosen.credentials), namespace, f"{chosen.credentials.server} ({chosen.origin})")
+    description = f"{chosen.credentials.server} ({chosen.origin})"
+    return ServerConnection(BlockingClient(chosen.credentials), namespace, description)

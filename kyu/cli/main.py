@@ -1,8 +1,8 @@
 """
-The `kyu` command: find the command in the table, parse, run, turn errors to exit codes.
+The `kyu` command: find the command in the table, parse its options, run it, and turn errors into exit codes.
 
-Exit codes everywhere: 0 done, 1 failed, 2 bad input or usage, 130 interrupted; 75 of those that wait for a job, if the
-server went away meanwhile.
+Exit codes: 0 done, 1 failed, 2 bad input or usage, 130 interrupted. `kyu wait` and `kyu logs -f` return 75 if the
+server stops answering.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from kyu.cli.commands import COMMANDS, Command
 
 
 class BadInput(Exception):
-    """The user's input is at fault: each line of the message names the place and the remedy. Exit code 2."""
+    """An error in the user's input. Each line of the message names the place and the remedy. Exit code 2."""
 
 
 class Failed(Exception):
-    """The input was fine, the work failed. Exit code 1, unless the kind of failure has one of its own."""
+    """A failure although the input was correct. Exit code 1, unless a subclass sets its own."""
 
     exit_code = 1
 
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
-        # The reader has gone (`kyu … | head`): nothing to say, and nobody to say it to, also not on the way out.
+        # The reader has closed the pipe (`kyu … | head`). Python must not fail again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
@@ -60,16 +60,16 @@ def dispatch(words: list[str]) -> int:
 
 
 def remedy(word: str) -> str:
-    """What was meant, perhaps."""
+    """Return the likely meaning of a word that is no command."""
     if word.startswith("-"):
-        return ": options stand behind the command, as in `kyu jobs --data DIR`;"
+        return ": options come after the command, as in `kyu jobs --data DIR`;"
     close = difflib.get_close_matches(word, [command.name for command in COMMANDS], n=1)
     return f"; did you mean `kyu {close[0]}`?" if close else ";"
 
 
 def release() -> str:
-    """Which Kyu this is: its version, and whether its engine is compiled."""
-    engine = importlib.util.find_spec("kyu.engine.cycle")
+    """Return the version, and whether the engine is compiled."""
+    engine = importlib.util.find_spec("kyu.engine.schedule")
     is_plain = engine is not None and engine.origin is not None and engine.origin.endswith(".py")
     return f"kyu {kyu.__version__}" if is_plain else f"kyu {kyu.__version__} (compiled)"
 
@@ -77,6 +77,7 @@ def release() -> str:
 def run(command: Command, words: Sequence[str]) -> int:
     module = importlib.import_module(command.module)
     args = make_parser(command, module).parse_args(words)
+    args.words = list(words)
     try:
         return int(module.run(args))
     except BadInput as error:
@@ -86,7 +87,7 @@ def run(command: Command, words: Sequence[str]) -> int:
         print(f"kyu {command.name}: {error}", file=sys.stderr)
         return error.exit_code
     except OSError as error:
-        # A file or folder that the user named, or where data has its place. Without a name it is no fault of a file.
+        # An error with a file name concerns a file of the user or the data folder. Other errors are bugs.
         if error.filename is None:
             raise
         print(f"kyu {command.name}: {error.filename}: {error.strerror}", file=sys.stderr)
@@ -99,7 +100,7 @@ def run(command: Command, words: Sequence[str]) -> int:
 
 
 def exit_code_of_answer(error: Exception) -> int | None:
-    """The server said no, or nobody answered: told without the way it came. What breaks its rules is bad input."""
+    """Return the exit code for an error of the server, or None for a bug, which needs its traceback."""
     from kyu.kube.blocking import Unreachable
     from kyu.kube.errors import ApiError
 
@@ -122,7 +123,7 @@ def overview() -> str:
     lines = [
         "Kyu: a batch queue that speaks the API of Kueue.",
         "",
-        "usage: kyu COMMAND [OPTION …]; `kyu help COMMAND` shows its options",
+        "usage: kyu COMMAND [OPTION …]; `kyu help COMMAND` shows the options of a command",
     ]
     for group in dict.fromkeys(command.group for command in COMMANDS):
         lines += ["", f"{group}:"]

@@ -1,8 +1,8 @@
 """
-How commands print: tables, ages, and objects as JSON, YAML or names.
+The output of commands: tables, ages, and objects as JSON, YAML or names.
 
-One look for all commands. Numbers to the right, empty cells as `-`, no borders; nothing is coloured unless the output
-is a terminal. `-o json` and `-o yaml` print what the server said, so that scripts need nothing from the tables.
+All tables look the same: numbers to the right, empty cells as `-`, no borders. Only terminals get colours. `-o json`
+and `-o yaml` print the objects of the server, so scripts need not parse tables.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Literal
 
-from kyu.api import documents
+from kyu.api import documents, duration
 from kyu.api.meta import Json
 
 Colour = Literal["red", "green", "yellow", "blue", "dim", "bold"]
@@ -27,11 +27,11 @@ CODES: dict[Colour, str] = {"red": "31", "green": "32", "yellow": "33", "blue": 
 
 def add_format(parser: argparse.ArgumentParser, *, wide: bool = True) -> None:
     choices = ["table", "json", "yaml", "name"] + (["wide"] if wide else [])
-    parser.add_argument("-o", "--output", choices=choices, default="table", help="how to print (default: table)")
+    parser.add_argument("-o", "--output", choices=choices, default="table", help="output format (default: table)")
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]], room: int | None = None) -> str:
-    """Columns as wide as their longest cell, or cut to the room; a column of numbers is aligned to the right."""
+    """Return a table whose columns are as wide as their longest cell, or cut to the given width."""
     cells = [["-" if cell in (None, "") else str(cell) for cell in row] for row in rows]
     widths = [max(len(line[i]) for line in [list(header), *cells]) for i in range(len(header))]
     if room is not None:
@@ -48,12 +48,12 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]], room: int | N
 
 
 def terminal_room() -> int | None:
-    """How wide a table may be: as the terminal; as it likes if it goes elsewhere."""
+    """Return the width of the terminal, or None if the output is no terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def narrow(widths: list[int], header: Sequence[str], room: int) -> None:
-    """The last column, a reason in most tables, gives way first, and then the widest; no heading is cut."""
+    """Narrow the last column first (a reason in most tables), then the widest. No heading is cut."""
     last = len(widths) - 1
     least = max(SHORTEST_REASON, len(header[last]))
     widths[last] = min(widths[last], max(least, room - sum(widths[:last])))
@@ -77,7 +77,7 @@ def is_number(text: str) -> bool:
 
 
 def objects(items: Sequence[Json], form: str, *, is_list: bool) -> str:
-    """Objects in a machine's form. Who asked for a list gets a List, also of one, as with kubectl."""
+    """Render objects for programs. A list of one object is still a List, as with kubectl."""
     if form == "name":
         return "\n".join(full_name(item) for item in items)
     body = {"apiVersion": "v1", "kind": "List", "items": list(items)} if is_list else items[0]
@@ -85,29 +85,18 @@ def objects(items: Sequence[Json], form: str, *, is_list: bool) -> str:
 
 
 def full_name(item: Json) -> str:
-    """`job.batch/name`: what every command accepts as an argument."""
+    """Return `job.batch/name`, which every command accepts as an argument."""
     group = str(item.get("apiVersion", "")).rpartition("/")[0]
     kind = str(item.get("kind", "")).lower()
     return f"{kind}.{group}/{item['metadata']['name']}" if group else f"{kind}/{item['metadata']['name']}"
 
 
 def age(since: str | None, now: datetime | None = None) -> str:
-    """How long ago, in at most two units: 45s, 3m20s, 5h, 12d."""
+    """Return the age in at most two units: 45s, 3m20s, 5h, 12d."""
     if not since:
         return "-"
     moment = datetime.fromisoformat(since.replace("Z", "+00:00"))
-    return duration(((now or datetime.now(UTC)) - moment).total_seconds())
-
-
-def duration(seconds: float) -> str:
-    whole = max(0, int(seconds))
-    if whole < 120:
-        return f"{whole}s"
-    if whole < 600:
-        return f"{whole // 60}m{whole % 60}s" if whole % 60 else f"{whole // 60}m"
-    if whole < 3 * 3600:
-        return f"{whole // 60}m"
-    return f"{whole // 3600}h" if whole < 48 * 3600 else f"{whole // 86400}d"
+    return duration.short(((now or datetime.now(UTC)) - moment).total_seconds())
 
 
 def colour(text: str, name: Colour) -> str:
@@ -115,22 +104,22 @@ def colour(text: str, name: Colour) -> str:
 
 
 def clipped(line: str, width: int) -> str:
-    """A line that may have colours; one that is too wide goes without."""
+    """Cut a line to the width. A line that is cut loses its colours."""
     plain = re.sub(r"\033\[\d+m", "", line)
     return line if len(plain) <= width else cut(plain, width)
 
 
 def bar(share: float, width: int = 20) -> str:
-    """How full: ██████░░░░. More than full is shown as full with a mark."""
+    """Draw a share of one as ██████░░░░. More than one is drawn as full, with a mark."""
     filled = max(0, min(width, round(share * width)))
     return "█" * filled + "░" * (width - filled) + ("▸" if share > 1 else " ")
 
 
-def some(names: Sequence[str], most: int = 12) -> str:
-    """The names that there are, or as many of them as can be read."""
+def short_list(names: Sequence[str], most: int = 12) -> str:
+    """Join the names, at most ``most`` of them."""
     return (", ".join(names[:most]) or "none") + (" …" if len(names) > most else "")
 
 
 def note(text: str) -> None:
-    """For people, beside the answer: never on standard output, so that pipes stay clean."""
+    """Print a message to standard error, so that standard output holds the answer only."""
     print(text, file=sys.stderr)

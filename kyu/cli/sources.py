@@ -1,8 +1,4 @@
-"""
-Manifests as commands are given them: a file, the YAML and JSON files of a folder, or `-` for standard input.
-
-Called by: cli/decide.py, cli/kubernetes.py.
-"""
+"""Read the files that users name: a file, the YAML and JSON files of a folder, or `-` for standard input."""
 
 from __future__ import annotations
 
@@ -15,21 +11,32 @@ from kyu.api.codec import Manifest
 from kyu.cli.main import BadInput
 
 
-def read_manifests(name: str) -> list[Manifest]:
+def read_text(name: str) -> str:
+    """Return the text of a file or of standard input, or raise BadInput."""
+    if name == "-":
+        return sys.stdin.read()
     try:
-        return [manifest for text, source in texts(name) for manifest in codec.read(text, source)]
-    except codec.DecodeError as error:
-        raise BadInput(str(error)) from None
+        return Path(name).read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"{name}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
-def texts(name: str) -> Iterator[tuple[str, str]]:
-    """Each text, and where it is from."""
-    if name == "-":
-        yield sys.stdin.read(), "standard input"
+def read_manifests(name: str) -> list[Manifest]:
+    """Return the objects of a file, of a folder or of standard input, or raise BadInput."""
+    try:
+        return [
+            manifest
+            for path in manifest_files(name)
+            for manifest in codec.read(read_text(path), "standard input" if path == "-" else path)
+        ]
+    except codec.DecodeError as error:
+        raise BadInput(str(error)) from None
+
+
+def manifest_files(name: str) -> Iterator[str]:
+    """Yield the name itself, or the manifests of a folder."""
+    folder = Path(name)
+    if name == "-" or not folder.is_dir():
+        yield name
         return
-    path = Path(name)
-    files = sorted(file for file in path.rglob("*") if file.suffix in codec.MANIFEST_SUFFIXES)
-    for file in files if path.is_dir() else [path]:
-        yield file.read_text(), str(file)
+    yield from sorted(str(file) for file in folder.rglob("*") if file.suffix in codec.MANIFEST_SUFFIXES)

@@ -1,12 +1,9 @@
 """
-Which server a command talks to, decided in one place.
+Choose the server that a command talks to.
 
-In this order: ``--kubeconfig FILE``, ``--data DIR`` (the local server of that folder), the environment variable
+The order is: ``--kubeconfig FILE``, ``--data DIR`` (the local server of that folder), the environment variable
 KUBECONFIG, the running local server of the default folder, the service account of a pod, the user's default kubeconfig.
-Who names a context means a kubeconfig: only those are looked at then.
-Commands that change something print what was chosen.
-
-Called by: every command that talks to a server.
+With ``--context`` only kubeconfigs count. Commands that change objects print the chosen server.
 """
 
 from __future__ import annotations
@@ -21,61 +18,62 @@ from kyu.cli.main import BadInput, Failed
 from kyu.kube import kubeconfig
 from kyu.kube.kubeconfig import Credentials
 
-# This program again. -P: whatever lies in the current folder, a queue.py for example, is not imported.
+# The command line of this program. -P keeps Python from importing files of the current folder, such as queue.py.
 KYU = (sys.executable, "-P", "-m", "kyu")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ChosenServer:
+    """A server, and the option or file that named it."""
+
     credentials: Credentials
-    # Where it was found, for people.
     origin: str
 
     def announce(self) -> None:
-        """Tell on which server something is about to be changed."""
+        """Print the server whose objects are about to change."""
         print(f"on {self.credentials.server} ({self.origin})", file=sys.stderr)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """The options that every command with a target has."""
-    parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="talk to the server of this kubeconfig")
+    """Add the options that every command with a server has."""
+    parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="use the server of this kubeconfig")
     parser.add_argument("--context", default="", metavar="NAME", help="the context in the kubeconfig")
-    parser.add_argument("--data", type=Path, metavar="DIR", help="talk to the local server of this folder")
+    parser.add_argument("--data", type=Path, metavar="DIR", help="use the local server of this data folder")
 
 
-def choose(args: argparse.Namespace) -> Target:
-    """The target of a command; BadInput says what to do when there is none."""
+def choose(args: argparse.Namespace) -> ChosenServer:
+    """Return the server of a command, or raise BadInput with the remedy."""
     try:
         return _choose(args)
     except kubeconfig.BadKubeconfig as error:
         raise BadInput(str(error)) from error
 
 
-def _choose(args: argparse.Namespace) -> Target:
+def _choose(args: argparse.Namespace) -> ChosenServer:
     if args.kubeconfig is not None:
-        return Target(kubeconfig.load(args.kubeconfig, args.context), f"--kubeconfig {args.kubeconfig}")
+        return ChosenServer(kubeconfig.load(args.kubeconfig, args.context), f"--kubeconfig {args.kubeconfig}")
     if args.data is not None:
         if args.context:
-            raise BadInput(f"--context {args.context}: a local server, as of --data, has no contexts")
-        return Target(_local(args.data), f"--data {args.data}")
+            raise BadInput(f"--context {args.context}: --data names a local server, which has no contexts")
+        return ChosenServer(_local(args.data), f"--data {args.data}")
     if named := os.environ.get("KUBECONFIG"):
         path = _first_existing(named)
-        return Target(kubeconfig.load(path, args.context), f"KUBECONFIG={path}")
+        return ChosenServer(kubeconfig.load(path, args.context), f"KUBECONFIG={path}")
     default = default_data()
     if not args.context and is_running(default):
-        return Target(_local(default), "the local server")
+        return ChosenServer(_local(default), "the local server")
     if not args.context and (inside := kubeconfig.in_cluster()) is not None:
-        return Target(inside, "the service account of this pod")
+        return ChosenServer(inside, "the service account of this pod")
     usual = home() / ".kube" / "config"
     if usual.exists():
-        return Target(kubeconfig.load(usual, args.context), str(usual))
+        return ChosenServer(kubeconfig.load(usual, args.context), str(usual))
     if args.context:
         raise BadInput(f"--context {args.context}: there is no kubeconfig; name one with --kubeconfig")
-    raise BadInput("no server to talk to: start one with `kyu up -d`, or name one with --kubeconfig")
+    raise BadInput("no server found: start one with `kyu up -d`, or name one with --kubeconfig")
 
 
 def default_data() -> Path:
-    """The data folder of the user: $KYU_DATA, or the place that the system has for such data."""
+    """Return the data folder of the user: $KYU_DATA, or the folder of the XDG convention."""
     if chosen := os.environ.get("KYU_DATA"):
         return Path(chosen)
     base = os.environ.get("XDG_DATA_HOME")
@@ -87,7 +85,7 @@ def home() -> Path:
 
 
 def is_running(data: Path) -> bool:
-    """Whether a server holds the lock of the folder."""
+    """Return whether a server holds the lock of the folder."""
     from kyu.lock import is_locked
 
     return is_locked(data / "lock")
@@ -96,14 +94,14 @@ def is_running(data: Path) -> bool:
 def _local(data: Path) -> Credentials:
     path = data / "kubeconfig"
     if not path.exists():
-        raise BadInput(f"{data} is no data folder of Kyu: it has no kubeconfig. `kyu up --data {data}` makes one")
+        raise BadInput(f"{data} is not a data folder of Kyu: it has no kubeconfig. `kyu up --data {data}` creates one")
     if not is_running(data):
-        raise Failed(f"the server of {data} does not run. Start it with `kyu up -d --data {data}`")
+        raise Failed(f"the server of {data} is not running; start it with `kyu up -d --data {data}`")
     return kubeconfig.load(path)
 
 
 def _first_existing(paths: str) -> Path:
-    """KUBECONFIG may name several files; the first that exists counts."""
+    """Return the first existing file of KUBECONFIG, which may name several."""
     named = [Path(path) for path in paths.split(os.pathsep) if path]
     for path in named:
         if path.exists():

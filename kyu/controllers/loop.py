@@ -1,13 +1,10 @@
 """
-The one loop of all controllers: a change → the keys it concerns → plan → actions → write; again with back-off if it
-fails.
+The loop of all controllers: change → keys → plan → actions → write; retry with back-off after a failure.
 
-A controller is a row: what it watches, and a pure plan. The loop runs each (controller, key) alone: while its actions
-are being written, further changes only mark it to be planned once more. A patch begins with its plan, where the server
-is in the same process. Writes go through the cache (the answer of a write is visible to the next plan at once), so a
-plan never repeats what it has just asked for.
-
-Called by: plane.py, pool_plane.py. Calls: plans, through the rows; kube/apply.py, through the writer.
+A controller is a row: the kinds that it watches, and a pure plan. The loop never runs one (controller, key) twice at a
+time: while its actions are written, further changes only mark it to be planned again. If the server is in the same
+process, a patch begins within the plan. Writes go through the cache: the answer of a write is visible to the next plan,
+so a plan never repeats an action.
 """
 
 from __future__ import annotations
@@ -28,13 +25,13 @@ from kyu.kube.errors import ApiError, Conflict
 
 FIRST_DELAY_SECONDS = 0.02
 LONGEST_DELAY_SECONDS = 60.0
-# Plans run between two awaits; after this many the other tasks of the process get their turn.
-PLANS_PER_TURN = 64
-# A clock may be set, and a laptop sleeps: so often is looked at it, whatever is due next.
+# Plans run without an await; after this many the other tasks of the process run.
+PLANS_PER_BATCH = 64
+# The wall clock may be set and a laptop may sleep, so timers are checked at least this often.
 LONGEST_SLEEP_SECONDS = 10.0
-# A clock that was set back by more than this makes everybody who waits for a time be asked anew.
+# After the clock was set back by more than this, all timers fire.
 CLOCK_STEP = timedelta(seconds=1)
-# Timers that nobody waits for any more are dropped when there are more of them than of others, and than this.
+# Cancelled timers are dropped when they outnumber the others by this.
 SPARE_TIMERS = 1000
 
 
@@ -45,9 +42,9 @@ _NOTHING: Mapping[Matters | None, list[tuple[str, Keys | None]]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """A change of an object of this kind, if it is one that matters, concerns these keys of the controller.
+    """A change of an object of this kind concerns these keys of the controller.
 
-    Without ``keys`` it is the object's own, without ``matters`` every change does.
+    Without ``keys`` it is the object's own key; without ``matters`` every change counts.
     """
 
     kind: Kind
@@ -57,7 +54,7 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """Any change of an object of these kinds concerns those of its owners that are of the kind of the controller."""
+    """A change of an object of these kinds concerns its owners of the controller's kind."""
 
     kinds: tuple[Kind, ...]
     owner: Kind
@@ -71,7 +68,7 @@ class Controller:
     owned: Owned | None = None
 
 
-class Writer(Protocol):
+class Write(Protocol):
     def __call__(self, actions: list[Action]) -> Awaitable[None]: ...
 
 
@@ -79,12 +76,12 @@ Item = tuple[str, Key]
 
 
 class Loop:
-    """Keys to plan, in the order in which they became due."""
+    """A queue of (controller, key) pairs to plan, in the order in which they became due."""
 
     def __init__(
         self,
         view: View,
-        write: Writer,
+        write: Write,
         controllers: Iterable[Controller],
         clock: Callable[[], datetime],
         workers: int = 64,
@@ -93,7 +90,7 @@ class Loop:
         self._write = write
         self._clock = clock
         self._controllers = {controller.name: controller for controller in controllers}
-        # What matters to several is asked once.
+        # Grouped by ``matters``, so that each predicate runs once per change.
         self._watches: dict[Kind, dict[Matters | None, list[tuple[str, Keys | None]]]] = {}
         for controller in self._controllers.values():
             for watch in controller.watches:
@@ -122,7 +119,7 @@ class Loop:
         return frozenset(self._watches) | frozenset(self._owners)
 
     def changed(self, kind: Kind, old: Json | None, new: Json | None) -> None:
-        """An object was created (no old), changed or deleted (no new)."""
+        """Enqueue the keys that a change concerns. ``old`` is None for a new object, ``new`` for a deleted one."""
         states = [state for state in (old, new) if state is not None]
         own = key_of(states[-1])
         for matters, watches in self._watches.get(kind, _NOTHING).items():
@@ -156,18 +153,18 @@ class Loop:
             self._wakeup.set()
 
     async def run(self) -> None:
-        """Until cancelled. What is being written then is finished first."""
+        """Run until cancelled; writes that have begun are finished first."""
         try:
             while True:
-                await self._turn()
+                await self._run_due()
         finally:
             if self._tasks:
                 await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _turn(self) -> None:
+    async def _run_due(self) -> None:
         now = self._clock()
         self._collect_timers(now)
-        for _ in range(PLANS_PER_TURN):
+        for _ in range(PLANS_PER_BATCH):
             if not self._due or self._is_full():
                 break
             item = next(iter(self._due))
@@ -178,7 +175,7 @@ class Loop:
             return
         self._wakeup.clear()
         try:
-            # Not wait_for: up to Python 3.11 it forgets a cancellation that comes together with the event.
+            # Not wait_for: up to Python 3.11 it swallows a cancellation that arrives together with the event.
             async with asyncio.timeout(self._seconds_to_next_timer()):
                 await self._wakeup.wait()
         except TimeoutError:
@@ -194,11 +191,11 @@ class Loop:
             writes: list[Action] = [action for action in actions if not isinstance(action, WakeAt)]
             begun = self._write(writes) if writes else None
         except Exception as error:
-            # A fault of ours, on this object: it must not stop the work on all others.
+            # A bug that concerns one object must not stop the work on all others.
             log.error("plan failed", controller=name, key=key, error=repr(error), trace=traceback.format_exc())
             self._retry_later(item)
             return
-        # Each answer says anew when to ask again.
+        # Each plan states anew when to run again.
         self._next_wake.pop(item, None)
         wakes = [action.at for action in actions if isinstance(action, WakeAt)]
         if wakes:
@@ -246,7 +243,7 @@ class Loop:
 
     def _collect_timers(self, now: datetime) -> None:
         if now < self._latest - CLOCK_STEP:
-            # What is tried again in a second would wait until the old time has come again.
+            # A retry due in a second would wait until the former time comes again.
             for item in self._next_wake:
                 self.again(item)
             self._next_wake.clear()

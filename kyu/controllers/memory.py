@@ -1,22 +1,18 @@
-"""
-How often Python looks for garbage that reference counts do not free.
-
-Called by: plane.py and app.py when everything that exists is in memory; bench.
-"""
+"""Tuning of Python's cyclic garbage collector."""
 
 from __future__ import annotations
 
 import gc
 
-# New objects until the young are searched; searches until the middle-aged, and then until all are.
+# New objects per collection of the young generation; young per middle; middle per full collection.
 THRESHOLDS = (20_000, 50, 100)
 
 
 def collect_seldom() -> None:
-    """Look for garbage in cycles among new objects only, now and then.
+    """Collect cycles among new objects only, and seldom.
 
-    Stored objects and caches are large and have no cycles; to search all of them, as Python does by itself, stops
-    everything for up to a second. What is there now is taken to stay.
+    Stored objects and caches are large and have no cycles. A full collection of them, as by Python's defaults, stops
+    the process for up to a second, so present objects are frozen.
     """
     gc.freeze()
     gc.set_threshold(*THRESHOLDS)

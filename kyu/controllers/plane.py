@@ -1,9 +1,7 @@
 """
-All controllers of one process, put together: cache, reflectors, loop, scheduler.
+The control plane of a process: cache, reflectors, loop and scheduler.
 
-The same in both modes: on a cluster the client speaks to its API server, embedded to our own in the same process.
-
-Called by: on_cluster.py, embedded.py. Calls: everything in this folder but the stand-ins.
+Both modes use it: on a cluster the client talks to its API server, embedded to our own in the same process.
 """
 
 from __future__ import annotations
@@ -15,30 +13,32 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry
 
-from kyu.api.config import Configuration
+from kyu.api.config.config import Configuration
 from kyu.api.core import CONFIG_MAP
 from kyu.api.kueue import ClusterQueue, Cohort, LocalQueue
 from kyu.api.meta import Json, Key, Kind, Object
 from kyu.api.pools import MasterQueue
 from kyu.bus.connector import Connect
-from kyu.controllers import memory, pool_rows, table
-from kyu.controllers.dispatch_metrics import DispatchMetrics
-from kyu.controllers.live import LiveView
+from kyu.controllers import memory, table
+from kyu.controllers.audit import QuotaAudit
+from kyu.controllers.clusters.metrics import DispatchMetrics
+from kyu.controllers.clusters.workers import WorkerConnections
+from kyu.controllers.live_view import LiveView
 from kyu.controllers.loop import Controller, Loop
-from kyu.controllers.metrics import Role
-from kyu.controllers.pools import PoolListener
+from kyu.controllers.metrics.labels import Role
+from kyu.controllers.pools import rows as pool_rows
+from kyu.controllers.pools.subscriptions import PoolListener
 from kyu.controllers.scheduler import TYPE_BY_KIND, Scheduler
-from kyu.controllers.workers import Links
 from kyu.kube.apply import Writer
 from kyu.kube.cache import Cache, Reflector
 from kyu.kube.client import Client
-from kyu.plans import queue_status
-from kyu.turns import Turns
+from kyu.plans.queues import status
+from kyu.write_fairness import WriteFairness
 
 DEFINITION = Kind(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
 )
-# Groups that every Kubernetes has; all others come with a CustomResourceDefinition.
+# API groups built into Kubernetes; all others come with a CustomResourceDefinition.
 BUILT_IN_GROUPS = frozenset({"", "apps", "batch", "node.k8s.io", "scheduling.k8s.io", "apiextensions.k8s.io"})
 ROW_BY_TYPE: dict[type[Object], str] = {
     ClusterQueue: "cluster-queue",
@@ -48,7 +48,11 @@ ROW_BY_TYPE: dict[type[Object], str] = {
 
 
 class Plane:
-    """``run`` runs until it is cancelled. ``connect`` makes connections to pools, ``extra`` are rows of one mode."""
+    """
+    The controllers on one view. ``run`` is ``follow`` and ``act``, which run until they are cancelled.
+
+    ``connect`` makes connections to pools, ``extra`` are rows of one mode.
+    """
 
     def __init__(
         self,
@@ -58,7 +62,7 @@ class Plane:
         connect: Connect,
         extra: Iterable[Controller] = (),
         registry: CollectorRegistry | None = None,
-        turns: Turns | None = None,
+        fairness: WriteFairness | None = None,
         role: Role = "standalone",
     ) -> None:
         self.cache = Cache()
@@ -73,26 +77,31 @@ class Plane:
             self._queue_changed,
             registry,
             client.parallel,
-            turns or Turns(),
+            fairness or WriteFairness(),
             role,
         )
+        self._audit = QuotaAudit(self.view, write)
+        registry.register(self._audit)
         rows = (*table.controllers(), *pool_rows.controllers(), *self._queue_rows(), *extra)
         self.pools = PoolListener(self.cache, client, clock, connect)
         self._loop = Loop(self.view, write, rows, self.pools.clock)
-        self._links = Links(self.view, client, self.cache, clock, DispatchMetrics(registry, role))
+        self._connections = WorkerConnections(self.view, client, self.cache, clock, DispatchMetrics(registry, role))
         self._served: set[Kind] = set()
         self._followed: set[Kind] = set()
         self._new_kinds = asyncio.Event()
-        # Set when all that is served was listed: from then on the view can be relied on.
+        # Set when all served objects were listed: from then on the view can be relied on.
         self.started = asyncio.Event()
+        self._is_acting = False
         self.cache.subscribe(self._definition_changed, DEFINITION)
         self.cache.subscribe(self.view.changed, CONFIG_MAP)
-        self.cache.subscribe(self.pools.changed, MasterQueue.KIND)
-        self.cache.subscribe(self.scheduler.changed, *TYPE_BY_KIND)
-        self.cache.subscribe(self._loop.changed, *self._loop.kinds)
-        self.cache.subscribe(self._links.changed)
 
     async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.follow())
+            group.create_task(self.act())
+
+    async def follow(self) -> None:
+        """Keep the view up to date. A process that stands by does only this."""
         async with asyncio.TaskGroup() as group:
             always = {kind for kind in self._kinds() if not is_custom(kind)} | {DEFINITION}
             for kind in always:
@@ -102,11 +111,26 @@ class Plane:
             await self.cache.synced()
             self.started.set()
             memory.collect_seldom()
-            group.create_task(self._follow_definitions(group))
+            await self._follow_definitions(group)
+
+    async def act(self) -> None:
+        """Run the controllers and the scheduler on the view. They start from the objects that it holds."""
+        await self.started.wait()
+        self._is_acting = True
+        for subscriber, kinds in (
+            (self.pools.changed, (MasterQueue.KIND,)),
+            (self.scheduler.changed, tuple(TYPE_BY_KIND)),
+            (self._loop.changed, tuple(self._loop.kinds)),
+            (self._connections.changed, ()),
+        ):
+            self.cache.subscribe(subscriber, *kinds)
+            self.cache.replay(subscriber, *kinds)
+        async with asyncio.TaskGroup() as group:
             group.create_task(self._loop.run())
             group.create_task(self.scheduler.run())
             group.create_task(self.pools.run())
-            group.create_task(self._links.run())
+            group.create_task(self._connections.run())
+            group.create_task(self._audit.run())
 
     async def _follow_definitions(self, group: asyncio.TaskGroup) -> None:
         while True:
@@ -114,7 +138,7 @@ class Plane:
             self._follow_served(group)
 
     def _follow_served(self, group: asyncio.TaskGroup) -> None:
-        """Custom kinds are followed from when they are served; a kind that nobody defined costs nothing."""
+        """Start a reflector for each custom kind that is served by now."""
         self._new_kinds.clear()
         for kind in (self._kinds() & self._served) - self._followed:
             self._followed.add(kind)
@@ -124,11 +148,11 @@ class Plane:
         return self._loop.kinds | frozenset(TYPE_BY_KIND) | {CONFIG_MAP}
 
     def _queue_rows(self) -> Iterable[Controller]:
-        """Rows without watches: the scheduler says when the numbers of a queue have changed."""
+        """Yield rows without watches: the scheduler reports when the counts of a queue have changed."""
         numbers = self.scheduler.numbers
-        yield Controller("cluster-queue", partial(queue_status.plan_cluster_queue, numbers.of_cluster_queue), ())
-        yield Controller("local-queue", partial(queue_status.plan_local_queue, numbers.of_local_queue), ())
-        yield Controller("cohort", partial(queue_status.plan_cohort, numbers.of_cohort), ())
+        yield Controller("cluster-queue", partial(status.plan_cluster_queue, numbers.of_cluster_queue), ())
+        yield Controller("local-queue", partial(status.plan_local_queue, numbers.of_local_queue), ())
+        yield Controller("cohort", partial(status.plan_cohort, numbers.of_cohort), ())
 
     def _definition_changed(self, kind: Kind, old: Json | None, new: Json | None) -> None:
         if new is not None:
@@ -139,8 +163,10 @@ class Plane:
         self._loop.again((ROW_BY_TYPE[type_], key))
 
     def _settings_changed(self) -> None:
+        if not self._is_acting:
+            return
         self.scheduler.rebuild()
-        self._links.settings_changed()
+        self._connections.settings_changed()
         for kind in self._loop.kinds:
             for obj in self.cache.list_json(kind):
                 self._loop.changed(kind, None, obj)
@@ -151,7 +177,7 @@ def is_custom(kind: Kind) -> bool:
 
 
 def served_kinds(definition: Json) -> set[Kind]:
-    """The kinds that a definition makes, once the server has taken it up."""
+    """Return the kinds of an established CustomResourceDefinition."""
     conditions = (definition.get("status") or {}).get("conditions") or ()
     if not any(c.get("type") == "Established" and c.get("status") == "True" for c in conditions):
         return set()

@@ -1,10 +1,9 @@
 """
-The engine's shell: objects in, passes, decisions out.
+The shell of the engine: objects in, scheduling cycles, decisions out.
 
-Changes go straight to the engine's state; whenever something was put in, a pass runs at the next turn of the event
-loop, and its decisions are handed over to be written.
+Each change goes to the engine's state, and a cycle runs in the next round of the event loop.
 
-Called by: plane.py. Calls: engine (state, cycle), outcome.py, queue_numbers.py. Kueue: pkg/scheduler/scheduler.go
+Kueue: pkg/scheduler/scheduler.go
 """
 
 from __future__ import annotations
@@ -30,16 +29,19 @@ from kyu.api.kueue import (
     WorkloadPriorityClass,
 )
 from kyu.api.meta import Json, Key, Kind, Object, key_of
-from kyu.controllers.live import LiveView
-from kyu.controllers.loop import Writer
-from kyu.controllers.metrics import Metrics, Role
-from kyu.controllers.outcome import Outcome
+from kyu.controllers.decision_writer import DecisionWriter
+from kyu.controllers.live_view import LiveView
+from kyu.controllers.loop import Write
+from kyu.controllers.metrics.kueue import KueueMetrics
+from kyu.controllers.metrics.labels import Role
 from kyu.controllers.queue_numbers import QueueNumbers
-from kyu.engine import cycle, reasons
+from kyu.engine import reasons
 from kyu.engine.options import from_configuration
 from kyu.engine.reasons import Untried
+from kyu.engine.schedule import schedule
 from kyu.engine.state import State
-from kyu.turns import Turns
+from kyu.plans.status import parse_time
+from kyu.write_fairness import WriteFairness
 
 ENGINE_TYPES: tuple[type[Object], ...] = (
     Namespace,
@@ -57,33 +59,41 @@ ENGINE_TYPES: tuple[type[Object], ...] = (
     Workload,
 )
 TYPE_BY_KIND: dict[Kind, type[Object]] = {type_.KIND: type_ for type_ in ENGINE_TYPES}
-# What completes the pods of workloads: in a namespace, or everywhere.
+# Kinds that change the requests of pods: per namespace, or in the whole cluster.
 POD_DEFAULTS = (LimitRange, RuntimeClass)
-UNTRIED = reasons.render(Untried())
-# After a fault of the engine, before it is tried again.
+UNTRIED_MESSAGE = reasons.render(Untried())[1]
+# Delay before a retry after a bug in the engine.
 REPAIR_SECONDS = 1.0
+# A timer of the event loop may fire a little before the wall clock shows its time.
+CLOCK_SLACK_SECONDS = 0.05
 
 
 class Scheduler:
     def __init__(
         self,
         view: LiveView,
-        write: Writer,
+        write: Write,
         clock: Callable[[], datetime],
         queue_changed: Callable[[type[Object], Key], None],
         registry: CollectorRegistry,
         parallel: int,
-        turns: Turns,
+        fairness: WriteFairness,
         role: Role = "standalone",
     ) -> None:
         self._view = view
         self._clock = clock
         self._state = State(from_configuration(view.configuration))
         self._wakeup = asyncio.Event()
-        self._outcome = Outcome(view, write, clock, lambda: self._state, self._wakeup.set, parallel, turns)
-        self.numbers = QueueNumbers(view, lambda: self._state, queue_changed)
-        self._metrics = Metrics(registry, lambda: self._state, role)
+        self._decision_writer = DecisionWriter(
+            view, write, clock, lambda: self._state, self._wakeup.set, parallel, fairness
+        )
+        self.numbers = QueueNumbers(view, lambda: self._state, queue_changed, clock)
+        self._metrics = KueueMetrics(registry, lambda: self._state, view, role)
         self._is_running = False
+
+    def current_state(self) -> State | None:
+        """Return the engine state; None until it holds all objects."""
+        return self._state if self._is_running else None
 
     # Objects in.
 
@@ -102,42 +112,45 @@ class Scheduler:
         else:
             self._put(type_, key)
             if type_ is Workload:
-                self._note_workload(key, old, new)
+                self._note_workload(key, new)
+        self._metrics.note(type_, old, new, self._clock())
         if type_ in POD_DEFAULTS:
             self._read_workloads_again(key.namespace)
         self._wakeup.set()
 
     def _read_workloads_again(self, namespace: str) -> None:
-        """What pods are given without asking has changed, so the same workload may ask for something else."""
+        """Put Workloads to the engine again, because a LimitRange or RuntimeClass changes their requests."""
         for raw in self._view.list_json(Workload.KIND, namespace or None):
             self._put(Workload, key_of(raw))
 
-    def _note_workload(self, key: Key, old: Json | None, new: Json) -> None:
-        if is_untold(new):
-            self._outcome.note_untold(key)
-        if old is not None and old.get("status") != new.get("status"):
-            typed = self._view.get(Workload, key)
-            assert typed is not None
-            self._metrics.note_workload(old, typed, self._clock())
+    def _wake_after_backoff(self, workload: Json) -> None:
+        """Run a cycle when the backoff of a Workload is over, since no object changes then."""
+        state = (workload.get("status") or {}).get("requeueState") or {}
+        until = parse_time(state.get("requeueAt"))
+        if until is not None:
+            seconds = max(0.0, (until - self._clock()).total_seconds()) + CLOCK_SLACK_SECONDS
+            asyncio.get_running_loop().call_later(seconds, self._wakeup.set)
+
+    def _note_workload(self, key: Key, new: Json) -> None:
+        self._wake_after_backoff(new)
+        if is_unexplained(new):
+            self._decision_writer.note_unexplained(key)
 
     def _put(self, type_: type[Object], key: Key) -> None:
-        try:
-            obj = self._view.get(type_, key)
-            if obj is not None:
-                self._state.put(obj)
-        except Exception as error:
-            # One object that cannot be read or taken in must not stop the work on all others.
-            log.error("object left out", kind=type_.__name__, key=key, error=repr(error))
+        put_object(self._state, self._view, type_, key)
 
     def rebuild(self) -> None:
-        """Start from the objects anew: at the beginning, and when settings change."""
+        """Make a new engine state from all objects: at the start, and when the settings change."""
         self._state = State(from_configuration(self._view.configuration))
         for type_ in ENGINE_TYPES:
             for raw in self._view.list_json(type_.KIND):
                 self._put(type_, key_of(raw))
-        for raw in self._view.list_json(Workload.KIND):
-            if is_untold(raw):
-                self._outcome.note_untold(key_of(raw))
+        workloads = self._view.list_json(Workload.KIND)
+        self._metrics.reset(workloads)
+        for raw in workloads:
+            self._wake_after_backoff(raw)
+            if is_unexplained(raw):
+                self._decision_writer.note_unexplained(key_of(raw))
         self._is_running = True
         self._wakeup.set()
 
@@ -147,31 +160,42 @@ class Scheduler:
         self.rebuild()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._decide())
-            group.create_task(self._outcome.tell_reasons())
-            group.create_task(self.numbers.tell())
+            group.create_task(self._decision_writer.write_reasons())
+            group.create_task(self.numbers.run())
 
     async def _decide(self) -> None:
         while True:
-            # Goes on in the next round of the event loop, when everything that has come with the change is in.
+            # Resumes in the next round of the event loop, when all changes of this round are in the state.
             await self._wakeup.wait()
             self._wakeup.clear()
             started = time.perf_counter()
             try:
-                decided = cycle.schedule(self._state, self._clock())
+                decided = schedule(self._state, self._clock())
             except Exception as error:
-                # A fault of ours: its story goes to the log, and the state is made anew from the objects.
+                # After a bug, log it and make a new state from the objects.
                 log.error("scheduling failed", error=repr(error), trace=traceback.format_exc())
                 await asyncio.sleep(REPAIR_SECONDS)
                 self.rebuild()
                 continue
             self._metrics.note_cycle(decided, time.perf_counter() - started)
-            self._outcome.begin(decided)
+            self._decision_writer.begin(decided)
             await asyncio.sleep(0)
 
 
-def is_untold(workload: Json) -> bool:
-    """Nobody has said yet why it has no quota, but that its turn is still to come."""
+def put_object(state: State, view: LiveView, type_: type[Object], key: Key) -> None:
+    """Put an object of the view to an engine state."""
+    try:
+        obj = view.get(type_, key)
+        if obj is not None:
+            state.put(obj)
+    except Exception as error:
+        # One object that cannot be decoded must not stop the work on all others.
+        log.error("object left out", kind=type_.__name__, key=key, error=repr(error))
+
+
+def is_unexplained(workload: Json) -> bool:
+    """Return whether the Workload has no reason in QuotaReserved, or only that it was not tried yet."""
     for condition in (workload.get("status") or {}).get("conditions") or ():
         if condition["type"] == "QuotaReserved":
-            return (condition["reason"], condition.get("message")) == UNTRIED
+            return bool(condition.get("message") == UNTRIED_MESSAGE)
     return True

@@ -1,11 +1,10 @@
 """
-CONTROLLERS: the table of all controllers. START HERE to find what reacts to what.
+The table of all controllers. Start here to find what reacts to what.
 
-A row has a name, a pure plan, and what it watches: a kind, which keys of the row a change concerns, and whether the
-change matters at all (the status of a queue changes all the time; most rows care about its spec only).
+A row has a name, a pure plan, and its watches: a kind, the keys of the row that a change concerns, and whether the
+change matters (the status of a queue changes all the time, and most rows need its spec only).
 
-Used by: plane.py, which gives the rows to the loop. Those of pools are in pool_rows.py, those that work in other
-clusters in dispatch_rows.py.
+Rows of pools are in controllers/pools/rows.py, rows of worker clusters in controllers/clusters/rows.py.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from kyu.api.actions import View
-from kyu.api.core import Node
+from kyu.api.core import Node, PriorityClass
 from kyu.api.kueue import (
     HOSTNAME_LABEL,
     AdmissionCheck,
@@ -34,11 +33,17 @@ from kyu.kinds import conditions, fields, metadata, pod_group, table, templates
 from kyu.kinds.job import JOB
 from kyu.kinds.kind import JobKind
 from kyu.kinds.pod import POD
-from kyu.plans import after, dispatch_clusters, in_use, job, node_failures, provisioning, slices, topology, workload
+from kyu.plans.clusters import checks
+from kyu.plans.job import dependencies, lifecycle, slices
+from kyu.plans.provisioning import requests
+from kyu.plans.queues import in_use_finalizers
+from kyu.plans.queues.in_use_finalizers import is_listed_check, is_listed_flavor, is_topology_of_flavor
+from kyu.plans.workload import lifecycle as workload
+from kyu.plans.workload import node_failures, priority_class, topology
 
 
 def controllers() -> tuple[Controller, ...]:
-    """The rows that every mode has, but those of pools."""
+    """Return the rows of every mode, except those of pools."""
     return (
         Controller(
             "workload",
@@ -51,16 +56,17 @@ def controllers() -> tuple[Controller, ...]:
         ),
         Controller(
             "provisioning",
-            provisioning.plan,
+            requests.plan,
             (
                 Watch(Workload.KIND, matters=is_checked),
                 Watch(ProvisioningRequestConfig.KIND, checked_workloads),
+                Watch(AdmissionCheck.KIND, workloads_of_check, spec_changed),
             ),
-            Owned((provisioning.REQUEST,), Workload.KIND),
+            Owned((requests.REQUEST,), Workload.KIND),
         ),
         Controller(
             "admission-check",
-            provisioning.plan_check,
+            requests.plan_check,
             (
                 Watch(AdmissionCheck.KIND),
                 Watch(ProvisioningRequestConfig.KIND, every(AdmissionCheck.KIND)),
@@ -68,14 +74,16 @@ def controllers() -> tuple[Controller, ...]:
         ),
         Controller(
             "multikueue-check",
-            dispatch_clusters.plan_check,
+            checks.plan_check,
             (
                 Watch(AdmissionCheck.KIND),
                 Watch(MultiKueueConfig.KIND, every(AdmissionCheck.KIND), spec_changed),
                 Watch(MultiKueueCluster.KIND, every(AdmissionCheck.KIND), spec_or_activity_changed),
             ),
         ),
-        Controller("after", after.plan, (Watch(JOB, matters=is_gated), Watch(JOB, jobs_after, has_ended))),
+        Controller(
+            "job-dependencies", dependencies.plan, (Watch(JOB, matters=is_gated), Watch(JOB, dependent_jobs, has_ended))
+        ),
         Controller(
             "topology",
             topology.plan,
@@ -95,47 +103,56 @@ def controllers() -> tuple[Controller, ...]:
                 Watch(POD, workload_of_pod_in_trouble),
             ),
         ),
+        Controller(
+            "workload-priority-class", priority_class.plan, (Watch(WorkloadPriorityClass.KIND, matters=value_changed),)
+        ),
         *in_use_rows(),
         Controller(
             "pod-group",
-            job.plan_group,
-            (Watch(POD, group_of_pod), Watch(Workload.KIND, matters=is_of_group)),
+            lifecycle.plan_group,
+            (
+                Watch(POD, group_of_pod),
+                Watch(Workload.KIND, matters=is_of_group),
+                Watch(WorkloadPriorityClass.KIND, every_group, is_created),
+                Watch(PriorityClass.KIND, every_group, is_created),
+            ),
         ),
         *(job_row(kind) for kind in table.KINDS if kind.framework),
     )
 
 
 def in_use_rows() -> Iterator[Controller]:
-    """What is deleted while it is used. ClusterQueues are let go by a row of plane.py, which knows what they hold."""
-    kept = partial(in_use.keep, ClusterQueue.KIND)
+    """Yield the rows of in-use finalizers. ClusterQueues are released by a row of plane.py, which knows their usage."""
+    kept = partial(in_use_finalizers.keep, ClusterQueue.KIND)
     yield Controller("clusterqueues-in-use", kept, (Watch(ClusterQueue.KIND, matters=spec_changed),))
     for kind, is_used, user in (
-        (ResourceFlavor.KIND, in_use.is_listed_flavor, Watch(ClusterQueue.KIND, flavors_of_queue, spec_changed)),
-        (AdmissionCheck.KIND, in_use.is_listed_check, Watch(ClusterQueue.KIND, checks_of_queue, spec_changed)),
-        (Topology.KIND, in_use.is_topology_of_flavor, Watch(ResourceFlavor.KIND, topology_of_flavor, spec_changed)),
+        (ResourceFlavor.KIND, is_listed_flavor, Watch(ClusterQueue.KIND, flavors_of_queue, spec_changed)),
+        (AdmissionCheck.KIND, is_listed_check, Watch(ClusterQueue.KIND, checks_of_queue, spec_changed)),
+        (Topology.KIND, is_topology_of_flavor, Watch(ResourceFlavor.KIND, topology_of_flavor, spec_changed)),
     ):
-        plan = partial(in_use.plan, kind, is_used)
+        plan = partial(in_use_finalizers.plan, kind, is_used)
         yield Controller(f"{kind.plural}-in-use", plan, (Watch(kind, matters=spec_changed), user))
 
 
 def job_row(kind: JobKind) -> Controller:
     return Controller(
         f"job/{kind.framework}",
-        partial(job.plan, kind),
+        partial(lifecycle.plan, kind),
         (
             Watch(kind.kind),
-            Watch(WorkloadPriorityClass.KIND, partial(jobs_of_class, kind)),
+            Watch(WorkloadPriorityClass.KIND, partial(jobs_without_workload, kind), is_created),
+            Watch(PriorityClass.KIND, partial(jobs_without_workload, kind), is_created),
             *(Watch(other, every(kind.kind)) for other in kind.refers_to),
         ),
         Owned((Workload.KIND,), kind.kind),
     )
 
 
-# Which keys a change concerns.
+# Keys that a change concerns.
 
 
 def owner_of(kind: Kind) -> Callable[[View, Json], Iterable[Key]]:
-    """The owner of this kind, if the object has one."""
+    """Return a function to the keys of owners of this kind."""
 
     def keys(view: View, obj: Json) -> Iterable[Key]:
         meta = obj["metadata"]
@@ -190,16 +207,23 @@ def checked_workloads(view: View, obj: Json) -> Iterable[Key]:
             yield key_of(one)
 
 
+def workloads_of_check(view: View, obj: Json) -> Iterable[Key]:
+    name = obj["metadata"]["name"]
+    for one in view.list_json(Workload.KIND):
+        if any(check["name"] == name for check in (one.get("status") or {}).get("admissionChecks") or ()):
+            yield key_of(one)
+
+
 def group_of_pod(view: View, obj: Json) -> Iterable[Key]:
     if name := pod_group.name(obj):
         yield Key(obj["metadata"]["namespace"], name)
 
 
-def jobs_after(view: View, obj: Json) -> Iterable[Key]:
-    """The jobs that start after this one."""
+def dependent_jobs(view: View, obj: Json) -> Iterable[Key]:
+    """Yield the Jobs that start after this one."""
     name = obj["metadata"]["name"]
     for one in view.list_json(JOB, obj["metadata"]["namespace"]):
-        # Most have no annotations at all, and there may be thousands.
+        # Most of thousands of Jobs have no annotations, so that is checked first.
         if one["metadata"].get("annotations") and name in metadata.jobs_before(one):
             yield key_of(one)
 
@@ -226,38 +250,55 @@ def workloads_on_node(view: View, obj: Json) -> Iterable[Key]:
 
 
 def workload_of_pod_in_trouble(view: View, obj: Json) -> Iterable[Key]:
-    """Of a pod that was placed on a node which is gone or not as it should be; all others cost nothing."""
+    """Yield the Workload of a pod whose node is gone or unhealthy."""
     name = metadata.annotations_of(obj).get(metadata.WORKLOAD)
-    placed = fields.json_at(obj, ("spec", "nodeSelector")).get(HOSTNAME_LABEL) if name else None
-    if name and placed:
+    if not name:
+        return
+    selected = fields.json_at(obj, ("spec", "nodeSelector")).get(HOSTNAME_LABEL)
+    if placed := selected or fields.text_at(obj, ("spec", "nodeName")):
         node = view.get(Node, Key("", placed))
         if node is None or node.spec.taints or not is_true(node.status.conditions, "Ready"):
             yield Key(obj["metadata"]["namespace"], name)
 
 
-def jobs_of_class(kind: JobKind, view: View, obj: Json) -> Iterable[Key]:
+def jobs_without_workload(kind: JobKind, view: View, obj: Json) -> Iterable[Key]:
+    """Yield the jobs that may wait for the class of their label or of their pods."""
     for one in view.list_json(kind.kind):
-        if metadata.labels_of(one).get(metadata.PRIORITY_CLASS) == obj["metadata"]["name"]:
+        if not view.owned_by(Workload.KIND, metadata.uid_of(one)):
             yield key_of(one)
 
 
-# Which changes matter.
+def every_group(view: View, obj: Json) -> Iterable[Key]:
+    for pod in view.list_json(POD):
+        yield from group_of_pod(view, pod)
+
+
+# Changes that matter.
+
+
+def is_created(old: Json | None, new: Json | None) -> bool:
+    return old is None
 
 
 def spec_changed(old: Json | None, new: Json | None) -> bool:
-    """Created, deleted, being deleted, or another spec; not what controllers write in the status."""
+    """Return whether the object was created or deleted, has a deletion timestamp, or another spec."""
     if old is None or new is None:
         return True
     return old.get("spec") != new.get("spec") or is_deleting(old) != is_deleting(new)
 
 
+def value_changed(old: Json | None, new: Json | None) -> bool:
+    """Return whether a class was created or has another value."""
+    return new is not None and (old is None or old.get("value") != new.get("value"))
+
+
 def is_gated(old: Json | None, new: Json | None) -> bool:
-    """Of a job: a gate holds it."""
-    return new is not None and bool(after.gates(new))
+    """Return whether a gate holds the job."""
+    return new is not None and bool(dependencies.gates(new))
 
 
 def has_ended(old: Json | None, new: Json | None) -> bool:
-    """Of a Job: it has ended, or is gone."""
+    """Return whether the Job has ended or is deleted."""
     return new is None or (is_over(new) and (old is None or not is_over(old)))
 
 
@@ -266,7 +307,7 @@ def is_over(job: Json) -> bool:
 
 
 def is_checked(old: Json | None, new: Json | None) -> bool:
-    """Of a Workload: it has admission checks, or had some."""
+    """Return whether the Workload has or had admission checks."""
     return (new is not None and has_checks(new)) or (old is not None and has_checks(old))
 
 
@@ -276,7 +317,7 @@ def has_checks(workload: Json) -> bool:
 
 
 def is_of_group(old: Json | None, new: Json | None) -> bool:
-    """Of a Workload: it stands for a group of pods."""
+    """Return whether the Workload belongs to a pod group."""
     return (new is not None and is_group(new)) or (old is not None and is_group(old))
 
 
@@ -286,7 +327,7 @@ def is_group(workload: Json) -> bool:
 
 
 def placement_changed(old: Json | None, new: Json | None) -> bool:
-    """Of a Workload with a place: it was admitted, or its place has changed."""
+    """Return whether a Workload with a topology assignment was admitted, or its assignment has changed."""
     after = (new or {}).get("status") or {}
     admission = after.get("admission")
     if not admission or not any(one.get("topologyAssignment") for one in admission.get("podSetAssignments") or ()):
@@ -296,7 +337,7 @@ def placement_changed(old: Json | None, new: Json | None) -> bool:
 
 
 def health_changed(old: Json | None, new: Json | None) -> bool:
-    """Of a Node: it came or went, is ready or not, or has other taints."""
+    """Return whether a Node was created or deleted, or has another readiness or other taints."""
     return health(old) != health(new)
 
 

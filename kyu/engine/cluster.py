@@ -1,8 +1,11 @@
 """
-What the queues stand on: flavors, topologies, nodes and pods, checks, namespaces; and whether a queue can work at all.
+The objects that ClusterQueues depend on: flavors, topologies, nodes, pods, checks, namespaces.
 
-Called by: state.py; eligibility.py, placing.py and nomination.py read it through the state. Calls: topology_forest.py.
-Kueue: pkg/cache/scheduler/cache.go, clusterqueue.go (status), tas_cache.go
+They decide whether a ClusterQueue is active.
+
+Called by: engine/state.py; engine/flavors/eligibility.py, engine/flavors/placement.py and engine/nominate.py read it
+through the state. Calls: engine/topology/forest.py. Kueue: pkg/cache/scheduler/cache.go, clusterqueue.go (status),
+tas_cache.go
 """
 
 from __future__ import annotations
@@ -18,13 +21,12 @@ from kyu.api.quantity import amount
 from kyu.api.queues import ResourceFlavor, ResourceFlavorSpec, Topology
 from kyu.engine import requests
 from kyu.engine.reasons import FlavorReason
-from kyu.engine.shapes import PodSetShape
-from kyu.engine.topology_forest import Forest
-from kyu.engine.topology_types import FlavorInfo, NodeInfo, Requests
+from kyu.engine.request_shape import PodSetShape
+from kyu.engine.topology.forest import Forest
+from kyu.engine.topology.types import FlavorInfo, NodeInfo, Requests
 from kyu.engine.tree import Queue
-from kyu.engine.workload import AssignedPodSet
 
-# A pod with one of these is placed by a topology; its room is counted with its workload.
+# A pod with one of these annotations is placed by a topology; its workload already counts its room.
 TOPOLOGY_ANNOTATIONS = (
     "kueue.x-k8s.io/podset-required-topology",
     "kueue.x-k8s.io/podset-preferred-topology",
@@ -49,7 +51,7 @@ Inactive = Literal[
 
 @dataclass(slots=True)
 class Cluster:
-    """Everything outside the queues that a decision looks at."""
+    """The objects besides queues and workloads that decisions depend on."""
 
     forest: Forest
     flavors: dict[str, ResourceFlavorSpec] = field(default_factory=dict)
@@ -58,11 +60,9 @@ class Cluster:
     labels_by_namespace: dict[str, Mapping[str, str]] = field(default_factory=dict)
     pods: dict[Key, tuple[str, Requests]] = field(default_factory=dict)
     matches: dict[tuple[PodSetShape, str], FlavorReason | None] = field(default_factory=dict)
-    """Remembered answers of eligibility.py."""
-    sole_assignments: dict[tuple[PodSetShape, str], tuple[AssignedPodSet, ...]] = field(default_factory=dict)
-    """What workloads of one resource get of a flavor, shared by all that look alike."""
+    """The cache of ``engine/flavors/eligibility.py``."""
 
-    # Each of these says whether something has changed that a decision may depend on.
+    # Each of these methods returns whether decisions may change.
 
     def put_flavor(self, flavor: ResourceFlavor) -> bool:
         name = flavor.metadata.name
@@ -124,7 +124,7 @@ class Cluster:
         return self.forest.generation != before
 
     def put_pod(self, pod: Pod) -> bool:
-        """True when room has become free."""
+        """Add or update a pod. Return True if its node has more room."""
         found = self._occupancy(pod)
         old = self.pods.get(pod.key)
         if found == old:
@@ -144,7 +144,7 @@ class Cluster:
 
     @staticmethod
     def _occupancy(pod: Pod) -> tuple[str, Requests] | None:
-        """What a pod takes from its node without any workload that accounts for it."""
+        """Return the node and the requests of a pod; None if it has stopped or a workload counts its room."""
         if not pod.spec.node_name or pod.status.phase in ("Succeeded", "Failed"):
             return None
         if any(name in pod.metadata.annotations for name in TOPOLOGY_ANNOTATIONS):
@@ -174,7 +174,7 @@ class Cluster:
     # Queues
 
     def why_inactive(self, queue: Queue) -> Inactive | None:
-        """The first thing that keeps a queue from admitting anything."""
+        """Return the first reason why a queue admits no workload; None if it is active."""
         if queue.spec.stop_policy != "None":
             return "Stopped"
         flavors = queue.flavor_names()
@@ -202,19 +202,19 @@ class Cluster:
         return "CohortCycle" if queue.parent is not None and queue.parent.cyclic else None
 
     def checks_of(self, queue: Queue, flavors: set[str]) -> list[str]:
-        """Which checks apply to a workload on these flavors."""
+        """Return the names of the checks that apply to a workload on these flavors."""
         strategy = queue.spec.admission_checks_strategy
         if strategy is None:
             return []
         return [r.name for r in strategy.admission_checks if not r.on_flavors or not flavors.isdisjoint(r.on_flavors)]
 
     def has_check(self, queue: Queue, flavors: set[str], controller: str) -> bool:
-        """Whether a workload on these flavors is checked by this controller."""
+        """Return whether a check of this controller applies to a workload on these flavors."""
         checks = (self.checks.get(name) for name in self.checks_of(queue, flavors))
         return any(check is not None and check.spec.controller_name == controller for check in checks)
 
     def is_dispatched(self, queue: Queue) -> bool:
-        """Workloads of the queue run in other clusters, which place them."""
+        """Return whether MultiKueue runs the workloads of the queue in other clusters, which place them."""
         return self.has_check(queue, queue.flavor_names(), MULTIKUEUE_CONTROLLER)
 
 

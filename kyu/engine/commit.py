@@ -1,12 +1,12 @@
 """
-Turning nominations to decisions, one by one in the order of the cycle, each seeing what the ones before it took.
+Step 5 of a cycle: process the entries in order. The usage of earlier entries counts.
 
-Between nomination and commitment the world has changed: quota and room were taken, victims were chosen. So each entry
-is checked again, looked at again if its victims are somebody else's already, and may then get its quota, issue its
-preemptions, hold its room while it waits, or be told to wait. What entries hold is written down and taken back when
-the cycle ends; only admissions last.
+Earlier entries may have taken quota, room or targets since the nomination. So each entry is checked again, and
+nominated again if it shares targets with another entry. Then it is admitted, issues its preemptions, or waits. When the
+cycle ends, quota and room that entries held are released, except for admissions.
 
-Called by: turn.py. Calls: nomination.py, quota.py. Kueue: pkg/scheduler/scheduler.go (processEntry)
+Called by: engine/cycle.py. Calls: engine/nominate.py, engine/quota/amounts.py.
+Kueue: pkg/scheduler/scheduler.go (processEntry)
 """
 
 from __future__ import annotations
@@ -17,52 +17,55 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from kyu.api.meta import Key
-from kyu.engine import nomination, quota, variants
+from kyu.engine import nominate, variants
 from kyu.engine.decisions import Admit, Decision, Evict, Preempt
-from kyu.engine.flavors import Mode
-from kyu.engine.nomination import Nomination
-from kyu.engine.plan import Claim, Sketch
-from kyu.engine.preemption import Target
-from kyu.engine.quota import Cell, FlavorResource
+from kyu.engine.flavors.assignment import Mode
+from kyu.engine.flavors.compiled import Charge
+from kyu.engine.nominate import Nomination
+from kyu.engine.preemption.candidates import Target
+from kyu.engine.quota import amounts
+from kyu.engine.quota.amounts import QuotaNode
 from kyu.engine.reasons import (
     BetterVariant,
     Deferred,
     Gated,
     Migrates,
     MigrationForbidden,
-    NoFit,
     Reason,
     Skipped,
     WaitsForPodsReady,
-    WaitsForPreempted,
 )
 from kyu.engine.state import State
 from kyu.engine.tree import Queue
-from kyu.engine.workload import AssignedPodSet, Holding
+from kyu.engine.workloads import AssignedPodSet, ReservedWorkload
 
 
 class Requeue(Enum):
-    """Where a workload goes that was not admitted."""
+    """The place to which a workload returns that was not admitted."""
 
     AT_ONCE = auto()
-    """Back to the line."""
+    """Back to the queue."""
     PREEMPTING = auto()
-    """Back to the line, before everybody: room is being made for it."""
-    WITH_PEERS = auto()
-    """Parked, with all of its shape."""
+    """Back to the queue as pending preemptor: its targets are being evicted."""
+    WITH_EQUIVALENTS = auto()
+    """Inadmissible, with its equivalence class."""
     ALONE = auto()
-    """Parked by itself."""
+    """Inadmissible by itself."""
     ALONE_ALWAYS = auto()
-    """Parked by itself, even where the head of the line otherwise blocks the line."""
+    """Inadmissible by itself, even in a StrictFIFO queue, which any other head would block."""
+
+
+class AsNominated(NamedTuple):
+    """A placeholder for the reason of an entry, which is made from its nomination only if it is shown."""
 
 
 class Outcome(NamedTuple):
-    """Why an entry waits, and where."""
+    """The reason why an entry waits, and where it waits."""
 
-    reason: Reason
+    reason: Reason | AsNominated
     requeue: Requeue
     keeps_memory: bool = True
-    """Whether the next try goes on with the next flavor."""
+    """The next scan continues with the next flavor."""
 
 
 @dataclass(slots=True)
@@ -71,32 +74,27 @@ class Commit:
 
     state: State
     decisions: list[Decision]
-    """Of all cycles."""
-    admitted: list[tuple[Nomination | Sketch, tuple[AssignedPodSet, ...]]] = field(default_factory=list)
-    """Who gets quota, and what."""
-    victims: dict[Key, Holding] = field(default_factory=dict)
-    _returned: dict[FlavorResource, int] = field(default_factory=dict)
-    """How much the victims use."""
+    """The decisions of all cycles."""
+    admitted: list[tuple[Nomination, tuple[AssignedPodSet, ...], tuple[Charge, ...]]] = field(default_factory=list)
+    """The entries that get quota, with their pod set assignments and charges."""
+    victims: dict[Key, ReservedWorkload] = field(default_factory=dict)
     decided: bool = False
-    """Somebody was admitted, preempted or evicted."""
-    _as_nominated: bool = True
-    """Nobody has taken anything so far: everything is as it was when the entries were nominated."""
+    """A workload was admitted, preempted or evicted."""
     blocked: bool = False
-    _journal: list[tuple[Cell, int]] = field(default_factory=list)
-    _going: dict[Key, tuple[Holding, Evict | Preempt]] = field(default_factory=dict)
-    """Who has to go. It shows only after the cycle: until then they are candidates like all others."""
+    _journal: list[tuple[QuotaNode, int]] = field(default_factory=list)
+    _going: dict[Key, tuple[ReservedWorkload, Evict | Preempt]] = field(default_factory=dict)
+    """Workloads to evict. Until the cycle ends they are candidates like any other workload."""
 
     def begin(self) -> None:
+        """Start a cycle."""
         self.admitted.clear()
         self.victims.clear()
-        self._returned.clear()
         self.decided = self.blocked = False
-        self._as_nominated = True
 
     def process(self, entry: Nomination) -> Outcome | None:
-        """Decide about one entry; None if it was admitted or evicted, else why it waits."""
+        """Process one entry. Return None if it was admitted or evicted, else the reason why it waits."""
         options = self.state.options
-        if options.concurrent_admission and variants.find_better(entry.queue, entry.ask):
+        if options.concurrent_admission and variants.find_better(entry.queue, entry.workload):
             return Outcome(BetterVariant(), Requeue.AT_ONCE)
         quota_fits, place_fits = self._room(entry)
         if self._overlaps(entry) and options.recompute_assignment_upon_preemption_targets_overlap:
@@ -111,10 +109,10 @@ class Commit:
         if mode != Mode.FIT and self._evicts_for_failed_node(entry):
             return None
         if mode == Mode.NO_FIT:
-            return Outcome(NoFit(entry.assignment.word, entry.assignment.reasons), Requeue.WITH_PEERS)
+            return Outcome(AsNominated(), Requeue.WITH_EQUIVALENTS)
         if mode == Mode.PREEMPT and not entry.targets:
             return self._wait_without_targets(entry)
-        if mode == Mode.PREEMPT and entry.ask.special.gate_closed:
+        if mode == Mode.PREEMPT and entry.workload.rare.gate_closed:
             return Outcome(Gated(), Requeue.ALONE, keeps_memory=False)
         if mode == Mode.DEFERRED_FIT:
             self._hold(entry)
@@ -122,7 +120,7 @@ class Commit:
         return self._take(entry, fits=quota_fits and place_fits)
 
     def _take(self, entry: Nomination, *, fits: bool) -> Outcome | None:
-        """The entry fits, at once or by preempting, unless another was first."""
+        """Admit an entry, or issue its preemptions, unless an entry before it took the quota."""
         keeps = self.state.options.flavor_fungibility_preserve_scan_progress
         if self._overlaps(entry):
             return Outcome(Skipped("overlap"), Requeue.AT_ONCE, keeps_memory=keeps)
@@ -132,8 +130,7 @@ class Commit:
         self._hold(entry)
         if entry.assignment.mode == Mode.PREEMPT:
             self._preempt(entry)
-            waits = WaitsForPreempted(len(entry.targets), entry.assignment.reasons)
-            return Outcome(waits, Requeue.PREEMPTING, keeps_memory=False)
+            return Outcome(AsNominated(), Requeue.PREEMPTING, keeps_memory=False)
         if self.state.options.block_admission and entry.moving is None and self._not_ready():
             self.blocked = True
             return Outcome(WaitsForPodsReady(), Requeue.AT_ONCE)
@@ -143,80 +140,78 @@ class Commit:
         return None
 
     def _not_ready(self) -> bool:
-        return self.state.not_ready > 0 or any(
-            isinstance(entry, Sketch) or entry.moving is None for entry, _ in self.admitted
-        )
+        return self.state.not_ready > 0 or any(entry.moving is None for entry, _, _ in self.admitted)
 
-    def _note_victims(self, leaving: list[Holding]) -> None:
-        for holding in leaving:
-            if holding.key not in self.victims:
-                self.victims[holding.key] = holding
-                for cell, amount in holding.charges:
-                    self._returned[cell.key] = self._returned.get(cell.key, 0) + amount
+    def _note_victims(self, leaving: list[ReservedWorkload]) -> None:
+        for reserved in leaving:
+            self.victims.setdefault(reserved.key, reserved)
 
     # Room
 
-    def could_fit(self, cell: Cell, amount: int) -> bool:
-        """Whether there may be room once all victims so far have gone. They return no more than they use."""
-        return amount <= 0 or amount <= quota.available(cell) + self._returned.get(cell.key, 0)
-
     def _overlaps(self, entry: Nomination) -> bool:
-        return bool(self.victims) and any(holding.key in self.victims for holding in entry.leaving())
+        return bool(self.victims) and any(reserved.key in self.victims for reserved in entry.leaving())
 
     def _room(self, entry: Nomination) -> tuple[bool, bool]:
-        """Does the quota suffice, and the room on nodes, once all victims so far and its own have gone?"""
-        if self._as_nominated and entry.short:
-            return True, True
-        assignment, forest = entry.assignment, self.state.forest
+        """Return whether quota and nodes have room, once all targets so far and its own have stopped."""
+        assignment, forest, leaving = entry.assignment, self.state.forest, entry.leaving()
+        if not assignment.topology:
+            if not entry.works and entry.moving is None:
+                return False, True
+            if not (leaving or self.victims):
+                return self._quota_fits(entry), True
         gone = dict(self.victims)
-        for holding in entry.leaving():
-            gone[holding.key] = holding
+        for reserved in leaving:
+            gone[reserved.key] = reserved
         mark = forest.mark()
-        for holding in gone.values():
-            quota.refund_all(holding.charges)
-            forest.release(holding.topology)
-        usage = assignment.usage.items() if entry.moving is None else ()
-        quota_fits = all(quota.fits(cell, amount) for cell, amount in usage)
+        for reserved in gone.values():
+            amounts.refund_all(reserved.charges)
+            forest.release(reserved.topology)
+        quota_fits = self._quota_fits(entry)
         place_fits = not assignment.topology or forest.fits(assignment.topology)
-        for holding in gone.values():
-            quota.charge_all(holding.charges)
+        for reserved in gone.values():
+            amounts.charge_all(reserved.charges)
         forest.undo(mark)
         return quota_fits, place_fits
 
-    def _look_again(self, entry: Nomination, without: Iterable[Holding]) -> None:
-        """Nominate the entry once more on the flavors that it had, as if the given workloads were gone."""
+    @staticmethod
+    def _quota_fits(entry: Nomination) -> bool:
+        usage = entry.assignment.usage.items() if entry.moving is None else ()
+        return all(quota.fits(amount) for quota, amount in usage)
+
+    def _look_again(self, entry: Nomination, without: Iterable[ReservedWorkload]) -> None:
+        """Nominate an entry once more on the flavors that it had, as if the given workloads were gone."""
         gone = list(without)
-        for holding in gone:
-            self.state.take_out(holding)
+        for reserved in gone:
+            self.state.take_out(reserved)
         if entry.moving is not None:
-            again = nomination.nominate_again(self.state, entry.queue, entry.moving)
+            again = nominate.nominate_again(self.state, entry.queue, entry.moving)
         else:
-            again = nomination.nominate(self.state, entry.queue, entry.ask, pinned=entry.assignment.pinned())
-        for holding in gone:
-            self.state.put_back(holding)
+            again = nominate.nominate(
+                self.state, entry.queue, entry.workload, pinned=entry.assignment.pinned(self.state)
+            )
+        for reserved in gone:
+            self.state.put_back(reserved)
         entry.assignment, entry.targets = again.assignment, again.targets
 
     def _hold(self, entry: Nomination) -> None:
-        """Nobody after this entry gets what it takes, in this cycle."""
-        self._as_nominated = False
+        """Charge quota and room for the rest of the cycle."""
         if entry.moving is None:
             self._charge(entry.assignment.usage.items())
         self.state.forest.charge(entry.assignment.topology)
 
-    def _charge(self, charges: Iterable[tuple[Cell, int]]) -> None:
-        self._as_nominated = False
-        for cell, amount in charges:
-            quota.hold(cell, amount)
-            self._journal.append((cell, amount))
+    def _charge(self, charges: Iterable[tuple[QuotaNode, int]]) -> None:
+        for quota, amount in charges:
+            quota.hold(amount)
+            self._journal.append((quota, amount))
 
     def take_back(self) -> None:
-        """Give back what entries held during the cycle, when it ends, and mark who has to go."""
-        for holding, _ in self._going.values():
-            holding.evicted = holding.preempting = True
-            self.state.queues[holding.cluster_queue].reorder(holding)
+        """Release quota that entries held during the cycle, and mark the evicted workloads."""
+        for reserved, _ in self._going.values():
+            reserved.evicted = reserved.preempting = True
+            self.state.queues[reserved.cluster_queue].reorder(reserved)
         self._going.clear()
-        for cell, amount in reversed(self._journal):
-            quota.let_go(cell, amount)
+        for quota, amount in reversed(self._journal):
+            quota.let_go(amount)
         self._journal.clear()
 
     # Outcomes
@@ -225,34 +220,27 @@ class Commit:
         if self._may_reserve(entry):
             self.reserve(entry.assignment.usage if entry.moving is None else {}, borrows=entry.level > 0)
             self.state.forest.charge(entry.assignment.topology)
-        return Outcome(NoFit("WaitingForQuota", entry.assignment.reasons), Requeue.WITH_PEERS)
+        return Outcome(AsNominated(), Requeue.WITH_EQUIVALENTS)
 
     def _may_reserve(self, entry: Nomination) -> bool:
-        preemptor = self.state.options.prioritize_preemptor_workloads and entry.queue.line.preemptor is entry.ask
+        preemptor = (
+            self.state.options.prioritize_preemptor_workloads and entry.queue.pending.preemptor is entry.workload
+        )
         return entry.queue.policies.reclaim != "Any" or preemptor
 
-    def reserve(self, wanted: Mapping[Cell, int], *, borrows: bool) -> None:
-        """Keep others from taking what would be this queue's, since it could not get it back from them."""
-        for cell, amount in wanted.items():
+    def reserve(self, wanted: Mapping[QuotaNode, int], *, borrows: bool) -> None:
+        """Charge quota for the rest of the cycle, for a ClusterQueue that could not reclaim it from others."""
+        for quota, amount in wanted.items():
             if not borrows:
-                amount = max(0, min(amount, cell.nominal - cell.usage))
-            elif cell.borrowing_limit is not None:
-                amount = min(amount, cell.nominal + cell.borrowing_limit - cell.usage)
-            self._charge([(cell, amount)])
+                amount = max(0, min(amount, quota.nominal - quota.usage))
+            elif quota.borrowing_limit is not None:
+                amount = min(amount, quota.nominal + quota.borrowing_limit - quota.usage)
+            self._charge([(quota, amount)])
 
     def _preempt(self, entry: Nomination) -> None:
         for target in entry.targets:
-            if not target.holding.evicted:
-                self._evict(target.holding, _preemption(entry, target))
-
-    def preempt_alone(self, entry: Claim) -> None:
-        """The short way for the only entry of a cycle: nobody else could be surprised by who has to go."""
-        for target in entry.targets:
-            holding = target.holding
-            if not holding.evicted:
-                self._decide(_preemption(entry, target))
-                holding.evicted = holding.preempting = True
-                target.queue.reorder(holding)
+            if not target.reserved.evicted:
+                self._evict(target.reserved, _preemption(entry, target))
 
     def _evicts_for_failed_node(self, entry: Nomination) -> bool:
         moving = entry.moving
@@ -264,51 +252,33 @@ class Commit:
         self.state.second_passes.pop(moving.key, None)
         return True
 
-    def _evict(self, holding: Holding, decision: Evict | Preempt) -> None:
-        """A workload that has to go for two reasons in one cycle is told the later one."""
-        if (earlier := self._going.get(holding.key)) is not None:
+    def _evict(self, reserved: ReservedWorkload, decision: Evict | Preempt) -> None:
+        """Evict a workload. Of two reasons in one cycle, the later one is kept."""
+        if (earlier := self._going.get(reserved.key)) is not None:
             self.decisions.remove(earlier[1])
-        self._going[holding.key] = (holding, decision)
+        self._going[reserved.key] = (reserved, decision)
         self._decide(decision)
 
     def _migrate(self, entry: Nomination) -> Outcome | None:
-        """A variant in a worse flavor runs: it goes first, unless the queue does not want a move to this flavor."""
-        worse = variants.find_worse(entry.queue, entry.ask)
+        """Evict a variant that runs in a worse flavor, unless the policy of the ClusterQueue forbids the migration."""
+        worse = variants.find_worse(entry.queue, entry.workload)
         if worse is None:
             return None
-        if not variants.may_migrate(entry.queue, entry.ask):
+        if not variants.may_migrate(entry.queue, entry.workload):
             return Outcome(MigrationForbidden(), Requeue.ALONE)
         if not worse.evicted:
             self._evict(worse, Evict(worse.key, "FlavorMigration"))
         return Outcome(Migrates(), Requeue.PREEMPTING, keeps_memory=False)
 
     def _admit(self, entry: Nomination) -> None:
-        pod_sets = entry.assigned()
-        flavors = {flavor for pod_set in pod_sets for flavor in pod_set.flavors.values()}
-        self.admitted.append((entry, pod_sets))
-        self._decide(
-            Admit(
-                entry.ask.key,
-                entry.queue.name,
-                pod_sets,
-                self._checks(entry.queue, flavors),
-                second_pass=entry.moving is not None,
-                replaces=entry.replaced.key if entry.replaced else None,
-            )
-        )
-
-    def hold_sketch(self, entry: Sketch) -> None:
-        """Nobody after this entry gets what it takes, in this cycle."""
-        self._as_nominated = False
-        quota.charge(entry.cell, entry.amount)
-        self._journal.append((entry.cell, entry.amount))
-
-    def admit_sketch(self, entry: Sketch) -> None:
-        """The short way for an entry that fits, where nobody in this cycle had to go."""
-        queue, pod_sets = entry.queue, entry.assigned(self.state)
-        checks = () if queue.spec.admission_checks_strategy is None else self._checks(queue, {entry.cell.key.flavor})
-        self.admitted.append((entry, pod_sets))
-        self._decide(Admit(entry.ask.key, queue.name, pod_sets, checks))
+        pod_sets, charges = entry.assigned(self.state)
+        queue = entry.queue
+        checks: tuple[str, ...] = ()
+        if queue.spec.admission_checks_strategy is not None:
+            checks = self._checks(queue, {flavor for pod_set in pod_sets for flavor in pod_set.flavors.values()})
+        self.admitted.append((entry, pod_sets, charges))
+        replaces = None if entry.replaced is None else entry.replaced.key
+        self._decide(Admit(entry.workload.key, queue.name, pod_sets, checks, entry.moving is not None, replaces))
 
     def _checks(self, queue: Queue, flavors: set[str]) -> tuple[str, ...]:
         return tuple(sorted(self.state.cluster.checks_of(queue, flavors)))
@@ -318,6 +288,6 @@ class Commit:
         self.decisions.append(decision)
 
 
-def _preemption(entry: Nomination | Claim, target: Target) -> Preempt:
-    ask, queue, other = entry.ask, entry.queue, target.queue
-    return Preempt(target.holding.key, ask.key, target.reason, ask.uid, queue.name, queue.path, other.path)
+def _preemption(entry: Nomination, target: Target) -> Preempt:
+    workload, queue, other = entry.workload, entry.queue, target.queue
+    return Preempt(target.reserved.key, workload.key, target.reason, workload.uid, queue.name, queue.path, other.path)

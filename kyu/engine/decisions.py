@@ -1,7 +1,8 @@
 """
-What a cycle decides, as values: who gets quota, who is preempted for whom, who is evicted, who waits and why.
+The decisions of a cycle, as values: admissions, preemptions, evictions, and workloads that wait.
 
-Called by: cycle.py (makes them), plans/admission.py (writes them), cli/decide.py (shows them).
+Called by: engine/commit.py and engine/cycle.py (make them), plans/workload/admission.py (writes them),
+cli/admin/decide.py (shows them).
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from kyu.api.meta import Key
 from kyu.engine.reasons import PreemptionReason, Reason
-from kyu.engine.workload import AssignedPodSet
+from kyu.engine.workloads import AssignedPodSet
 
 
 class Admit(NamedTuple):
-    """The workload gets quota; it is admitted for good when its checks are ready."""
+    """The workload gets quota. It is admitted when its checks are ready."""
 
     key: Key
     cluster_queue: str
@@ -24,32 +25,32 @@ class Admit(NamedTuple):
     checks: tuple[str, ...] = ()
     """Admission checks that apply to the assigned flavors."""
     second_pass: bool = False
-    """It had quota already: this is its place on the nodes, found later or found anew."""
+    """The workload had quota already; this decision places it, or moves it to other nodes."""
     replaces: Key | None = None
     """The slice of the same job that ends now."""
 
     @property
     def is_complete(self) -> bool:
-        """Nothing more to wait for: no checks, no place to be chosen later."""
+        """The workload is admitted at once: it has no checks and no delayed placement."""
         return not self.checks and not any(pod_set.delayed for pod_set in self.pod_sets)
 
 
 class Preempt(NamedTuple):
-    """The victim is evicted so that the preemptor fits."""
+    """The workload is evicted so that the preemptor fits."""
 
     victim: Key
     preemptor: Key
     reason: PreemptionReason
     preemptor_uid: str
     cluster_queue: str
-    """Of the preemptor."""
+    """The ClusterQueue of the preemptor."""
     path: str
-    """Of the preemptor's queue in the tree, from the root."""
+    """The path of the preemptor's ClusterQueue, from the root of its tree."""
     victim_path: str
 
 
 class Evict(NamedTuple):
-    """The workload loses its quota for a reason of its own."""
+    """The workload is evicted without a preemptor."""
 
     key: Key
     reason: Literal["NodeFailures", "FlavorMigration"]
@@ -58,13 +59,13 @@ class Evict(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """The workload was looked at and has to wait."""
+    """The workload was tried and has to wait."""
 
     key: Key
     cluster_queue: str
     reason: Reason
-    parked: bool
-    """It is not tried again until something changes."""
+    inadmissible: bool
+    """The workload is not tried again until a change wakes its queue."""
 
 
 Decision: TypeAlias = Admit | Preempt | Evict | Wait
@@ -72,7 +73,7 @@ Decision: TypeAlias = Admit | Preempt | Evict | Wait
 
 @dataclass(slots=True)
 class Cycle:
-    """The decisions of one cycle, or of all cycles until nothing more was to decide; in order."""
+    """The decisions of one cycle, or of all cycles until the state is stable, in order."""
 
     decisions: list[Decision] = field(default_factory=list)
     cycles: int = 0

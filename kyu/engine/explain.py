@@ -1,9 +1,10 @@
 """
-Why a workload waits, in full: its place in the queue, what each flavor says, who holds what it lacks, what would help.
+The explanation of a pending workload: its place in the queue, shortages by flavor, holders of the quota, hints.
 
-The answer comes from the functions that the cycle itself uses, asked now, so it cannot disagree with it.
+The explanation comes from the functions that a cycle uses, so it cannot disagree with the cycle.
 
-Called by: cli/why.py, and those who only need the reason (controllers, cli/decide.py). Calls: nomination.py, quota.py.
+Called by: cli/batch/why.py; for the reason alone controllers/decision_writer.py, cli/admin/decide.py. Calls:
+engine/nominate.py, engine/quota/amounts.py.
 """
 
 from __future__ import annotations
@@ -14,15 +15,18 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from kyu.api.meta import Key
-from kyu.engine import nomination, quota, turn
-from kyu.engine.asks import Ask
-from kyu.engine.flavors import Mode
-from kyu.engine.quota import Cell, FlavorResource
+from kyu.engine import nominate
+from kyu.engine.flavors.assignment import Mode
+from kyu.engine.flavors.compiled import find_compiled
+from kyu.engine.queueing.pending_workload import PendingWorkload
+from kyu.engine.quota import amounts
+from kyu.engine.quota.amounts import FlavorResource, QuotaNode
 from kyu.engine.reasons import (
     NO_FIT_SEVERITY,
     BackingOff,
     Bypassed,
     ExceedsQuota,
+    FlavorReason,
     InsufficientQuota,
     NoFit,
     PodSetReasons,
@@ -37,46 +41,46 @@ from kyu.engine.reasons import (
 from kyu.engine.state import State
 from kyu.engine.tree import Queue, queues_of
 
-# Of those ahead, and of those who hold what is lacking, so many are named.
+# The most workloads that are named, ahead in the queue or as holders of quota.
 NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Somebody who has what is lacking."""
+    """A workload that holds quota which the pending workload lacks."""
 
     key: Key
     cluster_queue: str
     priority: int
     amount: int
     enough: bool
-    """If it ended now, the workload would fit as far as this shortage goes."""
+    """The end of this workload alone would end the shortage."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """A flavor and resource of which the workload wants more than it can get, with the numbers around it."""
+    """A flavor and resource of which the workload requests more than is available."""
 
     pod_set: str
     flavor: str
     resource: str
     requested: int
     free: int
-    """What the queue could get now, its own and borrowed."""
+    """Quota that the queue could use now, its own and borrowed."""
     own: int
     """The queue's own quota."""
     used: int
-    """By the queue."""
+    """Usage of the queue."""
     most: int
-    """What the queue could use at the very most, if nobody else used anything."""
+    """The most that the queue could use, if no other queue used any quota."""
     holders: tuple[Holder, ...] = ()
     """The largest first."""
     other_holders: int = 0
-    """How many more there are."""
+    """The number of holders that are not listed."""
 
     @property
     def is_final(self) -> bool:
-        """No waiting will help."""
+        """The request exceeds what the queue could ever use, so waiting does not help."""
         return self.requested > self.most
 
 
@@ -85,35 +89,35 @@ class Explanation:
     """The answer to 'why is it pending?'."""
 
     position: int | None
-    """How many are before it in the queue; None if it is in no queue."""
+    """The number of workloads before it in the queue; None if it is in no queue."""
     reason: Reason
     pod_sets: tuple[PodSetReasons, ...] = ()
-    """What each flavor lacks, by pod set."""
+    """The reasons against each flavor, by pod set."""
     hint: str = ""
     path: tuple[str, ...] = ()
     """The ClusterQueue, and the cohorts above it."""
     length: int = 0
-    """How many wait in the queue."""
+    """The number of pending workloads in the queue."""
     ahead: tuple[Key, ...] = ()
-    """The first of those before it."""
+    """The first workloads of the queue that are before it."""
     is_strict: bool = False
-    """Nobody overtakes: while the first of the queue waits, all do."""
+    """The queue is StrictFIFO: while its head waits, all its workloads wait."""
     shortages: tuple[Shortage, ...] = ()
 
 
 def why(state: State, key: Key, now: datetime) -> Explanation | None:
-    """Why the workload waits, as of now; None if it does not wait."""
+    """Return why the workload waits now; None if it is not pending."""
     state.begin(now.timestamp())
-    ask = state.waiting.asks.get(key)
-    if ask is None:
+    workload = state.pending.workloads.get(key)
+    if workload is None:
         return None
-    queue = state.waiting.find_queue(ask)
+    queue = state.pending.find_queue(workload)
     if queue is None or not queue.active:
         path = () if queue is None else path_of(queue)
-        return Explanation(None, why_waiting(state, ask), hint=HINTS["queue"], path=path)
-    order = [other.key for other in queue.line.waiting()]
+        return Explanation(None, why_waiting(state, workload), hint=HINTS["queue"], path=path)
+    order = [other.key for other in queue.pending.waiting()]
     position = order.index(key)
-    reason, pod_sets, hint = look(state, queue, ask, now)
+    reason, pod_sets, hint = look(state, queue, workload, now)
     return Explanation(
         position,
         reason,
@@ -127,15 +131,17 @@ def why(state: State, key: Key, now: datetime) -> Explanation | None:
     )
 
 
-def look(state: State, queue: Queue, ask: Ask, now: datetime) -> tuple[Reason, tuple[PodSetReasons, ...], str]:
-    """What a cycle would say to the workload by itself: the reason, what each flavor lacks, and the word of a hint."""
-    if not ask.special.may_queue(now.timestamp()):
-        return BackingOff(ask.special.requeue_at), (), "backoff"
-    problem = turn.why_not_nominated(state, queue, ask)
+def look(
+    state: State, queue: Queue, workload: PendingWorkload, now: datetime
+) -> tuple[Reason, tuple[PodSetReasons, ...], str]:
+    """Nominate the workload alone. Return its reason, the reasons against each flavor, and the key of a hint."""
+    if not workload.rare.may_queue(now.timestamp()):
+        return BackingOff(workload.rare.requeue_at), (), "backoff"
+    problem = nominate.why_not_nominated(state, queue, workload)
     if problem is not None:
         return problem, (), "workload"
     with state.forest.scope():
-        found = nomination.nominate(state, queue, ask)
+        found = nominate.nominate(state, queue, workload)
     reasons = found.assignment.reasons
     if found.assignment.mode == Mode.NO_FIT:
         word = found.assignment.word
@@ -148,7 +154,7 @@ def look(state: State, queue: Queue, ask: Ask, now: datetime) -> tuple[Reason, t
 
 
 def path_of(queue: Queue) -> tuple[str, ...]:
-    """The queue and the cohorts above it, each once: by mistake, a cohort may be above itself."""
+    """Return the names of the queue and the cohorts above it. Each is named once, since cohorts may form a cycle."""
     cohorts: list[str] = []
     for cohort in queue.ancestors():
         if cohort.name in cohorts:
@@ -167,36 +173,36 @@ def find_shortages(state: State, queue: Queue, pod_sets: tuple[PodSetReasons, ..
                     wanted = considered + requested
                 case _:
                     continue
-            yield measure(state, queue, pod_set.pod_set, queue.cell(FlavorResource(flavor, resource)), wanted)
+            yield measure(state, queue, pod_set.pod_set, queue.quota(FlavorResource(flavor, resource)), wanted)
 
 
-def measure(state: State, queue: Queue, pod_set: str, cell: Cell, wanted: int) -> Shortage:
-    found = list(find_holders(state, queue, cell, wanted))
+def measure(state: State, queue: Queue, pod_set: str, quota: QuotaNode, wanted: int) -> Shortage:
+    found = list(find_holders(state, queue, quota, wanted))
     largest = heapq.nlargest(NAMED, found, key=lambda holder: (holder.amount, holder.key))
     return Shortage(
         pod_set,
-        cell.key.flavor,
-        cell.key.resource,
+        quota.key.flavor,
+        quota.key.resource,
         requested=wanted,
-        free=max(0, quota.available(cell)),
-        own=cell.nominal,
-        used=cell.usage,
-        most=cell.potential,
+        free=max(0, quota.available()),
+        own=quota.nominal,
+        used=quota.usage,
+        most=quota.potential,
         holders=tuple(largest),
         other_holders=len(found) - len(largest),
     )
 
 
-def find_holders(state: State, queue: Queue, cell: Cell, wanted: int) -> Iterator[Holder]:
-    """All in the tree who hold some of it, each with whether its end alone would do."""
+def find_holders(state: State, queue: Queue, quota: QuotaNode, wanted: int) -> Iterator[Holder]:
+    """Yield the workloads of the tree that hold some of the quota, and whether the end of each one would suffice."""
     for other in queues_of(state.hierarchy.find_root(queue)):
-        for _, holding in other.holdings:
-            amount = sum(charge for charged, charge in holding.charges if charged.key == cell.key)
+        for _, reserved in other.reserved_workloads:
+            amount = sum(charge for charged, charge in reserved.charges if charged.key == quota.key)
             if amount <= 0:
                 continue
-            with quota.without(holding.charges):
-                enough = quota.fits(cell, wanted)
-            yield Holder(holding.key, other.name, holding.priority, amount, enough)
+            with amounts.without(reserved.charges):
+                enough = quota.fits(wanted)
+            yield Holder(reserved.key, other.name, reserved.priority, amount, enough)
 
 
 HINTS = {
@@ -213,21 +219,56 @@ HINTS = {
 assert all(word in HINTS for word in NO_FIT_SEVERITY)
 
 
-def why_waiting(state: State, ask: Ask) -> Reason:
-    """Why it waits as far as that is known without asking again."""
-    queue = state.waiting.find_queue(ask)
+def why_waiting(state: State, workload: PendingWorkload) -> Reason:
+    """Return the reason why a workload waits, as far as it is known without a nomination."""
+    queue = state.pending.find_queue(workload)
     if queue is not None:
         if not queue.active:
             return Suspended(queue.name)
-        reason = queue.line.find_reason(ask)
-        if isinstance(reason, Bypassed) and not state.is_selected(queue, ask):
-            # Peers are parked together from whatever namespace; this one will not be helped by what they wait for.
-            return turn.why_not_nominated(state, queue, ask) or reason
-        # What has become free since the last cycle nobody has taken yet.
+        reason = _known_reason(state, queue, workload)
+        if isinstance(reason, Bypassed) and not state.is_selected(queue, workload):
+            # A class has workloads of several namespaces. The reason of the class does not hold for this namespace.
+            return nominate.why_not_nominated(state, queue, workload) or reason
+        # Quota was released since the last cycle, so the next cycle tries the workload.
         return Untried() if isinstance(reason, Skipped) and state.has_wakes else reason
-    record = state.waiting.local_queues.get(ask.local_queue)
+    record = state.pending.local_queues.get(workload.local_queue)
     if record is None or not record.cluster_queue:
-        return QueueMissing("LocalQueue", ask.local_queue.name)
+        return QueueMissing("LocalQueue", workload.local_queue.name)
     if record.stopped:
-        return QueueStopped("LocalQueue", ask.local_queue.name)
+        return QueueStopped("LocalQueue", workload.local_queue.name)
     return QueueMissing("ClusterQueue", record.cluster_queue)
+
+
+def _known_reason(state: State, queue: Queue, workload: PendingWorkload) -> Reason:
+    reason, equivalents = queue.pending.find_reason(workload), workload.equivalents
+    if equivalents is None:
+        return Untried() if reason is None else reason
+    if reason is None:
+        if not equivalents.inadmissible_at:
+            return Untried()
+        reason = _quota_reason(state, queue, workload)
+    if equivalents.first is workload:
+        return reason
+    return Bypassed(reason) if isinstance(reason, NoFit) else Untried()
+
+
+def _quota_reason(state: State, queue: Queue, workload: PendingWorkload) -> NoFit | Skipped:
+    """Return the quota that an inadmissible workload lacks, as of now."""
+    compiled = find_compiled(state, queue, workload.shape, None, workload.rare.allowed_flavor)
+    found: list[PodSetReasons] = []
+    for sets in compiled.together:
+        reasons: list[FlavorReason] = []
+        for group in sets.groups:
+            short = [
+                InsufficientQuota(*quota.key, amount, max(0, quota.available()))
+                for option in group.options
+                for quota, amount in option.charges
+                if not quota.fits(amount)
+            ]
+            if short:
+                reasons += [reason for _, reason in group.rejected]
+                reasons += short
+        if reasons:
+            found += [PodSetReasons(pod_set.shape.name, tuple(reasons)) for pod_set in sets.pod_sets]
+    # Without a shortage, quota was released since, and is kept for a workload that comes first.
+    return NoFit("WaitingForQuota", tuple(found)) if found else Skipped("taken")

@@ -1,10 +1,10 @@
 """
-What must always hold: everything that the state keeps agrees with what it is kept for.
+Invariants of the state: counts, usage and queues agree with the workloads.
 
-Usage is what the holdings use, cohorts see exactly the excess of their members, nobody waits and holds quota at once,
-everybody who waits is counted once, and every what-if was taken back.
+The usage of a queue is the sum of its workloads' charges, and a cohort's usage is the excess of its members. No
+workload is both pending and reserved. Each pending workload is counted once. Every what-if was undone.
 
-Called by: state.py's check, after every round of the tests. A fault here is a bug of the engine.
+Called by: ``State.check`` (engine/state.py), which tests call after each step. A failure is a bug of the engine.
 """
 
 from __future__ import annotations
@@ -13,49 +13,49 @@ from collections import Counter
 from collections.abc import Mapping
 
 from kyu.api.meta import Key
-from kyu.engine.quota import Cell, FlavorResource
+from kyu.engine.pending_workloads import PendingWorkloads
+from kyu.engine.quota.amounts import FlavorResource, QuotaNode
 from kyu.engine.tree import CohortNode, Hierarchy, Queue
-from kyu.engine.waiting import WaitingRoom
-from kyu.engine.workload import Holding
+from kyu.engine.workloads import ReservedWorkload
 
 
-def check(hierarchy: Hierarchy, waiting: WaitingRoom, holdings: Mapping[Key, Holding]) -> None:
-    """Raise AssertionError where something does not agree."""
+def check(hierarchy: Hierarchy, waiting: PendingWorkloads, reserved_workloads: Mapping[Key, ReservedWorkload]) -> None:
+    """Raise AssertionError if an invariant does not hold."""
     for queue in hierarchy.queues.values():
         check_queue(queue)
     for cohort in hierarchy.cohorts.values():
-        for cell in cohort.cells.values():
-            total = sum(max(0, child.usage - child.local) for child in cell.children)
-            assert cell.usage == total, f"{cohort}: {cell} should use {total}"
+        for quota in cohort.quotas.values():
+            total = sum(max(0, child.usage - child.local) for child in quota.children)
+            assert quota.usage == total, f"{cohort}: {quota} should use {total}"
         if cohort.parent is None and not cohort.cyclic:
             check_root(cohort)
-    for key, holding in holdings.items():
-        assert key not in waiting.asks, f"{key} both waits and holds quota"
-        assert holding.present, f"{key} was taken out and not put back"
-    pending = sum(queue.line.size for queue in hierarchy.queues.values())
+    for key, reserved in reserved_workloads.items():
+        assert key not in waiting.workloads, f"{key} both waits and holds quota"
+        assert reserved.present, f"{key} was taken out and not put back"
+    pending = sum(queue.pending.size for queue in hierarchy.queues.values())
     counted = sum(record.pending for record in waiting.local_queues.values())
     assert pending == counted, f"{pending} wait in ClusterQueues, {counted} in LocalQueues"
 
 
 def check_root(root: CohortNode) -> None:
-    """The root knows what workloads of each priority use in its whole tree."""
-    usage: dict[FlavorResource, Counter[int]] = {key: Counter() for key in root.cells}
+    """Check the usage by priority that a root keeps for its whole tree."""
+    usage: dict[FlavorResource, Counter[int]] = {key: Counter() for key in root.quotas}
     for queue in root.all_queues():
-        for _, holding in queue.holdings:
-            for cell, amount in holding.charges:
+        for _, reserved in queue.reserved_workloads:
+            for quota, amount in reserved.charges:
                 if amount:
-                    usage[cell.key][holding.priority] += amount
-    for key, cell in root.cells.items():
-        assert cell.by_priority == +usage[key], f"{root}: {cell} should know {usage[key]}"
+                    usage[quota.key][reserved.priority] += amount
+    for key, quota in root.quotas.items():
+        assert quota.by_priority == +usage[key], f"{root}: {quota} should know {usage[key]}"
 
 
 def check_queue(queue: Queue) -> None:
-    usage: dict[Cell, int] = {}
-    for order, holding in queue.holdings:
-        assert order == holding.order, f"{holding} is out of order"
-        for cell, amount_held in holding.charges:
-            usage[cell] = usage.get(cell, 0) + amount_held
-    for cell in queue.cells.values():
-        assert cell.usage == usage.get(cell, 0), f"{queue}: {cell} should use {usage.get(cell, 0)}"
-    assert queue.holdings == sorted(queue.holdings, key=lambda entry: entry[0])
-    assert queue.line.size == len(queue.line.waiting()), f"{queue} has lost count of who waits"
+    usage: dict[QuotaNode, int] = {}
+    for order, reserved in queue.reserved_workloads:
+        assert order == reserved.order, f"{reserved} is out of order"
+        for quota, amount_held in reserved.charges:
+            usage[quota] = usage.get(quota, 0) + amount_held
+    for quota in queue.quotas.values():
+        assert quota.usage == usage.get(quota, 0), f"{queue}: {quota} should use {usage.get(quota, 0)}"
+    assert queue.reserved_workloads == sorted(queue.reserved_workloads, key=lambda entry: entry[0])
+    assert queue.pending.size == len(queue.pending.waiting()), f"{queue} miscounts its pending workloads"

@@ -1,11 +1,10 @@
 """
-What each LocalQueue has waiting and running, and what it used in the past.
+The counts and the past usage of each LocalQueue.
 
-Past usage decays: after one half life, half of it is forgotten. A workload that was just admitted counts at once, by a
-penalty that stands for what it will have used by the next sample, so that one LocalQueue cannot take everything between
-two samples.
+Past usage decays: after one half life, half of it is left. A workload counts as soon as it gets quota, by a penalty:
+its expected usage until the next sample. So one LocalQueue cannot take all quota between two samples.
 
-Called by: waiting.py (changes, order by past usage), stats.py (counts).
+Called by: engine/pending_workloads.py (changes, order by past usage), engine/stats.py (counts).
 Kueue: pkg/util/admissionfairsharing, pkg/cache/queue/afs
 """
 
@@ -19,9 +18,9 @@ from kyu.api.meta import Key
 from kyu.api.quantity import NANO, parse
 from kyu.api.queues import LocalQueue
 from kyu.engine.options import AdmissionFairSharing
-from kyu.engine.quota import Cell, FlavorResource
+from kyu.engine.quota.amounts import FlavorResource, QuotaNode
 from kyu.engine.tree import weight_of
-from kyu.engine.workload import Holding
+from kyu.engine.workloads import ReservedWorkload
 
 
 @dataclass(slots=True)
@@ -45,7 +44,7 @@ class LocalQueueRecord:
     consumed: dict[str, float] = field(default_factory=dict)
     sampled_at: float | None = None
     penalties: dict[Key, dict[str, float]] = field(default_factory=dict)
-    """By workload: what it counts until it shows in the samples."""
+    """By workload: the usage that counts until samples include the workload."""
 
     def read(self, local_queue: LocalQueue) -> None:
         self.cluster_queue = local_queue.spec.cluster_queue
@@ -56,40 +55,40 @@ class LocalQueueRecord:
             past = persisted.admission_fair_sharing_status.consumed_resources
             self.consumed = {resource: parse(value).nanos / NANO for resource, value in past.items()}
 
-    def count(self, holding: Holding, sign: int) -> None:
-        """A workload got or returned quota."""
+    def count(self, reserved: ReservedWorkload, sign: int) -> None:
+        """Count a workload that got quota (+1) or released it (-1)."""
         self.reserving += sign
-        for cell, amount in holding.charges:
-            usage = self.usage.get(cell.key) or self._add_usage(cell)
+        for quota, amount in reserved.charges:
+            usage = self.usage.get(quota.key) or self._add_usage(quota)
             usage.reserved += sign * amount
-        if holding.admitted:
-            self.count_admitted(holding, sign)
+        if reserved.admitted:
+            self.count_admitted(reserved, sign)
 
-    def count_admitted(self, holding: Holding, sign: int) -> None:
+    def count_admitted(self, reserved: ReservedWorkload, sign: int) -> None:
         self.admitted += sign
-        for cell, amount in holding.charges:
-            usage = self.usage.get(cell.key) or self._add_usage(cell)
+        for quota, amount in reserved.charges:
+            usage = self.usage.get(quota.key) or self._add_usage(quota)
             usage.admitted += sign * amount
 
-    def _add_usage(self, cell: Cell) -> FlavorCount:
-        found = self.usage[cell.key] = FlavorCount()
+    def _add_usage(self, quota: QuotaNode) -> FlavorCount:
+        found = self.usage[quota.key] = FlavorCount()
         return found
 
     # Past usage
 
     def past_usage(self, rules: AdmissionFairSharing) -> float:
-        """The lower goes first; a LocalQueue without weight goes last."""
+        """Return the weighted past usage, lowest first in the queue; infinite for a LocalQueue of weight 0."""
         if self.weight <= 0:
             return inf
         total = 0.0
-        # Sorted: a sum of floats depends on its order.
+        # The sum of floats depends on the order, so resources are sorted.
         for resource in sorted({*self.consumed, *(r for penalty in self.penalties.values() for r in penalty)}):
             used = self.consumed.get(resource, 0.0) + sum(p.get(resource, 0.0) for p in self.penalties.values())
             total += _rounded(rules.weight_by_resource.get(resource, 1.0) * used)
         return total / self.weight
 
     def sample(self, now: float, rules: AdmissionFairSharing) -> None:
-        """Let the past fade and the present count, for the time since the last sample."""
+        """Decay past usage and add present usage, for the time since the last sample."""
         if self.sampled_at is not None and now - self.sampled_at < rules.sampling_seconds and not self.penalties:
             return
         elapsed = 0.0 if self.sampled_at is None else max(0.0, now - self.sampled_at)
@@ -108,18 +107,18 @@ class LocalQueueRecord:
         }
 
     def add_penalty(self, workload: Key, totals: Mapping[str, int], rules: AdmissionFairSharing) -> None:
-        """The workload was just given quota."""
+        """Add the penalty of a workload that just got quota."""
         alpha = decay(rules.sampling_seconds, rules)
         self.penalties[workload] = {r: _rounded(alpha * base_units(r, amount)) for r, amount in totals.items()}
 
     def fold_penalty(self, workload: Key) -> None:
-        """The workload is admitted: from now on the samples see it."""
+        """Add the penalty of an admitted workload to past usage. From now on samples include the workload."""
         for resource, amount in self.penalties.pop(workload, {}).items():
             self.consumed[resource] = self.consumed.get(resource, 0.0) + amount
 
 
 def decay(elapsed: float, rules: AdmissionFairSharing) -> float:
-    """The weight of the present after this time; 0 if there is no memory to weigh it against."""
+    """Return the weight of present usage after this time; 0 without a half life."""
     if rules.half_life_seconds <= 0:
         return 0.0
     return float(1 - 0.5 ** (elapsed / rules.half_life_seconds))
@@ -130,5 +129,5 @@ def base_units(resource: str, amount: int) -> float:
 
 
 def _rounded(value: float) -> float:
-    """Down to nine decimals, so that the same inputs order the same everywhere."""
+    """Round down to nine decimals, so that equal inputs give the same order on every machine."""
     return floor(value * 1e9) / 1e9

@@ -1,10 +1,11 @@
 """
-Everything about the operator's configuration that changes a decision: one frozen value.
+The options of the engine: the fields of a Configuration that change a decision, as one frozen value.
 
-Each feature gate that upstream has for scheduling is a field with its name in snake case and upstream's default, so
-that a rule can be read with the gate next to it. Nobody else in the engine sees a Configuration.
+Each scheduling gate of Kueue is a field, with the gate's name in snake case and Kueue's default. No other module of the
+engine reads a Configuration.
 
-Built by: whoever makes a State, with ``from_configuration``. Kueue: pkg/features, apis/config/v1beta2
+Called by: every caller that makes a State (controllers/scheduler.py, visibility/standby.py, cli/admin/decide.py,
+cli/batch/why.py). Kueue: pkg/features, apis/config/v1beta2
 """
 
 from __future__ import annotations
@@ -14,25 +15,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from kyu.api import features, quantity
-from kyu.api.config import BOTH_STRATEGIES, Configuration, PreemptionStrategy
+from kyu.api import quantity
+from kyu.api.config import features
+from kyu.api.config.config import BOTH_STRATEGIES, Configuration, PreemptionStrategy
 from kyu.engine.requests import Transformation
-from kyu.engine.topology_types import Gates
+from kyu.engine.topology.types import Gates
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionFairSharing:
-    """Order workloads of a queue by what their LocalQueue used in the past."""
+    """The rules that order workloads of a queue by the past usage of their LocalQueue."""
 
     half_life_seconds: float = 0.0
-    """After how long past usage counts half; 0 forgets at once."""
+    """The time after which past usage counts half; 0 ignores past usage."""
     sampling_seconds: float = 300.0
     weight_by_resource: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How decisions are made. The defaults are those of a Kueue without a configuration file."""
+    """The options of all decisions. The defaults are those of Kueue without a configuration file."""
 
     fair_sharing: bool = False
     fair_strategies: tuple[PreemptionStrategy, ...] = BOTH_STRATEGIES
@@ -44,7 +46,7 @@ class Options:
     block_admission: bool = False
     """Admit nothing while the pods of an admitted workload are not ready."""
     requeue_by_eviction: bool = True
-    """A workload whose pods were not ready in time queues from then, not from its creation."""
+    """A workload whose pods were not ready in time is queued by its eviction time, not by its creation."""
 
     # Feature gates.
     partial_admission: bool = True
@@ -53,7 +55,7 @@ class Options:
     priority_sorting_within_cohort: bool = True
     fair_sharing_preempt_within_nominal: bool = True
     fair_sharing_prioritize_non_borrowing: bool = True
-    recompute_assignment_upon_preemption_targets_overlap: bool = True
+    recompute_assignment_upon_preemption_targets_overlap: bool = False
     scheduling_equivalence_hashing: bool = True
     admission_gated_by: bool = True
     reclaimable_pods: bool = True
@@ -75,7 +77,7 @@ class Options:
 
     @property
     def head_start(self) -> float:
-        """By how many seconds a workload must be older than those of its own priority to preempt them."""
+        """The seconds by which a workload must be older than others of its own priority to preempt them."""
         return 300.0 if self.scheduler_timestamp_preemption_buffer else 0.0
 
     @property
@@ -89,7 +91,7 @@ class Options:
 
 
 def from_configuration(configuration: Configuration) -> Options:
-    """The options of a configuration. Gates that change no decision of the engine are left to others."""
+    """Return the options of a Configuration. Gates that change no decision are ignored."""
     gates = configuration.gates
     known = {option.name for option in fields(Options)}
     values: dict[str, Any] = {

@@ -1,10 +1,11 @@
 """
-Why a workload waits, why another is preempted: every reason as a value with its numbers, and the words for it.
+Reasons why a workload waits or is preempted, as values with their numbers, and their texts.
 
-Rules return these values; nobody builds a sentence before ``render``, the only place with text for users. The first
-word of a rendered reason is the one that conditions carry, and is Kueue's where Kueue has one.
+Rules return these values. Only ``render`` makes text for users. The first word of a rendered reason is the reason of
+the condition, and is Kueue's where Kueue has one.
 
-Called by: plans (conditions and events), cli/decide.py, explain.py. Kueue: apis/kueue/v1beta2/workload_types.go
+Called by: every rule of the engine; for text plans/workload, controllers, cli/admin/decide.py, cli/batch/why.py.
+Kueue: apis/kueue/v1beta2/workload_types.go
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from typing import Literal, NamedTuple, TypeAlias, assert_never
 from kyu.api import quantity
 from kyu.api.core import Taint
 from kyu.engine.requests import Violation
-from kyu.engine.topology_failures import ElasticNotUnconstrained, Failure, render_failure
+from kyu.engine.topology.failures import ElasticNotUnconstrained, Failure, render_failure
 
 NoFitWord = Literal["TopologyPlacementFailed", "WaitingForQuota", "ExceedsMaxQuota", "NoMatchingFlavor"]
-# From what resolves itself to what needs somebody to act.
+# From failures that end without action to failures that a user must resolve.
 NO_FIT_SEVERITY: tuple[NoFitWord, ...] = (
     "TopologyPlacementFailed",
     "WaitingForQuota",
@@ -30,23 +31,23 @@ PreemptionReason = Literal[
 ]
 
 
-# Why a flavor was not taken for a pod set.
+# Reasons why a pod set did not get a flavor.
 
 
 @dataclass(frozen=True, slots=True)
 class ExceedsQuota:
-    """More than the queue could ever use, even if everybody else were gone."""
+    """The request exceeds the most that the queue could ever use."""
 
     flavor: str
     resource: str
     considered: int
-    """What earlier pod sets of the same workload want of it."""
+    """Quota that earlier pod sets of the same workload request."""
     requested: int
     maximum: int
 
 
 class InsufficientQuota(NamedTuple):
-    """More than is free now."""
+    """The request exceeds the quota that is available now."""
 
     flavor: str
     resource: str
@@ -78,16 +79,16 @@ class TopologyMismatch:
 
 @dataclass(frozen=True, slots=True)
 class FlavorSkipped:
-    """Not looked at, because this try is bound to other flavors."""
+    """The flavor was not tried, because the workload is bound to other flavors."""
 
     flavor: str
     pinned: str = ""
-    """The resource for which another flavor was chosen earlier in the cycle; without, an annotation says so."""
+    """The resource for which the cycle chose another flavor before; empty if an annotation excludes the flavor."""
 
 
 @dataclass(frozen=True, slots=True)
 class SliceFlavorMismatch:
-    """A growing job must stay on the flavors that it has."""
+    """The slice of an elastic job must stay on the flavors of the slice that it replaces."""
 
     flavor: str
     wanted: str
@@ -130,12 +131,12 @@ class PodSetReasons(NamedTuple):
     reasons: tuple[FlavorReason, ...]
 
 
-# Why a workload waits.
+# Reasons why a workload waits.
 
 
 @dataclass(frozen=True, slots=True)
 class NoFit:
-    """No flavors for all pod sets, or nobody who may be preempted for it."""
+    """Some pod set gets no flavor, or there is no workload to preempt."""
 
     word: NoFitWord
     pod_sets: tuple[PodSetReasons, ...]
@@ -143,7 +144,7 @@ class NoFit:
 
 @dataclass(frozen=True, slots=True)
 class WaitsForPreempted:
-    """Its victims are on their way out."""
+    """The workloads that it preempted have not stopped yet."""
 
     count: int
     pod_sets: tuple[PodSetReasons, ...] = ()
@@ -151,19 +152,19 @@ class WaitsForPreempted:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """Another workload of the same cycle was first; it is tried again at once."""
+    """Another workload of the same cycle came first. The next cycle tries it again."""
 
     why: Literal["overlap", "taken"]
 
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """It fits as soon as the victims of another workload have gone."""
+    """The workload fits as soon as the workloads that another one preempted have stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gated:
-    """It would have to preempt, and its preemption gate is closed."""
+    """The workload would have to preempt, and its preemption gate is closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +179,7 @@ class NamespaceMissing:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceMismatch:
-    """The ClusterQueue takes no workloads of this namespace."""
+    """The ClusterQueue does not select the namespace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +189,7 @@ class BadRequest:
 
 @dataclass(frozen=True, slots=True)
 class ClaimsNotCounted:
-    """Devices through resource claims are not counted by any quota, so they are refused rather than given away."""
+    """The workload has resource claims. No quota counts their devices, so it is not admitted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +211,7 @@ class ChecksFailed:
 
 @dataclass(frozen=True, slots=True)
 class BackingOff:
-    """It may be tried again later."""
+    """The backoff of the workload has not ended."""
 
     until: float | None
 
@@ -222,29 +223,29 @@ class WaitsForPodsReady:
 
 @dataclass(frozen=True, slots=True)
 class BetterVariant:
-    """Another variant of the same workload, in a flavor that is liked better, was admitted already."""
+    """Another variant of the same workload is admitted in a preferred flavor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Migrates:
-    """The variant in a less liked flavor is on its way out."""
+    """The variant in a less preferred flavor is evicted and has not stopped yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class MigrationForbidden:
-    """The workload is good where it is: its flavor is acceptable."""
+    """The policy of the ClusterQueue forbids a migration to this flavor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bypassed:
-    """A workload of the same shape was just found not to fit, so this one was not looked at."""
+    """An equivalent workload was just found inadmissible, so this one was not tried."""
 
     like: NoFit
 
 
 @dataclass(frozen=True, slots=True)
 class Untried:
-    """Its turn has not come yet."""
+    """No cycle has tried the workload yet."""
 
 
 Reason: TypeAlias = (
@@ -272,7 +273,7 @@ Reason: TypeAlias = (
 
 
 def render(reason: Reason) -> tuple[str, str]:
-    """The word for the condition, and the sentence for people."""
+    """Return the reason and the message of the condition."""
     match reason:
         case NoFit(word, pod_sets):
             return word, _pod_sets(pod_sets)
@@ -352,7 +353,7 @@ def _misconfigured(
 
 
 def _violations(violations: tuple[Violation, ...]) -> str:
-    """In the form in which the API server lists what is wrong with an object."""
+    """Render violations as the API server lists invalid fields of an object."""
     about_limits = "resources validation failed"
     about_namespace = "resources didn't satisfy LimitRange constraints"
     words = {
@@ -381,7 +382,7 @@ def _pod_sets(pod_sets: tuple[PodSetReasons, ...]) -> str:
 
 
 def render_flavor_reason(reason: FlavorReason) -> str:
-    """One line about one flavor."""
+    """Return one line about one flavor."""
     match reason:
         case ExceedsQuota():
             return _exceeds(reason)

@@ -1,13 +1,14 @@
 """
-What one pod of a template asks for, before and after the operator's rules about resources.
+The requests of one pod of a template, for nodes and for quota.
 
-A template is first completed as admission would complete its pods (overhead of the runtime class, defaults of the
-namespace's LimitRanges, limits standing in for requests), then counted by Kubernetes' rule for init containers and
-sidecars. The result is the *raw* request, which topologies use. Quota uses the request after prefixes were excluded and
-transformations applied. Everything is exact: nano-units in integers, fractions where factors multiply.
+A template is completed as admission completes a pod: overhead of the RuntimeClass, defaults of LimitRanges, requests
+from limits. Kubernetes' rule for init containers and sidecars gives the *raw* requests, which topologies use. Quota
+uses the requests after excluded prefixes and transformations. All numbers are exact: nano-units in integers, and
+fractions for factors.
 
-Called by: shapes.py, once per distinct template, cluster.py, plans/binding.py. Calls: api/quantity.py.
-Kueue: pkg/workload/resources.go, pkg/util/limitrange. Kubernetes: component-helpers resource.PodRequests
+Called by: engine/request_shape.py (once per distinct template), engine/cluster.py, engine/state.py,
+plans/quota/coverage.py, pools/offers.py. Calls: api/quantity.py. Kueue: pkg/workload/resources.go, pkg/util/limitrange.
+Kubernetes: component-helpers resource.PodRequests
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Nanos: TypeAlias = dict[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Transformation:
-    """How one resource of a pod is turned to others before quota is counted."""
+    """A rule that replaces or supplements one requested resource by others before quota is counted."""
 
     strategy: Literal["Retain", "Replace"] = "Retain"
     multiply_by: str = ""
@@ -45,7 +46,7 @@ class Limits:
     default_request: Nanos = field(default_factory=dict)
 
     def fold(self, item: LimitRangeItem) -> None:
-        """Maxima keep the smallest, minima the largest, defaults the first."""
+        """Add a LimitRange item: keep the smallest maximum, the largest minimum and the first default."""
         for resource, value in nanos(item.max).items():
             self.max[resource] = min(value, self.max.get(resource, value))
         for resource, value in nanos(item.min).items():
@@ -75,7 +76,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A completed pod: what each of its parts requests."""
+    """A completed pod, with the requests and limits of each of its parts."""
 
     containers: tuple[Part, ...]
     init_containers: tuple[Part, ...]
@@ -88,7 +89,7 @@ def nanos(resources: Mapping[str, QuantityValue]) -> Nanos:
 
 
 def complete(spec: PodSpec, limits: Mapping[str, Limits], overhead: Mapping[str, QuantityValue]) -> Pod:
-    """The pod as admission would make it. ``overhead`` is that of its runtime class; its own wins."""
+    """Complete a pod as admission would. Its own overhead takes precedence over that of its RuntimeClass."""
     for_container = limits.get("Container", Limits())
     whole = None
     if spec.resources.requests or spec.resources.limits:
@@ -113,7 +114,7 @@ def complete_part(resources: ResourceRequirements, defaults: Limits) -> Part:
 
 
 def raw_requests(pod: Pod) -> Nanos:
-    """Kubernetes' rule: the running containers together, or the most that starting up needs, then the overhead."""
+    """Return the larger of the running containers' sum and the start-up peak, plus overhead, as Kubernetes does."""
     base = _sum(part.requests for part in pod.containers)
     sidecars: Nanos = {}
     peak: Nanos = {}
@@ -126,7 +127,8 @@ def raw_requests(pod: Pod) -> Nanos:
     total = _sum((base, sidecars))
     _raise_to(total, peak)
     if pod.whole is not None:
-        total.update({r: v for r, v in pod.whole.requests.items() if _counts_for_whole_pods(r)})
+        # Kubernetes rejects a pod that requests less than its containers, so the larger amount counts.
+        _raise_to(total, {r: v for r, v in pod.whole.requests.items() if _counts_for_whole_pods(r)})
     return _sum((total, pod.overhead))
 
 
@@ -150,7 +152,7 @@ def _counts_for_whole_pods(resource: str) -> bool:
 def quota_requests(
     raw: Nanos, excluded_prefixes: tuple[str, ...], transformations: Mapping[str, Transformation]
 ) -> Nanos:
-    """What counts against quota: some resources left out, others turned to what the operator counts instead."""
+    """Return the requests that count against quota, after excluded prefixes and transformations."""
     requests = {r: v for r, v in raw.items() if not r.startswith(excluded_prefixes)} if excluded_prefixes else dict(raw)
     if not any(resource in transformations for resource in requests):
         return requests
@@ -171,22 +173,22 @@ def quota_requests(
 
 
 def amounts(requests: Nanos) -> dict[str, int]:
-    """In the engine's integers, nothing below zero."""
+    """Convert requests to the engine's integers. Negative requests become 0."""
     return {r: max(0, quantity.exact_amount(r, Quantity(v))) for r, v in requests.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """Requests that admission would refuse: above their own limit, or outside the namespace's LimitRanges."""
+    """Requests that admission would reject: above their limits, or outside the namespace's LimitRanges."""
 
     field: str
-    """Whose requests these are, as a path from the workload."""
+    """The field path of the requests in the Workload."""
     resources: tuple[str, ...]
     rule: Literal["limit", "max", "min"]
 
 
 def find_violations(pods: Sequence[Pod], limits: Mapping[str, Limits]) -> tuple[Violation, ...]:
-    """Requests above their own limits; where there are none, those outside the LimitRanges."""
+    """Return requests above their limits. Without any, return requests outside the LimitRanges."""
     named = [(f"spec.podSets[{index}].template.spec", pod) for index, pod in enumerate(pods)]
     found = [violation for path, pod in named for violation in _above_limits(path, pod)]
     if not found and limits:
@@ -227,7 +229,7 @@ def _outside(path: str, low: Nanos, high: Nanos, rule: Limits) -> Iterator[Viola
 
 
 def _greater(requests: Nanos, bounds: Nanos) -> tuple[str, ...]:
-    """The resources that both name and of which more is requested, counted in the engine's integers."""
+    """Return the resources whose request exceeds its bound, in the engine's integers."""
     shared = {r: bounds[r] for r in requests if r in bounds}
     most, asked = amounts(shared), amounts({r: requests[r] for r in shared})
     return tuple(sorted(r for r in shared if asked[r] > most[r]))

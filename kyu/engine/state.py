@@ -1,18 +1,19 @@
 """
-The live state: what there is, who waits, who holds quota. Changed by objects as they come, read by every rule.
+The state of the engine: queues, cohorts, pending workloads and workloads that hold quota.
 
-Nothing is copied for a cycle. A what-if takes workloads out and puts them back; admissions that a cycle decides are
-*assumed* at once and either confirmed by the object that comes back or forgotten when the write failed. A change wakes
-only the tree that it concerns, so the cost of a cycle is that of what has changed.
+Objects change the state as they arrive; every rule reads it. A cycle makes no copy. A what-if takes workloads out and
+puts them back. An admission is *assumed* at once. The object that comes back confirms it, and a failed write undoes it.
+A change wakes only its own tree, so a cycle costs as much as what has changed.
 
 START HERE for the engine's API: ``State(options)``, ``put``, ``delete``, ``forget``, ``stats``, ``pending``, ``check``;
-then ``cycle.schedule``. Kueue: pkg/cache/scheduler, pkg/cache/queue
+then ``schedule.schedule``. Kueue: pkg/cache/scheduler, pkg/cache/queue
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from kyu.api import placement as stored
 from kyu.api.checks import AdmissionCheck
@@ -21,74 +22,78 @@ from kyu.api.meta import Key, Kind, Object, selects
 from kyu.api.quantity import amount
 from kyu.api.queues import ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology, WorkloadPriorityClass
 from kyu.api.workloads import PodSetAssignment, Workload
-from kyu.engine import fair_preemption, invariants, preemption, requests, stats, workload
-from kyu.engine.asks import Ask
+from kyu.engine import invariants, requests, stats, workloads
 from kyu.engine.cluster import Cluster, Inactive
 from kyu.engine.options import Options
-from kyu.engine.preemption import Demand, Stage, Target
-from kyu.engine.quota import FlavorResource, charge
-from kyu.engine.reach import reach_of
-from kyu.engine.shapes import Shape, Shapes
-from kyu.engine.stats import Stats
-from kyu.engine.topology_forest import Forest
-from kyu.engine.topology_types import DomainUsage, Placement
+from kyu.engine.pending_workloads import PendingWorkloads
+from kyu.engine.preemption import classical, fair
+from kyu.engine.preemption.candidates import Demand, Stage, Target
+from kyu.engine.queueing.pending_workload import PendingGroup, PendingWorkload
+from kyu.engine.quota.amounts import FlavorResource
+from kyu.engine.quota.obtainable import obtainable_quota
+from kyu.engine.request_shape import RequestShape, RequestShapes
+from kyu.engine.stats import QuotaReport, Stats
+from kyu.engine.topology.forest import Forest
+from kyu.engine.topology.types import DomainUsage, Placement
 from kyu.engine.tree import Hierarchy, Queue, TreeNode, queues_of
-from kyu.engine.waiting import WaitingRoom
-from kyu.engine.workload import AssignedPodSet, Holding
+from kyu.engine.workloads import AssignedPodSet, ReservedWorkload
 
 ADMISSION_FAIR_SHARING = "UsageBasedAdmissionFairSharing"
 
 
 @dataclass(slots=True)
 class State:
-    """All that decisions depend on."""
+    """The objects that decisions depend on, as the engine keeps them."""
 
     options: Options
     hierarchy: Hierarchy = field(default_factory=Hierarchy)
     queues: dict[str, Queue] = field(init=False)
-    """Those of the hierarchy, by name."""
+    """The ClusterQueues of the hierarchy, by name."""
     forest: Forest = field(init=False)
     """The nodes of the cluster, by topology."""
     cluster: Cluster = field(init=False)
-    shapes: Shapes = field(init=False)
-    waiting: WaitingRoom = field(init=False)
-    holdings: dict[Key, Holding] = field(default_factory=dict)
+    shapes: RequestShapes = field(init=False)
+    pending: PendingWorkloads = field(init=False)
+    reserved_workloads: dict[Key, ReservedWorkload] = field(default_factory=dict)
     cycles: int = 0
-    """How many there were: the number of the one that is on, or is next."""
+    """The number of the current cycle; between cycles, of the next."""
     not_ready: int = 0
     """Workloads that hold quota and whose pods are not all ready."""
     placing: int = 0
-    """How many queues have a flavor with a topology."""
-    second_passes: dict[Key, Holding] = field(default_factory=dict)
-    _assumed: dict[Key, Ask] = field(default_factory=dict)
-    """What was admitted here and not seen in an object yet."""
+    """The number of ClusterQueues that have a flavor with a topology."""
+    second_passes: dict[Key, ReservedWorkload] = field(default_factory=dict)
+    _assumed: dict[Key, PendingWorkload] = field(default_factory=dict)
+    """Admissions that no object has confirmed yet."""
     _limit_ranges: dict[Key, LimitRange] = field(default_factory=dict)
     _admitted_by_queue: dict[str, int] = field(default_factory=dict)
-    find_targets: Callable[[Stage, Demand], list[Target]] = preemption.find_targets
-    """Whom to preempt, under the rules that are configured."""
+    search_targets: Callable[[Stage, Demand], list[Target]] = classical.search
+    """Returns the workloads to preempt, under the rules that are configured."""
+    compiled_assignments: dict[object, Any] = field(default_factory=dict)
+    """The cache of ``engine/flavors/compiled.py``."""
+    _compiled_at: int = 0
     _wakes: dict[TreeNode, set[FlavorResource] | None] = field(default_factory=dict)
-    """Nodes of trees that are to be woken, with what has become free there; None for anything."""
+    """Nodes whose trees are to be woken, with the quota that was released there; None for any change."""
 
     def __post_init__(self) -> None:
         if self.options.fair_sharing:
-            self.find_targets = fair_preemption.find_targets
+            self.search_targets = fair.search
         self.queues = self.hierarchy.queues
         self.forest = Forest(self.options.topology_gates)
         self.cluster = Cluster(self.forest)
-        self.shapes = Shapes(self.options)
-        self.waiting = WaitingRoom(self.options, self.queues)
+        self.shapes = RequestShapes(self.options)
+        self.pending = PendingWorkloads(self.options, self.queues)
 
     # Objects
 
     def put(self, obj: Object) -> None:
-        """An object was created or changed. Putting the same again changes nothing."""
+        """Add or update an object. Putting the same object again changes nothing."""
         match obj:
             case Workload():
                 self._put_workload(obj)
             case ClusterQueue():
                 self._put_cluster_queue(obj)
             case LocalQueue():
-                self.waiting.put_local_queue(obj)
+                self.pending.put_local_queue(obj)
             case Cohort():
                 self._wake_tree(self.hierarchy.put_cohort(obj))
             case ResourceFlavor():
@@ -121,19 +126,19 @@ class State:
                 raise TypeError(f"the engine does not know the kind {type(obj).__name__}")
 
     def delete(self, kind: Kind, key: Key) -> None:
-        """An object is gone. Deleting what is not there changes nothing."""
+        """Remove an object. Deleting an unknown object changes nothing."""
         match kind.kind:
             case "Workload":
-                ask = self.waiting.asks.get(key)
-                queue = None if ask is None else self.waiting.find_queue(ask)
+                workload = self.pending.workloads.get(key)
+                queue = None if workload is None else self.pending.find_queue(workload)
                 self._remove_workload(key)
                 if queue is not None:
-                    # It held nothing, so nobody who waits for quota is asked; whoever waits for a turn gets one.
+                    # The workload held no quota, so no wake condition is met. Other heads may follow it.
                     self._wake_tree(queue, set())
             case "ClusterQueue":
                 self._delete_cluster_queue(key.name)
             case "LocalQueue":
-                self.waiting.delete_local_queue(key)
+                self.pending.delete_local_queue(key)
             case "Cohort":
                 if (cohort := self.hierarchy.cohorts.get(key.name)) is not None:
                     self._wake_tree(cohort)
@@ -179,87 +184,88 @@ class State:
     # Workloads
 
     def _put_workload(self, found: Workload) -> None:
-        match workload.phase(found, self.options):
+        match workloads.phase(found, self.options):
             case "idle":
                 self._remove_workload(found.key)
-            case "holding":
-                self._put_holding(found)
+            case "reserved":
+                self._put_reserved(found)
             case "waiting":
-                self._put_ask(found)
+                self._put_pending(found)
 
-    def _put_ask(self, found: Workload) -> None:
-        ask = workload.make_ask(found, self.shapes.find(found), self.options)
-        key = ask.key
+    def _put_pending(self, found: Workload) -> None:
+        workload = workloads.make_pending(found, self.shapes.find(found), self.options)
+        key = workload.key
         if key in self._assumed:
-            self._assumed[key] = ask
+            self._assumed[key] = workload
             return
-        if key in self.holdings:
+        if key in self.reserved_workloads:
             self._remove_workload(key)
-        old = self.waiting.asks.get(key)
+        old = self.pending.workloads.get(key)
         if old is not None:
-            if workload.is_same(old, ask):
+            if workloads.is_same(old, workload):
                 return
             if self.options.flavor_fungibility_preserve_scan_progress:
-                ask.memory = old.memory
-            self.waiting.replace(old, ask)
+                workload.memory = old.memory
+            self.pending.replace(old, workload)
             return
-        self.waiting.add(ask)
+        self.pending.add(workload)
 
-    def _put_holding(self, found: Workload) -> None:
+    def _put_reserved(self, found: Workload) -> None:
         admission = found.status.admission
         assert admission is not None
         self._assumed.pop(found.key, None)
-        if (waiting := self.waiting.asks.get(found.key)) is not None:
-            self.waiting.remove(waiting)
+        if (waiting := self.pending.workloads.get(found.key)) is not None:
+            self.pending.remove(waiting)
         shape = self.shapes.find(found)
         assigned = tuple(self._read_assigned(a, shape) for a in admission.pod_set_assignments)
-        ask = workload.make_ask(found, shape, self.options)
-        old = self.holdings.get(found.key)
+        workload = workloads.make_pending(found, shape, self.options)
+        old = self.reserved_workloads.get(found.key)
         if old is not None and (old.assigned != assigned or old.cluster_queue != admission.cluster_queue):
             self._remove_workload(found.key)
             old = None
         if old is None:
-            holding = Holding(ask, admission.cluster_queue, assigned, workload.reservation_time(found))
-            self._note_status(holding, found)
-            holding.order = holding.candidate_order()
-            self.add_holding(holding)
+            reserved = ReservedWorkload(workload, admission.cluster_queue, assigned, workloads.reservation_time(found))
+            self._note_status(reserved, found)
+            reserved.order = reserved.candidate_order()
+            self.add_reserved(reserved)
         else:
-            self._update_holding(old, ask, found)
+            self._update_reserved(old, workload, found)
 
-    def _note_status(self, holding: Holding, found: Workload) -> None:
-        holding.admitted = workload.is_admitted(found)
-        holding.evicted = holding.preempting or workload.is_evicted(found)
-        holding.ready = workload.is_ready(found)
-        holding.second_pass = workload.second_pass(found, self.options)
+    def _note_status(self, reserved: ReservedWorkload, found: Workload) -> None:
+        reserved.admitted = workloads.is_admitted(found)
+        reserved.evicted = reserved.preempting or workloads.is_evicted(found)
+        reserved.ready = workloads.is_ready(found)
+        reserved.second_pass = workloads.second_pass(found, self.options)
 
-    def _update_holding(self, holding: Holding, ask: Ask, found: Workload) -> None:
-        """The same quota as before; what may differ is how far the workload has come."""
-        queue = self.queues.get(holding.cluster_queue)
-        was_admitted, was_ready, old_priority = holding.admitted, holding.ready, holding.priority
-        if ask.priority != old_priority:
-            Queue.count_priority(holding, -1)
-            holding.priority = ask.priority
-            Queue.count_priority(holding, +1)
-        if holding.time != ask.time and queue is not None:
-            # Who waits for its place may preempt those who came later than itself.
-            self.waiting.awake.add(queue)
-        holding.time, holding.special = ask.time, ask.special
-        holding.reserved_at = workload.reservation_time(found)
-        self._note_status(holding, found)
-        if holding.order != holding.candidate_order():
+    def _update_reserved(self, reserved: ReservedWorkload, workload: PendingWorkload, found: Workload) -> None:
+        """Update the priority, time and conditions of a workload that holds the same quota as before."""
+        queue = self.queues.get(reserved.cluster_queue)
+        was_admitted, was_ready, old_priority = reserved.admitted, reserved.ready, reserved.priority
+        if workload.priority != old_priority:
+            Queue.count_priority(reserved, -1)
+            reserved.priority = workload.priority
+            Queue.count_priority(reserved, +1)
+        if reserved.time != workload.time and queue is not None:
+            # A workload may preempt newer workloads of its own priority.
+            self.pending.awake.add(queue)
+            queue.note_change(reserved)
+        reserved.time, reserved.rare = workload.time, workload.rare
+        reserved.reserved_at = workloads.reservation_time(found)
+        self._note_status(reserved, found)
+        if reserved.order != reserved.candidate_order():
             if queue is not None:
-                queue.reorder(holding)
-                self.waiting.awake.add(queue)
-            holding.order = holding.candidate_order()
-        self._note_second_pass(holding)
-        self.not_ready += was_ready - holding.ready
-        if was_admitted != holding.admitted:
-            self._count_admitted(holding, +1 if holding.admitted else -1)
-        if holding.priority != old_priority:
-            self._wake_queue_tree(holding.cluster_queue)
+                queue.reorder(reserved)
+                self.pending.awake.add(queue)
+            reserved.order = reserved.candidate_order()
+        self._note_second_pass(reserved)
+        self._count_not_ready(was_ready - reserved.ready)
+        if was_admitted != reserved.admitted:
+            self._count_admitted(reserved, +1 if reserved.admitted else -1)
+        if reserved.priority != old_priority:
+            self._wake_queue_tree(reserved.cluster_queue)
 
-    def _read_assigned(self, found: PodSetAssignment, shape: Shape) -> AssignedPodSet:
-        """What the status says the pod set holds, less what its finished pods no longer need."""
+    def _read_assigned(self, found: PodSetAssignment, shape: RequestShape) -> AssignedPodSet:
+        """Return the usage of a pod set as its status says, without the pods that are finished."""
         pod_set = next((p for p in shape.pod_sets if p.name == found.name), None)
         held = found.count if found.count is not None else pod_set.spec_count if pod_set else 0
         count = held if pod_set is None else min(held, pod_set.count)
@@ -276,75 +282,81 @@ class State:
 
     def _remove_workload(self, key: Key) -> None:
         self._assumed.pop(key, None)
-        if (ask := self.waiting.asks.get(key)) is not None:
-            self.waiting.remove(ask)
-            self.waiting.drop_penalty(ask)
-        if (holding := self.holdings.get(key)) is not None:
-            self.remove_holding(holding)
+        if (workload := self.pending.workloads.get(key)) is not None:
+            self.pending.remove(workload)
+            self.pending.drop_penalty(workload)
+        if (reserved := self.reserved_workloads.get(key)) is not None:
+            self.remove_reserved(reserved)
 
-    def add_holding(self, holding: Holding) -> None:
-        """The workload has quota from now on."""
-        self.holdings[holding.key] = holding
-        queue = self.queues.get(holding.cluster_queue)
+    def add_reserved(self, reserved: ReservedWorkload) -> None:
+        """Charge a workload that holds quota to its ClusterQueue, its LocalQueue and its nodes."""
+        self.reserved_workloads[reserved.key] = reserved
+        queue = self.queues.get(reserved.cluster_queue)
         if queue is not None:
-            self._charge(queue, holding)
-            self.waiting.awake.add(queue)
-        holding.topology = self.topology_usage(holding)
-        self.forest.add(holding.topology)
-        record = self.waiting.record(holding.local_queue)
-        record.count(holding, +1)
-        if holding.admitted:
-            self._admitted_by_queue[holding.cluster_queue] = self._admitted_by_queue.get(holding.cluster_queue, 0) + 1
-        self.not_ready += not holding.ready
-        if holding.second_pass is not None:
-            self._note_second_pass(holding)
+            self._charge(queue, reserved)
+            self.pending.awake.add(queue)
+        reserved.topology = self.topology_usage(reserved)
+        self.forest.add(reserved.topology)
+        record = self.pending.record(reserved.local_queue)
+        record.count(reserved, +1)
+        if reserved.admitted:
+            self._admitted_by_queue[reserved.cluster_queue] = self._admitted_by_queue.get(reserved.cluster_queue, 0) + 1
+        self._count_not_ready(+(not reserved.ready))
+        if reserved.second_pass is not None:
+            self._note_second_pass(reserved)
 
-    def _charge(self, queue: Queue, holding: Holding) -> None:
-        holding.charges = holding.charges or queue.charges_of(holding.assigned)
-        queue.add(holding)
-        for cell, _ in holding.charges:
-            if not cell.declared:
-                # A flavor that the queue no longer lists: its cell must find its place in the tree.
+    def _charge(self, queue: Queue, reserved: ReservedWorkload) -> None:
+        reserved.charges = reserved.charges or queue.charges_of(reserved.assigned)
+        queue.add(reserved)
+        for quota, _ in reserved.charges:
+            if not quota.declared:
+                # The queue no longer lists the flavor: its quota node must be linked into the tree.
                 self.hierarchy.mark(queue)
 
-    def remove_holding(self, holding: Holding) -> None:
-        """The workload returned its quota: those who wait in its tree may try again."""
-        del self.holdings[holding.key]
-        self.second_passes.pop(holding.key, None)
-        queue = self.queues.get(holding.cluster_queue)
+    def remove_reserved(self, reserved: ReservedWorkload) -> None:
+        """Release the quota of a workload, and wake its tree."""
+        del self.reserved_workloads[reserved.key]
+        self.second_passes.pop(reserved.key, None)
+        queue = self.queues.get(reserved.cluster_queue)
         if queue is not None:
-            queue.remove(holding)
-            self._wake_tree(queue, {cell.key for cell, _ in holding.charges})
-        self.forest.remove(holding.topology)
-        record = self.waiting.record(holding.local_queue)
-        record.count(holding, -1)
-        if holding.admitted:
-            self._admitted_by_queue[holding.cluster_queue] -= 1
-        self.not_ready -= not holding.ready
+            queue.remove(reserved)
+            self._wake_tree(queue, {quota.key for quota, _ in reserved.charges})
+        self.forest.remove(reserved.topology)
+        record = self.pending.record(reserved.local_queue)
+        record.count(reserved, -1)
+        if reserved.admitted:
+            self._admitted_by_queue[reserved.cluster_queue] -= 1
+        self._count_not_ready(-(not reserved.ready))
 
-    def _note_second_pass(self, holding: Holding) -> None:
-        if holding.second_pass is None:
-            self.second_passes.pop(holding.key, None)
-        elif holding.key not in self.second_passes:
-            self.second_passes[holding.key] = holding
-            if (queue := self.queues.get(holding.cluster_queue)) is not None:
-                self.waiting.awake.add(queue)
+    def _count_not_ready(self, change: int) -> None:
+        self.not_ready += change
+        if change < 0 and not self.not_ready and self.options.block_admission:
+            # Readiness of the last admitted workload unblocks the heads of all queues.
+            self.pending.awake.update(self.queues.values())
 
-    def _count_admitted(self, holding: Holding, sign: int) -> None:
-        name = holding.cluster_queue
+    def _note_second_pass(self, reserved: ReservedWorkload) -> None:
+        if reserved.second_pass is None:
+            self.second_passes.pop(reserved.key, None)
+        elif reserved.key not in self.second_passes:
+            self.second_passes[reserved.key] = reserved
+            if (queue := self.queues.get(reserved.cluster_queue)) is not None:
+                self.pending.awake.add(queue)
+
+    def _count_admitted(self, reserved: ReservedWorkload, sign: int) -> None:
+        name = reserved.cluster_queue
         self._admitted_by_queue[name] = self._admitted_by_queue.get(name, 0) + sign
-        Queue.count_admitted(holding, sign)
-        record = self.waiting.record(holding.local_queue)
-        record.count_admitted(holding, sign)
+        Queue.count_admitted(reserved, sign)
+        record = self.pending.record(reserved.local_queue)
+        record.count_admitted(reserved, sign)
         if sign > 0:
-            record.fold_penalty(holding.key)
+            record.fold_penalty(reserved.key)
 
-    def topology_usage(self, holding: Holding) -> tuple[DomainUsage, ...]:
-        """The room on nodes that a workload takes, a line for each pod set and domain."""
-        placed = [(one, one.placement) for one in holding.assigned if one.placement is not None]
+    def topology_usage(self, reserved: ReservedWorkload) -> tuple[DomainUsage, ...]:
+        """Return the usage of nodes by a workload, one entry for each pod set and domain."""
+        placed = [(one, one.placement) for one in reserved.assigned if one.placement is not None]
         if not placed:
             return ()
-        raw = {pod_set.name: pod_set.raw for pod_set in holding.shape.pod_sets}
+        raw = {pod_set.name: pod_set.raw for pod_set in reserved.shape.pod_sets}
         return tuple(
             DomainUsage(flavor, domain.values, domain.count, raw.get(assigned.name, ()))
             for assigned, placement in placed
@@ -352,68 +364,70 @@ class State:
             for domain in placement.domains
         )
 
-    def reassign(self, holding: Holding, assigned: tuple[AssignedPodSet, ...]) -> None:
-        """A second pass has placed, or moved, a workload that keeps its quota or, with fewer pods, a part of it."""
-        queue = self.queues[holding.cluster_queue]
-        record = self.waiting.record(holding.local_queue)
-        queue.remove(holding)
-        record.count(holding, -1)
-        self.forest.remove(holding.topology)
-        holding.assigned, holding.charges, holding.second_pass = assigned, queue.charges_of(assigned), None
-        holding.topology = self.topology_usage(holding)
-        queue.add(holding)
-        record.count(holding, +1)
-        self.forest.add(holding.topology)
-        self.second_passes.pop(holding.key, None)
+    def reassign(self, reserved: ReservedWorkload, assigned: tuple[AssignedPodSet, ...]) -> None:
+        """Replace the assignment of a workload after a second pass. Fewer pods release a part of its quota."""
+        queue = self.queues[reserved.cluster_queue]
+        record = self.pending.record(reserved.local_queue)
+        queue.remove(reserved)
+        record.count(reserved, -1)
+        self.forest.remove(reserved.topology)
+        reserved.assigned, reserved.charges, reserved.second_pass = assigned, queue.charges_of(assigned), None
+        reserved.topology = self.topology_usage(reserved)
+        queue.add(reserved)
+        record.count(reserved, +1)
+        self.forest.add(reserved.topology)
+        self.second_passes.pop(reserved.key, None)
 
-    def assume(self, ask: Ask, holding: Holding, *, first: bool) -> None:
-        """The cycle gave the workload quota; the object that says so comes later."""
+    def assume(self, workload: PendingWorkload, reserved: ReservedWorkload, *, first: bool) -> None:
+        """Reserve quota for a workload as the cycle decided, before its object says so."""
         if first:
-            self._assumed[ask.key] = ask
-            self.waiting.remove(ask)
-            self.waiting.note_penalty(ask, self.queues[holding.cluster_queue])
-        self.add_holding(holding)
+            self._assumed[workload.key] = workload
+            self.pending.remove(workload)
+            self.pending.note_penalty(workload, self.queues[reserved.cluster_queue])
+        self.add_reserved(reserved)
 
     def confirm(self, key: Key) -> None:
-        """As if the object had come back that says that the workload is admitted, and not only has quota."""
-        holding = self.holdings.get(key)
-        if holding is not None and not holding.admitted:
-            holding.admitted = True
-            self._count_admitted(holding, +1)
+        """Count a workload that holds quota as admitted, before its object says so."""
+        reserved = self.reserved_workloads.get(key)
+        if reserved is not None and not reserved.admitted:
+            reserved.admitted = True
+            self._count_admitted(reserved, +1)
 
     def release(self, key: Key, *, queued_at: float | None = None) -> None:
         """
-        A workload that was evicted has stopped: return its quota and queue it again.
+        Release the quota of an evicted workload that has stopped, and queue it again.
 
-        It queues at the place that it had, unless it is said from when it queues.
+        The workload keeps its queue time unless ``queued_at`` is given.
         """
-        holding = self.holdings[key]
-        self.remove_holding(holding)
+        reserved = self.reserved_workloads[key]
+        self.remove_reserved(reserved)
         self._assumed.pop(key, None)
-        time = holding.time if queued_at is None else queued_at
-        self.waiting.add(
-            Ask(key, holding.uid, holding.priority, time, holding.shape, holding.local_queue, holding.special)
+        time = reserved.time if queued_at is None else queued_at
+        self.pending.add(
+            PendingWorkload(
+                key, reserved.uid, reserved.priority, time, reserved.shape, reserved.local_queue, reserved.rare
+            )
         )
 
     def forget(self, key: Key) -> None:
-        """The decision could not be written: undo the admission, or the eviction, that was assumed."""
-        ask = self._assumed.pop(key, None)
-        holding = self.holdings.get(key)
-        if holding is None:
+        """Undo an assumed admission or eviction, after its write failed."""
+        workload = self._assumed.pop(key, None)
+        reserved = self.reserved_workloads.get(key)
+        if reserved is None:
             return
-        if ask is None:
-            self._forget_eviction(holding)
+        if workload is None:
+            self._forget_eviction(reserved)
             return
-        self.remove_holding(holding)
-        self.waiting.drop_penalty(ask)
-        self.waiting.add(ask)
+        self.remove_reserved(reserved)
+        self.pending.drop_penalty(workload)
+        self.pending.add(workload)
 
-    def _forget_eviction(self, holding: Holding) -> None:
-        queue = self.queues.get(holding.cluster_queue)
-        if holding.preempting and queue is not None:
-            holding.preempting = holding.evicted = False
-            queue.reorder(holding)
-            self.waiting.awake.add(queue)
+    def _forget_eviction(self, reserved: ReservedWorkload) -> None:
+        queue = self.queues.get(reserved.cluster_queue)
+        if reserved.preempting and queue is not None:
+            reserved.preempting = reserved.evicted = False
+            queue.reorder(reserved)
+            self.pending.awake.add(queue)
 
     # Queues
 
@@ -429,13 +443,15 @@ class State:
         scope = found.spec.admission_scope
         by_usage = scope is not None and scope.admission_mode == ADMISSION_FAIR_SHARING
         queue.by_usage = by_usage and self.options.admission_fair_sharing is not None
-        queue.line.reach = reach_of(queue, fair_sharing=self.options.fair_sharing)
-        queue.line.past_usage = self.waiting.order_by_usage(queue) if queue.by_usage else None
+        queue.pending.obtainable = obtainable_quota(
+            queue.policies, in_cohort=queue.parent is not None, fair_sharing=self.options.fair_sharing
+        )
+        queue.pending.past_usage = self.pending.order_by_usage(queue) if queue.by_usage else None
         self._review((queue,))
         if old is None:
-            for holding in [h for h in self.holdings.values() if h.cluster_queue == name]:
-                self._charge(queue, holding)
-            self.waiting.open_queue(name)
+            for reserved in [h for h in self.reserved_workloads.values() if h.cluster_queue == name]:
+                self._charge(queue, reserved)
+            self.pending.open_queue(name)
 
     def _delete_cluster_queue(self, name: str) -> None:
         queue = self.queues.get(name)
@@ -443,14 +459,15 @@ class State:
             return
         self._wake_tree(queue)
         self.placing -= queue.placed
-        self.waiting.close_queue(queue)
-        for _, holding in list(queue.holdings):
-            queue.remove(holding)
-            holding.charges = ()
+        self.pending.close_queue(queue)
+        for _, reserved in list(queue.reserved_workloads):
+            queue.remove(reserved)
+            reserved.charges = ()
         self.hierarchy.delete_queue(name)
 
     def _review(self, queues: Iterable[Queue]) -> None:
-        """What the queues stand on has changed: are they active, do all their flavors have a topology?"""
+        """Find again whether queues are active and which flavors have a topology, after a change of the cluster."""
+        self.compiled_assignments.clear()
         for queue in list(queues):
             active = self.cluster.why_inactive(queue) is None
             if active != queue.active:
@@ -466,14 +483,14 @@ class State:
     # Waking
 
     def _wake_tree(self, node: TreeNode, grown: set[FlavorResource] | None = None) -> None:
-        """Something in the tree may have become possible, by more quota being free or otherwise."""
+        """Wake a tree before the next cycle, because quota was released (``grown``) or anything changed (None)."""
         if node in self._wakes:
             known = self._wakes[node]
             grown = None if known is None or grown is None else known | grown
         self._wakes[node] = grown
 
     def _apply_wakes(self, now: float) -> None:
-        """Everybody in the trees that were woken gets another turn."""
+        """Make all workloads in the trees that were woken admissible again."""
         while self._wakes:
             wakes, self._wakes = self._wakes, {}
             by_root: dict[TreeNode, set[FlavorResource] | None] = {}
@@ -483,19 +500,19 @@ class State:
                     known = by_root[root]
                     grown = None if known is None or grown is None else known | grown
                 by_root[root] = grown
-            self.waiting.awake.update(by_root)
+            self.pending.awake.update(by_root)
             for root, grown in by_root.items():
                 for queue in self.hierarchy.members(root):
-                    line = queue.line
-                    if line.size:
-                        line.wake(grown)
-                        if line.held:
+                    pending = queue.pending
+                    if pending.size:
+                        pending.wake(grown)
+                        if pending.held:
                             self._let_in(queue, now)
 
     def _let_in(self, queue: Queue, now: float) -> None:
-        for ask in list(queue.line.held.values()):
-            if ask.special.may_queue(now) and self.is_selected(queue, ask):
-                self.waiting.let_in(queue, ask)
+        for workload in list(queue.pending.held.values()):
+            if workload.rare.may_queue(now) and self.is_selected(queue, workload):
+                self.pending.let_in(queue, workload)
 
     @property
     def has_wakes(self) -> bool:
@@ -506,89 +523,184 @@ class State:
             self._wake_tree(queue)
 
     def _wake_topologies(self) -> None:
-        """Nodes have changed: wake every tree with a flavor that is placed."""
+        """Wake every tree that has a flavor with a topology, after nodes have changed."""
         for queue in self.queues.values():
             if queue.placed:
                 self._wake_tree(queue)
 
     def _wake_held(self, namespace: str) -> None:
-        """The labels of a namespace have changed: workloads that a queue did not select may be selected now."""
+        """Wake queues that hold workloads of a namespace whose labels have changed: they may be selected now."""
         for queue in self.queues.values():
-            if any(key.namespace == namespace for key in queue.line.held):
+            if any(key.namespace == namespace for key in queue.pending.held):
                 self._wake_tree(queue)
             else:
                 self._wake_head(queue, namespace)
 
     def _wake_head(self, queue: Queue, namespace: str) -> None:
-        """Who keeps the head of a line, be it strict or a preemptor, may be served now, or has to make way."""
-        head = queue.line.head()
+        """Wake a queue whose head is of the namespace: it may be selected now, or must not block the queue any more."""
+        head = queue.pending.head()
         if head is not None and head.key.namespace == namespace:
-            self.waiting.awake.add(queue)
+            self.pending.awake.add(queue)
 
     def begin(self, now: float) -> None:
-        """What time has brought: settled trees, ended backoffs, another sample of past usage."""
-        if self.hierarchy.has_changed:
+        """Prepare a cycle: settle changed trees, end backoffs, sample past usage."""
+        if self.hierarchy.has_changed or self.hierarchy.settled != self._compiled_at:
             for root in self.hierarchy.refresh():
                 self._review(queues_of(root))
             self.hierarchy.refresh()
-        self.waiting.end_backoffs(now)
-        self.waiting.sample_usage(now)
+            self.compiled_assignments.clear()
+            self._compiled_at = self.hierarchy.settled
+        self.pending.end_backoffs(now)
+        self.pending.sample_usage(now)
         self._apply_wakes(now)
 
-    def is_selected(self, queue: Queue, ask: Ask) -> bool:
-        """Whether the queue serves the workload's namespace."""
-        labels = self.cluster.labels_by_namespace.get(ask.key.namespace)
+    def is_selected(self, queue: Queue, workload: PendingWorkload) -> bool:
+        """Return whether the queue selects the workload's namespace."""
+        labels = self.cluster.labels_by_namespace.get(workload.key.namespace)
         if queue.selects_all:
             return labels is not None
         return labels is not None and selects(queue.spec.namespace_selector, labels)
 
-    # What-ifs
+    # Temporary changes
 
-    def take_out(self, holding: Holding) -> None:
-        """As if the workload were gone. The caller puts it back."""
-        for cell, used in holding.charges:
-            charge(cell, -used)
-        if holding.topology:
-            self.forest.release(holding.topology)
-        holding.present = False
+    def take_out(self, reserved: ReservedWorkload) -> None:
+        """Take the usage of a workload out of quota and nodes. The caller puts it back."""
+        for quota, used in reserved.charges:
+            quota.charge(-used)
+        if reserved.topology:
+            self.forest.release(reserved.topology)
+        reserved.present = False
 
-    def put_back(self, holding: Holding) -> None:
-        for cell, used in holding.charges:
-            charge(cell, used)
-        if holding.topology:
-            self.forest.charge(holding.topology)
-        holding.present = True
+    def put_back(self, reserved: ReservedWorkload) -> None:
+        for quota, used in reserved.charges:
+            quota.charge(used)
+        if reserved.topology:
+            self.forest.charge(reserved.topology)
+        reserved.present = True
 
     def past_usage(self, queue: Queue, local_queue: Key) -> float:
-        return self.waiting.past_usage(queue, local_queue)
+        return self.pending.past_usage(queue, local_queue)
 
     # Looking
 
     def stats(self, cluster_queue: str) -> Stats:
-        """Counts and usage of a ClusterQueue."""
+        """Return the counts and usage of a ClusterQueue."""
         self.hierarchy.refresh()
         return stats.of_queue(self.queues[cluster_queue], self._admitted_by_queue)
 
     def local_queue_stats(self, key: Key) -> Stats:
-        """Counts and usage of a LocalQueue."""
-        return stats.of_local_queue(self.waiting.record(key))
+        """Return the counts and usage of a LocalQueue."""
+        return stats.of_local_queue(self.pending.record(key))
+
+    def consumed_resources(self, key: Key, now: float) -> Mapping[str, float] | None:
+        """Sample and return the past usage of a LocalQueue; None without AdmissionFairSharing."""
+        rules = self.options.admission_fair_sharing
+        if rules is None:
+            return None
+        record = self.pending.record(key)
+        record.sample(now, rules)
+        return record.consumed
 
     def cohort_stats(self, name: str) -> Stats:
-        """Counts and usage of a Cohort with everything below it."""
+        """Return the counts and usage of a Cohort with all queues below it."""
         self.hierarchy.refresh()
         return stats.of_cohort(self.hierarchy.cohorts[name], self._admitted_by_queue)
 
     def why_inactive(self, cluster_queue: str) -> Inactive | None:
-        """Why a ClusterQueue admits nothing; None if it does."""
+        """Return the reason why a ClusterQueue admits no workload; None if it is active."""
         return self.cluster.why_inactive(self.queues[cluster_queue])
 
-    def pending(self, cluster_queue: str, *, limit: int = 1000, offset: int = 0) -> list[Ask]:
-        """Who waits in a ClusterQueue, in order."""
+    def find_pending(self, key: Key) -> PendingWorkload | None:
+        """Return a pending workload; None if it is not pending."""
+        return self.pending.workloads.get(key)
+
+    def all_pending(self) -> list[PendingWorkload]:
+        """Return all pending workloads, sorted by key."""
+        return [workload for _, workload in sorted(self.pending.workloads.items())]
+
+    def all_reserved(self) -> list[ReservedWorkload]:
+        """Return all workloads that hold quota, sorted by key."""
+        return [reserved for _, reserved in sorted(self.reserved_workloads.items())]
+
+    def reserved_in(self, cluster_queue: str) -> list[ReservedWorkload]:
+        """Return the workloads that hold quota of a ClusterQueue, the first to be preempted first."""
+        return [reserved for _, reserved in self.queues[cluster_queue].reserved_workloads]
+
+    def pending_in(self, cluster_queue: str, *, limit: int = 1000, offset: int = 0) -> list[PendingWorkload]:
+        """Return the pending workloads of a ClusterQueue, in the order of the queue."""
         queue = self.queues.get(cluster_queue)
-        return [] if queue is None else queue.line.waiting()[offset : offset + limit]
+        return [] if queue is None else queue.pending.waiting()[offset : offset + limit]
+
+    def active_in(self, cluster_queue: str) -> list[PendingWorkload]:
+        """Return the pending workloads of a ClusterQueue that the next cycles try, in order."""
+        return self.queues[cluster_queue].pending.left()
+
+    def inadmissible_in(self, cluster_queue: str) -> list[PendingWorkload]:
+        """Return the pending workloads of a ClusterQueue that wait for a change, in order."""
+        return self.queues[cluster_queue].pending.inadmissible()
+
+    def pending_groups(self, cluster_queue: str) -> list[PendingGroup]:
+        """Return the pending workloads of a ClusterQueue by request shape. The cost is that of the shapes."""
+        return list(self.queues[cluster_queue].pending.groups())
+
+    def past_usage_of(self, key: Key) -> float | None:
+        """Return the past usage of a LocalQueue, with penalties; None without AdmissionFairSharing."""
+        rules = self.options.admission_fair_sharing
+        return None if rules is None else self.pending.record(key).past_usage(rules)
+
+    def cohorts_above(self, cluster_queue: str) -> list[str]:
+        """Return the Cohorts of a ClusterQueue, the parent first and the root last; none within a cycle."""
+        return _names_above(self.queues[cluster_queue])
+
+    def cohorts_above_cohort(self, cohort: str) -> list[str]:
+        """Return the Cohorts of a Cohort, the parent first and the root last; none within a cycle."""
+        return _names_above(self.hierarchy.cohorts[cohort])
+
+    def has_queue(self, cluster_queue: str) -> bool:
+        """Return whether the ClusterQueue exists."""
+        return cluster_queue in self.queues
+
+    def cohort_of(self, cluster_queue: str) -> str:
+        """Return the name of the cohort of a ClusterQueue; empty without one."""
+        parent = self.queues[cluster_queue].parent
+        return "" if parent is None else parent.name
+
+    def queue_phase(self, cluster_queue: str) -> Literal["pending", "active", "terminating"]:
+        """Return whether a ClusterQueue admits workloads, cannot do so yet, or is being deleted."""
+        queue = self.queues[cluster_queue]
+        return "terminating" if queue.terminating else "active" if queue.active else "pending"
+
+    def has_cohort(self, cohort: str) -> bool:
+        """Return whether the Cohort exists, by an object or by a reference to it."""
+        return cohort in self.hierarchy.cohorts
+
+    def queue_names(self) -> list[str]:
+        """Return the names of all ClusterQueues, sorted."""
+        return sorted(self.queues)
+
+    def cohort_names(self) -> list[str]:
+        """Return the names of all Cohorts, sorted, with those that are only referred to."""
+        return sorted(self.hierarchy.cohorts)
+
+    def tree_of(self, cluster_queue: str) -> str:
+        """Return the path of the root of a ClusterQueue's tree."""
+        root = self.queues[cluster_queue].root
+        return f"{type(root).__name__}/{root.name}"
+
+    def queue_quotas(self, cluster_queue: str) -> list[QuotaReport]:
+        """Return the quota and usage of a ClusterQueue, by flavor and resource."""
+        return stats.quotas_of(self.queues[cluster_queue])
+
+    def cohort_quotas(self, cohort: str) -> list[QuotaReport]:
+        """Return the quota and usage of a Cohort, by flavor and resource."""
+        return stats.quotas_of(self.hierarchy.cohorts[cohort])
 
     def check(self) -> None:
-        """Raise AssertionError unless everything that is kept agrees with what it is kept for."""
+        """Raise AssertionError unless counts, usage and queues agree with the workloads."""
         self.hierarchy.refresh()
-        invariants.check(self.hierarchy, self.waiting, self.holdings)
+        invariants.check(self.hierarchy, self.pending, self.reserved_workloads)
         self.forest.check()
+
+
+def _names_above(node: TreeNode) -> list[str]:
+    return [] if node.parent is not None and node.root is node else [cohort.name for cohort in node.ancestors()]

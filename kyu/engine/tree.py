@@ -1,12 +1,11 @@
 """
-Queues and cohorts: who lends to whom, with which policies, and who holds quota where.
+The trees of ClusterQueues and Cohorts: quotas, policies, and the workloads that hold quota.
 
-A ``Queue`` is a ClusterQueue as the engine needs it; a ``Cohort`` exists when an object says so or when a queue or
-another cohort names it. The tree is changed lazily: a changed spec marks its tree, and ``refresh`` recomputes the
-marked trees once, however many specs have changed. Cells of queues keep their identity, so what a workload holds
-stays valid.
+A ``Queue`` is a ClusterQueue as the engine needs it. A ``CohortNode`` exists if there is a Cohort object, or if a queue
+or another cohort names it. A changed spec only marks its tree; ``refresh`` recomputes all marked trees once. Quota
+nodes of queues keep their identity, so the charges of a workload stay valid.
 
-Called by: state.py (changes), every rule of the engine (reads). Calls: quota.py.
+Called by: engine/state.py (changes), every rule of the engine (reads). Calls: engine/quota/amounts.py.
 Kueue: pkg/cache/hierarchy, pkg/cache/scheduler/{cache,clusterqueue,cohort}.go
 """
 
@@ -19,39 +18,39 @@ from typing import Any
 
 from kyu.api import quantity
 from kyu.api.meta import LabelSelector
-from kyu.api.queues import ClusterQueue, ClusterQueuePreemption, Cohort, FairSharing, ResourceGroup
-from kyu.engine import quota
-from kyu.engine.queues import Line
-from kyu.engine.quota import Cell, FlavorResource
-from kyu.engine.topology_types import PODS
-from kyu.engine.workload import AssignedPodSet, CandidateOrder, Holding
+from kyu.api.queues import ClusterQueue, Cohort, FairSharing, ResourceGroup
+from kyu.engine.queueing.pending_queue import PendingQueue
+from kyu.engine.quota import amounts
+from kyu.engine.quota.amounts import FlavorResource, QuotaNode
+from kyu.engine.quota.policies import Policies
+from kyu.engine.workloads import AssignedPodSet, CandidateOrder, ReservedWorkload
 
-# No tree is that high: a node with so many ancestors is its own.
+# No tree is that high: a node with so many ancestors is in a cycle, and is its own root.
 MAX_HEIGHT = 500
 
 
-# Stands before every holding that is not evicted, and after those that are.
+# Sorts after every evicted workload, and before all others.
 _FIRST_TO_STAY: Any = ((True,),)
 
 
 class TreeNode:
-    """What queues and cohorts have in common: a place in the tree, and a cell per flavor and resource."""
+    """A ClusterQueue or Cohort in its tree, with a quota node for each flavor and resource."""
 
-    __slots__ = ("cells", "name", "parent", "path", "weight")
+    __slots__ = ("name", "parent", "path", "quotas", "weight")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.path = f"/{name}"
-        """The names from the root down to it."""
+        """The names from the root down to this node."""
         self.parent: CohortNode | None = None
-        self.cells: dict[FlavorResource, Cell] = {}
+        self.quotas: dict[FlavorResource, QuotaNode] = {}
         self.weight = 1.0
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name})"
 
     def ancestors(self) -> Iterator[CohortNode]:
-        """The parent first, the root last."""
+        """Yield the cohorts above the node, the parent first and the root last."""
         cohort = self.parent
         while cohort is not None:
             yield cohort
@@ -59,7 +58,7 @@ class TreeNode:
 
     @property
     def root(self) -> TreeNode:
-        """The top of the node's tree; the node itself if its parents form a cycle."""
+        """The root of the node's tree; the node itself if its parents form a cycle."""
         node: TreeNode = self
         height = 0
         while node.parent is not None:
@@ -69,34 +68,25 @@ class TreeNode:
                 return self
         return node
 
-    def is_within(self, needed: Iterable[FlavorResource]) -> bool:
-        """The node uses no more than it and its children have, of all of these."""
-        cells = self.cells
-        for key in needed:
-            cell = cells.get(key)
-            if cell is not None and cell.usage > cell.subtree:
-                return False
-        return True
-
     def declare(self, groups: Iterable[ResourceGroup]) -> None:
-        """Take over the quotas of a spec. Cells that are no longer declared stay while something uses them."""
-        for cell in self.cells.values():
-            cell.declared = False
-            cell.nominal, cell.borrowing_limit, cell.lending_limit = 0, None, None
+        """Set the quotas from a spec. Quota nodes that are no longer declared stay while workloads use them."""
+        for quota in self.quotas.values():
+            quota.declared = False
+            quota.nominal, quota.borrowing_limit, quota.lending_limit = 0, None, None
         for group in groups:
             for flavor in group.flavors:
                 for resource in flavor.resources:
-                    cell = self.cell(FlavorResource(flavor.name, resource.name))
-                    cell.declared = True
-                    cell.nominal = quota.boundless(quantity.quota_amount(resource.name, resource.nominal_quota))
-                    cell.borrowing_limit = _limit(resource.name, resource.borrowing_limit)
-                    cell.lending_limit = _limit(resource.name, resource.lending_limit)
+                    quota = self.quota(FlavorResource(flavor.name, resource.name))
+                    quota.declared = True
+                    quota.nominal = amounts.boundless(quantity.quota_amount(resource.name, resource.nominal_quota))
+                    quota.borrowing_limit = _limit(resource.name, resource.borrowing_limit)
+                    quota.lending_limit = _limit(resource.name, resource.lending_limit)
 
-    def cell(self, key: FlavorResource) -> Cell:
-        cell = self.cells.get(key)
-        if cell is None:
-            cell = self.cells[key] = Cell(key)
-        return cell
+    def quota(self, key: FlavorResource) -> QuotaNode:
+        quota = self.quotas.get(key)
+        if quota is None:
+            quota = self.quotas[key] = QuotaNode(key)
+        return quota
 
 
 def _limit(resource: str, value: quantity.QuantityValue | None) -> int | None:
@@ -122,15 +112,15 @@ class CohortNode(TreeNode):
         self.children: list[CohortNode] = []
         self.queues: list[Queue] = []
         self.declared = False
-        """Whether there is an object for it, rather than only a mention."""
+        """There is a Cohort object, not only a reference by name."""
         self.cyclic = False
-        """Its chain of parents comes back to itself."""
+        """Its parents form a cycle."""
         self.height = 0
         self.lendable: dict[str, int] = {}
-        """What the members could use of each resource at the very most."""
+        """The most that the members could use of each resource, which fair sharing compares with."""
 
     def all_queues(self) -> Iterator[Queue]:
-        """Of the whole tree below; of a cohort whose parents form a cycle, its own only."""
+        """Yield the queues of the whole tree below; a cohort of a cycle yields only its own."""
         yield from self.queues
         for child in self.children:
             if not child.cyclic:
@@ -139,10 +129,10 @@ class CohortNode(TreeNode):
 
 @dataclass(frozen=True, slots=True)
 class Flavor:
-    """One flavor of a resource group, with the queue's cells for it."""
+    """One flavor of a resource group, with its quota nodes in the queue."""
 
     name: str
-    cells: dict[str, Cell]
+    quotas: dict[str, QuotaNode]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,59 +143,19 @@ class Group:
     flavors: tuple[Flavor, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Policies:
-    """Whom a workload of a queue may preempt. An absent policy finds nobody, like Never."""
-
-    within: str = "Never"
-    reclaim: str = "Never"
-    borrow: str = "Never"
-    threshold: int | None = None
-    listed: bool = False
-    """There is a preemption block at all: then an absent policy is not the word Never."""
-
-    @classmethod
-    def read(cls, preemption: ClusterQueuePreemption | None) -> Policies:
-        if preemption is None:
-            return cls()
-        borrow = preemption.borrow_within_cohort
-        return cls(
-            within=preemption.within_cluster_queue or "",
-            reclaim=preemption.reclaim_within_cohort or "",
-            borrow=(borrow.policy or "") if borrow else "Never",
-            threshold=borrow.max_priority_threshold if borrow else None,
-            listed=True,
-        )
-
-    @property
-    def reclaims(self) -> bool:
-        """Workloads of other queues may be preempted."""
-        return self.reclaim in ("Any", "LowerPriority")
-
-    @property
-    def borrow_forbidden(self) -> bool:
-        return self.borrow in ("", "Never")
-
-    def may_preempt_while_borrowing(self, *, fair_sharing: bool) -> bool:
-        """Only the literal word Never is excluded here."""
-        return self.borrow != "Never" or (fair_sharing and self.reclaim != "Never")
-
-
 class Queue(TreeNode):
     """A ClusterQueue."""
 
     __slots__ = (
         "active",
         "by_usage",
-        "counts_pods",
-        "flat",
         "generation",
         "group_by_resource",
         "groups",
-        "holdings",
-        "line",
+        "pending",
         "placed",
         "policies",
+        "reserved_workloads",
         "selects_all",
         "spec",
         "strict",
@@ -218,28 +168,24 @@ class Queue(TreeNode):
         self.spec = ClusterQueue().spec
         self.groups: tuple[Group, ...] = ()
         self.group_by_resource: dict[str, Group] = {}
-        self.counts_pods = False
-        """There is a quota for pods, so that no workload asks for one resource only."""
         self.selects_all = False
-        """It serves every namespace."""
+        """The namespace selector matches every namespace."""
         self.policies = Policies()
         self.strict = False
         self.terminating = False
         self.by_usage = False
-        """Past usage of the LocalQueues comes before priority."""
+        """Past usage of the LocalQueues comes before priority (admission fair sharing)."""
         self.active = True
-        """Whether heads are taken from it, and its workloads may be preempted."""
+        """Cycles take heads from the queue, and its workloads may be preempted."""
         self.placed = False
         """Some flavor has a topology, so that workloads of other trees may share its nodes."""
         self.topology_only = False
         """Every flavor has a topology, so that every pod set uses it."""
         self.generation = 0
         """Grows when quota may have become free; a remembered scan of flavors is then out of date."""
-        self.flat = False
-        """It is directly under the only cohort of its tree, and takes from others only what is its own."""
-        self.line = Line()
-        self.holdings: list[tuple[CandidateOrder, Holding]] = []
-        """Who has quota, in the order in which they would be preempted."""
+        self.pending = PendingQueue()
+        self.reserved_workloads: list[tuple[CandidateOrder, ReservedWorkload]] = []
+        """The workloads that hold quota, in the order in which they would be preempted."""
 
     def read(self, queue: ClusterQueue) -> None:
         self.spec = spec = queue.spec
@@ -247,97 +193,96 @@ class Queue(TreeNode):
         self.declare(spec.resource_groups)
         self.weight = weight_of(spec.fair_sharing)
         self.policies = Policies.read(spec.preemption)
-        self.strict = self.line.strict = spec.queueing_strategy == "StrictFIFO"
+        self.strict = self.pending.strict = spec.queueing_strategy == "StrictFIFO"
         self.groups = tuple(
             Group(
                 frozenset(group.covered_resources),
                 tuple(
-                    Flavor(f.name, {r.name: self.cells[FlavorResource(f.name, r.name)] for r in f.resources})
+                    Flavor(f.name, {r.name: self.quotas[FlavorResource(f.name, r.name)] for r in f.resources})
                     for f in group.flavors
                 ),
             )
             for group in spec.resource_groups
         )
         self.group_by_resource = {resource: group for group in self.groups for resource in group.resources}
-        self.counts_pods = PODS in self.group_by_resource
         self.selects_all = spec.namespace_selector == LabelSelector()
-
-    def is_flat(self) -> bool:
-        parent, policies = self.parent, self.policies
-        if parent is None or parent.parent is not None or parent.children or self.strict or self.by_usage:
-            return False
-        return policies.reclaim == "Any" and policies.borrow_forbidden
 
     def flavor_names(self) -> set[str]:
         return {flavor.name for group in self.groups for flavor in group.flavors}
 
-    def charges_of(self, assigned: Iterable[AssignedPodSet]) -> tuple[tuple[Cell, int], ...]:
-        """What pod sets use, by cell; also zeros, since a workload uses every flavor that it is assigned."""
-        total: dict[Cell, int] = {}
+    def charges_of(self, assigned: Iterable[AssignedPodSet]) -> tuple[tuple[QuotaNode, int], ...]:
+        """Return the usage of pod sets by quota node, zeros included: an assigned flavor is in use."""
+        total: dict[QuotaNode, int] = {}
         for pod_set in assigned:
             for resource, flavor in pod_set.flavors.items():
-                cell = self.cell(FlavorResource(flavor, resource))
-                total[cell] = total.get(cell, 0) + pod_set.usage.get(resource, 0)
+                quota = self.quota(FlavorResource(flavor, resource))
+                total[quota] = total.get(quota, 0) + pod_set.usage.get(resource, 0)
         return tuple(total.items())
 
-    def add(self, holding: Holding) -> None:
-        self.line.weighed = False
-        insort(self.holdings, (holding.order, holding))
-        for cell, amount in holding.charges:
-            quota.charge(cell, amount)
-            quota.count_priority(cell, holding.priority, amount)
-            self.line.grown.add(cell.key)
-        if holding.admitted:
-            self.count_admitted(holding, +1)
+    def add(self, reserved: ReservedWorkload) -> None:
+        insort(self.reserved_workloads, (reserved.order, reserved))
+        for quota, amount in reserved.charges:
+            quota.charge(amount)
+            quota.count_priority(reserved.priority, amount)
+        if reserved.admitted:
+            self.count_admitted(reserved, +1)
 
-    def remove(self, holding: Holding) -> None:
-        del self.holdings[bisect_left(self.holdings, (holding.order,))]
-        for cell, amount in holding.charges:
-            quota.charge(cell, -amount)
-            quota.count_priority(cell, holding.priority, -amount)
-        self.line.weighed = False
+    def remove(self, reserved: ReservedWorkload) -> None:
+        del self.reserved_workloads[bisect_left(self.reserved_workloads, (reserved.order,))]
+        for quota, amount in reserved.charges:
+            quota.charge(-amount)
+            quota.count_priority(reserved.priority, -amount)
         self.generation += 1
-        if holding.admitted:
-            self.count_admitted(holding, -1)
+        if reserved.admitted:
+            self.count_admitted(reserved, -1)
 
     @property
     def has_evicted(self) -> bool:
-        """Whether somebody who has quota is on the way out."""
-        return bool(self.holdings) and self.holdings[0][1].evicted
+        """Some workload that holds quota is evicted."""
+        return bool(self.reserved_workloads) and self.reserved_workloads[0][1].evicted
 
-    def held(self, *, evicted: bool) -> Sequence[tuple[CandidateOrder, Holding]]:
-        """Who has quota and is on the way out, or who is not; in order."""
+    def held(self, *, evicted: bool) -> Sequence[tuple[CandidateOrder, ReservedWorkload]]:
+        """Return the workloads that hold quota and are evicted, or those that are not, in order."""
         if not self.has_evicted:
-            return () if evicted else self.holdings
-        first = bisect_left(self.holdings, _FIRST_TO_STAY)
-        return self.holdings[:first] if evicted else self.holdings[first:]
+            return () if evicted else self.reserved_workloads
+        first = bisect_left(self.reserved_workloads, _FIRST_TO_STAY)
+        return self.reserved_workloads[:first] if evicted else self.reserved_workloads[first:]
 
-    def reorder(self, holding: Holding) -> None:
-        """The holding was evicted or its priority has changed."""
-        del self.holdings[bisect_left(self.holdings, (holding.order,))]
-        holding.order = holding.candidate_order()
-        insort(self.holdings, (holding.order, holding))
-
-    @staticmethod
-    def count_priority(holding: Holding, sign: int) -> None:
-        for cell, amount in holding.charges:
-            quota.count_priority(cell, holding.priority, sign * amount)
+    def reorder(self, reserved: ReservedWorkload) -> None:
+        """Move a workload to its new place, after it was evicted or its priority has changed."""
+        del self.reserved_workloads[bisect_left(self.reserved_workloads, (reserved.order,))]
+        reserved.order = reserved.candidate_order()
+        insort(self.reserved_workloads, (reserved.order, reserved))
+        self.note_change(reserved)
 
     @staticmethod
-    def count_admitted(holding: Holding, sign: int) -> None:
-        for cell, amount in holding.charges:
-            cell.admitted += sign * amount
+    def note_change(reserved: ReservedWorkload) -> None:
+        """Note that searches for preemption targets may find another answer, since a candidate has changed."""
+        for quota, _ in reserved.charges:
+            quota.root().changes += 1
+
+    @staticmethod
+    def count_priority(reserved: ReservedWorkload, sign: int) -> None:
+        for quota, amount in reserved.charges:
+            quota.count_priority(reserved.priority, sign * amount)
+
+    @staticmethod
+    def count_admitted(reserved: ReservedWorkload, sign: int) -> None:
+        for quota, amount in reserved.charges:
+            quota.admitted += sign * amount
 
 
 @dataclass(slots=True)
 class Hierarchy:
-    """All queues and cohorts."""
+    """All ClusterQueues and Cohorts."""
 
     queues: dict[str, Queue] = field(default_factory=dict)
     cohorts: dict[str, CohortNode] = field(default_factory=dict)
+    settled: int = 0
+    """Grows when trees are recomputed; assignments that were compiled from their quotas are then out of date."""
     _changed: dict[str, TreeNode] = field(default_factory=dict)
     _members: dict[TreeNode, list[Queue]] = field(default_factory=dict)
-    """By root: its queues, as far as somebody has asked."""
+    """The queues by root; a cache that ``members`` fills."""
 
     def put_queue(self, found: ClusterQueue) -> Queue:
         queue = self.queues.get(found.metadata.name)
@@ -370,25 +315,26 @@ class Hierarchy:
             self._move(cohort, "")
 
     def mark(self, node: TreeNode) -> None:
-        """Something about the node's tree has changed: which of its queues are active, for example."""
+        """Mark the node's tree for the next refresh, after a spec or the activity of a queue has changed."""
         self._changed[f"{'queue' if isinstance(node, Queue) else 'cohort'} {node.name}"] = node
 
     @staticmethod
     def find_root(node: TreeNode) -> TreeNode:
-        """The root of the node's tree; the node itself if its parents form a cycle."""
+        """Return the root of the node's tree; the node itself if its parents form a cycle."""
         parent = node if isinstance(node, CohortNode) else node.parent
         return node if parent is not None and parent.cyclic else node.root
 
     @property
     def has_changed(self) -> bool:
-        """Whether something was marked since the last refresh."""
+        """Some tree was marked since the last refresh."""
         return bool(self._changed)
 
     def refresh(self) -> set[TreeNode]:
-        """Recompute the trees of all that was marked; the roots of those trees, and all cohorts of a cycle."""
+        """Recompute the marked trees. Return their roots, and all cohorts of a cycle."""
         if not self._changed:
             return set()
         changed, self._changed = self._changed, {}
+        self.settled += 1
         self._members.clear()
         roots: set[TreeNode] = set()
         for node in changed.values():
@@ -401,7 +347,7 @@ class Hierarchy:
         return roots
 
     def members(self, root: TreeNode) -> list[Queue]:
-        """All queues of a tree, by name."""
+        """Return all queues of a tree, sorted by name."""
         found = self._members.get(root)
         if found is None:
             found = self._members[root] = sorted(queues_of(root), key=lambda queue: queue.name)
@@ -414,7 +360,7 @@ class Hierarchy:
         return cohort
 
     def _move(self, node: TreeNode, parent: str) -> None:
-        """Hang the node under another parent, and mark the trees that it leaves and joins."""
+        """Set the parent of a node, and mark the trees that it leaves and joins."""
         old = node.parent
         new = self._cohort(parent) if parent else None
         if old is not None and old is not new:
@@ -435,7 +381,7 @@ class Hierarchy:
             self._changed.pop(f"cohort {cohort.name}", None)
 
     def _find_root(self, node: TreeNode) -> TreeNode | None:
-        """The root of the node's tree, or None if its parents form a cycle; then its queues are told so."""
+        """Return the root of the node's tree. If its parents form a cycle, mark them cyclic and return None."""
         seen: set[TreeNode] = set()
         while node.parent is not None and node not in seen:
             seen.add(node)
@@ -445,15 +391,15 @@ class Hierarchy:
         for member in _cycle_members(node):
             member.cyclic = True
             for queue in member.queues:
-                for cell in queue.cells.values():
-                    cell.parent = None
-                    quota.settle(cell)
-                    quota.settle_potential(cell)
+                for quota in queue.quotas.values():
+                    quota.parent = None
+                    quota.settle()
+                    quota.settle_potential()
         return None
 
 
 def _enter(cohort: CohortNode, node: TreeNode) -> None:
-    """Among the members of its kind, in the order of their names."""
+    """Insert a node into the members of a cohort, in the order of names."""
     if isinstance(node, Queue):
         insort(cohort.queues, node, key=_name)
     elif isinstance(node, CohortNode):
@@ -472,7 +418,7 @@ def _name(node: TreeNode) -> str:
 
 
 def _cycle_members(start: TreeNode | None) -> set[CohortNode]:
-    """Everything below the cycle, the cycle included."""
+    """Return the cohorts of a cycle and all cohorts below them."""
     found: set[CohortNode] = set()
     waiting = [start]
     while waiting:
@@ -484,17 +430,16 @@ def _cycle_members(start: TreeNode | None) -> set[CohortNode]:
 
 
 def settle_tree(root: TreeNode) -> None:
-    """Recompute all that follows from the specs of one tree, bottom up and top down."""
+    """Recompute the quotas of one tree from its specs, bottom up and top down."""
     _link(root)
-    _settle_down(root, {cell.key for cell in root.cells.values()})
+    _settle_down(root, {quota.key for quota in root.quotas.values()})
 
 
 def _link(node: TreeNode) -> None:
     if isinstance(node, Queue):
         node.generation += 1
-        node.flat = node.is_flat()
-        for key in [k for k, c in node.cells.items() if not c.declared and not c.usage]:
-            del node.cells[key]
+        for key in [k for k, c in node.quotas.items() if not c.declared and not c.usage]:
+            del node.quotas[key]
         height, children = 0, []
     else:
         assert isinstance(node, CohortNode)
@@ -507,28 +452,28 @@ def _link(node: TreeNode) -> None:
         else:
             height = int(any(queue.active for queue in node.queues))
         node.height = height
-        for key in [key for key, cell in node.cells.items() if not cell.declared]:
-            del node.cells[key]
-        for cell in node.cells.values():
-            cell.children = []
-            cell.usage = 0
-            cell.by_priority = {}
+        for key in [key for key, quota in node.quotas.items() if not quota.declared]:
+            del node.quotas[key]
+        for quota in node.quotas.values():
+            quota.children = []
+            quota.usage = 0
+            quota.by_priority = {}
     for child in children:
-        for key, cell in child.cells.items():
-            parent = node.cell(key)
-            cell.parent = parent
-            parent.children.append(cell)
-    for cell in node.cells.values():
-        cell.height = height
+        for key, quota in child.quotas.items():
+            parent = node.quota(key)
+            quota.parent = parent
+            parent.children.append(quota)
+    for quota in node.quotas.values():
+        quota.height = height
         if node.parent is None:
-            cell.parent = None
-        quota.settle(cell)
+            quota.parent = None
+        quota.settle()
 
 
 def _settle_down(node: TreeNode, keys: set[FlavorResource]) -> None:
     node.path = f"/{node.name}" if node.parent is None else f"{node.parent.path}/{node.name}"
-    for cell in node.cells.values():
-        quota.settle_potential(cell)
+    for quota in node.quotas.values():
+        quota.settle_potential()
     if not isinstance(node, CohortNode):
         return
     node.lendable = {}
@@ -540,10 +485,10 @@ def _settle_down(node: TreeNode, keys: set[FlavorResource]) -> None:
 
 
 def potential(node: TreeNode, key: FlavorResource) -> int:
-    """What the node could use at most; where it has no cell of its own, whatever its parent could."""
-    cell = node.cells.get(key)
-    if cell is not None:
-        return cell.potential
+    """Return the most that a node could use. Without a quota node of its own, that is the most of its parent."""
+    quota = node.quotas.get(key)
+    if quota is not None:
+        return quota.potential
     return potential(node.parent, key) if node.parent else 0
 
 

@@ -9,16 +9,16 @@ Kueue: pkg/controller/jobs/appwrapper. AppWrapper: v1beta2.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
-from kyu.api.errors import FieldError, invalid
+from kyu.api.errors import FieldError, forbidden, invalid
 from kyu.api.meta import Json, Kind, Ref
 from kyu.kinds import conditions, fields, metadata, templates
 from kyu.kinds.conditions import Mark
 from kyu.kinds.kind import Finished, JobKind, Slot, child_ref
 from kyu.kinds.pods import owner_reference
-from kyu.kinds.templates import Conflict, PodSet, PodSetInfo
+from kyu.kinds.templates import PodSetInfo, PodSetTemplate, TemplateConflict
 
 COMPONENTS: fields.Path = ("spec", "components")
 LABEL = "workload.codeflare.dev/appwrapper"
@@ -30,7 +30,7 @@ class AppWrapper(JobKind):
     own_manager = "workload.codeflare.dev/appwrapper-controller"
 
     def __init__(self, find: Callable[[Json], JobKind | None]) -> None:
-        """``find`` tells the kind of a wrapped object."""
+        """Make the kind. ``find`` returns the kind of a wrapped object."""
         self.find = find
 
     def slots(self, obj: Json) -> list[Slot]:
@@ -43,31 +43,49 @@ class AppWrapper(JobKind):
         return [Slot(f"{name}-{i}", path, count) for i, (path, count) in enumerate(places)]
 
     def places(self, component: Json) -> list[tuple[fields.Path, int]]:
-        """Where the pod templates of a component lie in its object, and how many pods each has."""
+        """Return where the pod templates of a component lie in its object, and how many pods each has."""
         declared = fields.list_at(component, ("podSets",))
         if declared:
             return [(parse_path(str(d.get("path", ""))), fields.int_at(d, ("replicas",), 1)) for d in declared]
-        wrapped = fields.json_at(component, ("template",))
-        kind = self.find(wrapped)
-        return [(slot.template, slot.count) for slot in kind.slots(wrapped)] if kind else []
+        return self.known_places(fields.json_at(component, ("template",))) or []
 
     def own_errors(self, obj: Json, old: Json | None) -> list[FieldError]:
         if not self.slots(obj):
             return [invalid("spec.components", fields.list_at(obj, COMPONENTS), "has no pods to be queued")]
         return [
-            invalid(
-                f"spec.components[{i}].podSets[{j}].path", str(declared.get("path", "")), "leads to no pod template"
-            )
-            for i, component in enumerate(fields.list_at(obj, COMPONENTS))
-            for j, declared in enumerate(fields.list_at(component, ("podSets",)))
-            if not fields.list_at(
-                component, ("template", *parse_path(str(declared.get("path", ""))), "spec", "containers")
-            )
+            error
+            for position, component in enumerate(fields.list_at(obj, COMPONENTS))
+            for error in self.component_errors(component, f"spec.components[{position}].podSets")
         ]
 
-    def with_info(self, obj: Json, slot: Slot, info: PodSetInfo) -> Json | Conflict:
+    def component_errors(self, component: Json, field: str) -> Iterator[FieldError]:
+        """Yield what is wrong with declared pod sets. Those of a known kind follow from the wrapped object."""
+        declared = fields.list_at(component, ("podSets",))
+        for position, one in enumerate(declared):
+            path = str(one.get("path", ""))
+            if not fields.list_at(component, ("template", *parse_path(path), "spec", "containers")):
+                yield invalid(f"{field}[{position}].path", path, "leads to no pod template")
+        wrapped = fields.json_at(component, ("template",))
+        kind = self.find(wrapped)
+        if kind is not None and kind.refers_to:
+            why = f"the pods of a {kind.kind.kind} follow from another object; queue it without an AppWrapper"
+            yield forbidden(field.removesuffix("podSets") + "template", why)
+            return
+        known = self.known_places(wrapped)
+        if declared and known is not None and sorted(map(str, known)) != sorted(map(str, self.places(component))):
+            counted = ", ".join(f"template.{fields.show(path)}: {count}" for path, count in known)
+            yield invalid(field, [one.get("replicas", 1) for one in declared], f"the wrapped object has {counted}")
+
+    def known_places(self, wrapped: Json) -> list[tuple[fields.Path, int]] | None:
+        """Return where the pod templates of an object of a known kind lie, and how many pods each has."""
+        if (wrapped.get("apiVersion"), wrapped.get("kind")) == ("apps/v1", "ReplicaSet"):
+            return [(("spec", "template"), fields.int_at(wrapped, ("spec", "replicas"), 1))]
+        kind = self.find(wrapped)
+        return [(slot.template, slot.count) for slot in kind.slots(wrapped)] if kind is not None else None
+
+    def with_info(self, obj: Json, slot: Slot, info: PodSetInfo) -> Json | TemplateConflict:
         result = templates.merged(fields.json_at(obj, slot.template), info)
-        if isinstance(result, Conflict):
+        if isinstance(result, TemplateConflict):
             return result
         addition = templates.additions(info)
         flat = {**(addition.get("metadata") or {}), **(addition.get("spec") or {})}
@@ -78,7 +96,7 @@ class AppWrapper(JobKind):
         rank = [component_of(s) for s in self.slots(obj)][: int(slot.name.rpartition("-")[2])].count(position)
         return fields.with_value(obj, path, [*infos[:rank], flat])
 
-    def with_original(self, obj: Json, slot: Slot, original: PodSet) -> Json:
+    def with_original(self, obj: Json, slot: Slot, original: PodSetTemplate) -> Json:
         component = fields.json_at(obj, (*COMPONENTS, component_of(slot)))
         kept = {key: value for key, value in component.items() if key != "podSetInfos"}
         return fields.with_value(obj, (*COMPONENTS, component_of(slot)), kept)
@@ -115,7 +133,7 @@ class AppWrapper(JobKind):
         infos = fields.list_at(component, ("podSetInfos",))
         for (path, _), info in zip(self.places(component), infos, strict=False):
             merged = templates.merged(fields.json_at(child, path), to_info(info))
-            assert not isinstance(merged, Conflict), "conflicts were found when the job was started"
+            assert not isinstance(merged, TemplateConflict), "conflicts were found when the job was started"
             child = fields.with_value(child, path, merged)
         meta = {
             **fields.json_at(child, ("metadata",)),
@@ -142,7 +160,7 @@ class AppWrapper(JobKind):
         return {"phase": phase, "conditions": self.marks(obj, now, deployed=True, ready=ready)}
 
     def marks(self, obj: Json, now: datetime, *, deployed: bool, ready: bool) -> list[Json]:
-        """Quota is held as long as something of it is there."""
+        """Return the conditions. Quota is held as long as a wrapped object exists."""
         facts = {"QuotaReserved": deployed, "ResourcesDeployed": deployed, "PodsReady": ready}
         marks = [
             Mark(type_, "True", type_, "") if holds else Mark(type_, "False", f"Not{type_}", "")
@@ -158,7 +176,7 @@ def component_of(slot: Slot) -> int:
 
 
 def parse_path(text: str) -> fields.Path:
-    """``template.spec.replicaSpecs[0].template`` without the first word, which stands for the wrapped object."""
+    """Parse ``template.spec.replicaSpecs[0].template``. The first word stands for the wrapped object."""
     steps: list[str | int] = []
     for part in text.split("."):
         name, *positions = part.replace("]", "").split("[")

@@ -4,7 +4,7 @@ CustomResourceDefinitions of the job kinds and of what they need, so that a serv
 Compact and permissive: the fields that Kyu reads are typed, all others are kept as they come. Names, versions, columns
 and subresources are those of the operators' own definitions, which take their place when a user applies them.
 
-Used by: server/job_definitions.py. Kubernetes: apiextensions/v1.
+Kubernetes: apiextensions/v1.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from typing import Literal, TypeAlias
 
 from kyu.api.meta import Json, Kind
 from kyu.kinds import fields, table
-from kyu.kinds.train_runtime import CLUSTER_RUNTIME, RUNTIME
+from kyu.kinds.training.runtime import CLUSTER_RUNTIME, RUNTIME
 
 Type: TypeAlias = Literal["string", "integer", "boolean"]
 
 AGE = ("Age", "date", ".metadata.creationTimestamp")
 STATE = ("State", "string", ".status.conditions[-1:].type")
-# What a cluster autoscaler is asked with; embedded mode answers itself.
+# Requests to a cluster autoscaler; in embedded mode Kyu answers them.
 PROVISIONING_REQUEST = Kind("autoscaling.x-k8s.io", "v1", "ProvisioningRequest", "provisioningrequests")
 # Kinds that are no jobs themselves.
 OTHER_KINDS = (RUNTIME, CLUSTER_RUNTIME, PROVISIONING_REQUEST)
 
 
 @dataclass(frozen=True, slots=True)
-class Resource:
-    """What a definition says besides its names. A typed path may pass through lists ([]) and mappings (*)."""
+class JobDefinition:
+    """The content of a definition besides its names. A typed path may pass through lists ([]) and mappings (*)."""
 
     typed: Mapping[str, Type] = field(default_factory=dict)
     columns: tuple[tuple[str, str, str], ...] = ()
@@ -44,7 +44,7 @@ class Resource:
 
 
 def pod_template(path: str) -> dict[str, Type]:
-    """What the kinds rely on in a pod template: that its maps and lists are such."""
+    """Return the schema of a pod template as far as the kinds rely on it: its mappings and lists."""
     maps = ("metadata.labels.*", "metadata.annotations.*", "spec.nodeSelector.*")
     lists = ("containers[].name", "initContainers[].name", "tolerations[].key", "schedulingGates[].name")
     return {f"{path}.{part}": "string" for part in (*maps, *(f"spec.{part}" for part in lists))}
@@ -54,10 +54,10 @@ def integers(path: str, *names: str) -> dict[str, Type]:
     return {f"{path}.{name}": "integer" for name in names}
 
 
-def training(replicas: str, *, scalable: bool = False) -> Resource:
+def training(replicas: str, *, scalable: bool = False) -> JobDefinition:
     worker = f".spec.{replicas}.Worker.replicas"
     status = ".status.replicaStatuses.Worker"
-    return Resource(
+    return JobDefinition(
         typed={
             f"spec.{replicas}.*.replicas": "integer",
             **integers("spec.runPolicy", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished"),
@@ -72,7 +72,7 @@ def condition(name: str, type_: str) -> tuple[str, str, str]:
     return name, "string", f'.status.conditions[?(@.type=="{type_}")].status'
 
 
-def ray(cluster: str, *columns: tuple[str, str, str], wide: tuple[tuple[str, str, str], ...] = ()) -> Resource:
+def ray(cluster: str, *columns: tuple[str, str, str], wide: tuple[tuple[str, str, str], ...] = ()) -> JobDefinition:
     typed: dict[str, Type] = {
         f"{cluster}.enableInTreeAutoscaling": "boolean",
         f"{cluster}.workerGroupSpecs[].groupName": "string",
@@ -81,15 +81,15 @@ def ray(cluster: str, *columns: tuple[str, str, str], wide: tuple[tuple[str, str
         **pod_template(f"{cluster}.headGroupSpec.template"),
         **pod_template(f"{cluster}.workerGroupSpecs[].template"),
     }
-    return Resource(typed=typed, columns=columns, wide_columns=wide, categories=("all",))
+    return JobDefinition(typed=typed, columns=columns, wide_columns=wide, categories=("all",))
 
 
-RUNTIME_RESOURCE = Resource(
+RUNTIME_RESOURCE = JobDefinition(
     typed=pod_template("spec.template.spec.replicatedJobs[].template.spec.template"), has_status=False
 )
 
-RESOURCES: dict[str, Resource] = {
-    "JobSet": Resource(
+RESOURCES: dict[str, JobDefinition] = {
+    "JobSet": JobDefinition(
         typed={
             "spec.replicatedJobs[].name": "string",
             "spec.replicatedJobs[].replicas": "integer",
@@ -115,7 +115,7 @@ RESOURCES: dict[str, Resource] = {
     "XGBoostJob": training("xgbReplicaSpecs"),
     "PaddleJob": training("paddleReplicaSpecs", scalable=True),
     "JAXJob": training("jaxReplicaSpecs", scalable=True),
-    "TrainJob": Resource(typed={"spec.runtimeRef.name": "string"}, columns=(STATE, AGE)),
+    "TrainJob": JobDefinition(typed={"spec.runtimeRef.name": "string"}, columns=(STATE, AGE)),
     "TrainingRuntime": RUNTIME_RESOURCE,
     "ClusterTrainingRuntime": RUNTIME_RESOURCE,
     "RayCluster": ray(
@@ -143,7 +143,7 @@ RESOURCES: dict[str, Resource] = {
         ("service status", "string", ".status.serviceStatus"),
         ("num serve endpoints", "string", ".status.numServeEndpoints"),
     ),
-    "SparkApplication": Resource(
+    "SparkApplication": JobDefinition(
         typed={
             "spec.mode": "string",
             "spec.executor.instances": "integer",
@@ -165,7 +165,7 @@ RESOURCES: dict[str, Resource] = {
         short_names=("sparkapp",),
         approval="https://github.com/kubeflow/spark-operator/pull/1298",
     ),
-    "AppWrapper": Resource(
+    "AppWrapper": JobDefinition(
         typed={"spec.components[].podSets[].replicas": "integer", "spec.components[].podSets[].path": "string"},
         columns=(
             ("Status", "string", ".status.phase"),
@@ -176,7 +176,7 @@ RESOURCES: dict[str, Resource] = {
         ),
         short_names=("aw",),
     ),
-    "LeaderWorkerSet": Resource(
+    "LeaderWorkerSet": JobDefinition(
         typed={
             "spec.replicas": "integer",
             "spec.leaderWorkerTemplate.size": "integer",
@@ -192,7 +192,7 @@ RESOURCES: dict[str, Resource] = {
         short_names=("lws",),
         scale=(".spec.replicas", ".status.replicas", ".status.hpaPodSelector"),
     ),
-    "MiniCluster": Resource(
+    "MiniCluster": JobDefinition(
         typed={
             **integers("spec", "size", "minSize", "maxSize", "backoffLimit", "deadlineSeconds"),
             "spec.jobLabels.*": "string",
@@ -201,7 +201,7 @@ RESOURCES: dict[str, Resource] = {
         },
         scale=(".spec.size", ".status.size", ".status.selector"),
     ),
-    "ProvisioningRequest": Resource(
+    "ProvisioningRequest": JobDefinition(
         typed={
             "spec.provisioningClassName": "string",
             "spec.parameters.*": "string",
@@ -214,13 +214,13 @@ RESOURCES: dict[str, Resource] = {
 
 
 def definitions() -> list[Json]:
-    """All definitions. Kinds of Kubernetes itself (Job, Pod, Deployment, …) need none."""
+    """Return all definitions. Kinds of Kubernetes itself (Job, Pod, Deployment, …) need none."""
     found = [kinds for job_kind in table.KINDS if (kinds := job_kind.kinds)[0].kind in RESOURCES]
     return [definition(kinds, suspend_paths(kinds[0])) for kinds in (*found, *((kind,) for kind in OTHER_KINDS))]
 
 
 def suspend_paths(kind: Kind) -> dict[str, Type]:
-    """Where suspend and managedBy stand, as the kind says."""
+    """Return the paths of suspend and managedBy of a kind."""
     job_kind = table.find_kind(kind)
     if job_kind is None or job_kind.queued_as != "itself":
         return {}
@@ -231,7 +231,7 @@ def suspend_paths(kind: Kind) -> dict[str, Type]:
 
 
 def definition(kinds: tuple[Kind, ...], own_fields: Mapping[str, Type]) -> Json:
-    """The first of the kinds is the stored version; the others differ in nothing that the schema says."""
+    """Return a definition. The first of the kinds is the stored version; the others have the same schema."""
     kind, resource = kinds[0], RESOURCES[kinds[0].kind]
     names: Json = {
         "kind": kind.kind,
@@ -261,7 +261,7 @@ def definition(kinds: tuple[Kind, ...], own_fields: Mapping[str, Type]) -> Json:
     }
 
 
-def version(kind: Kind, resource: Resource, schema: Json, *, stored: bool) -> Json:
+def version(kind: Kind, resource: JobDefinition, schema: Json, *, stored: bool) -> Json:
     body: Json = {"name": kind.version, "served": True, "storage": stored, "schema": {"openAPIV3Schema": schema}}
     columns: list[Json] = [{"name": n, "type": t, "jsonPath": p} for n, t, p in resource.columns]
     columns += [{"name": n, "type": t, "jsonPath": p, "priority": 1} for n, t, p in resource.wide_columns]

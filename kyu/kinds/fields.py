@@ -4,7 +4,7 @@ Reading and changing one field of a JSON object by its path, without ever failin
 A path is a tuple of keys and list positions. Reading gives an empty value where the path ends early; changing gives a
 new object that shares all that lies beside the path. A change is sent as the difference of two objects.
 
-Used by: every kind. Kubernetes: JSON merge patch (RFC 7386).
+Kubernetes: JSON merge patch (RFC 7386).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Path: TypeAlias = tuple[str | int, ...]
 
 
 def value_at(obj: Json, path: Path) -> object:
-    """What stands at the path, or None where any part of it is missing."""
+    """Return the value at the path, or None if any part of it is missing."""
     value: object = obj
     for step in path:
         if type(value) is dict:
@@ -30,13 +30,13 @@ def value_at(obj: Json, path: Path) -> object:
 
 
 def json_at(obj: Json, path: Path) -> Json:
-    """The object at the path; an empty one where it is missing."""
+    """Return the object at the path, or an empty one."""
     value = value_at(obj, path)
     return value if type(value) is dict else {}
 
 
 def list_at(obj: Json, path: Path) -> list[Json]:
-    """The objects of the list at the path; none where it is missing."""
+    """Return the objects of the list at the path, or none."""
     value = value_at(obj, path)
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
@@ -59,7 +59,7 @@ class Misshapen(ValueError):
 
 
 def with_value(obj: Json, path: Path, value: object) -> Json:
-    """A copy of the object with the value at the path; only what lies on the path is copied."""
+    """Return a copy of the object with the value at the path. Only the parts on the path are copied."""
     if not path:
         assert isinstance(value, dict), "an object is replaced by an object"
         return value
@@ -78,7 +78,7 @@ def with_value(obj: Json, path: Path, value: object) -> Json:
 
 
 def mapping_in(obj: Json, path: Path) -> Json:
-    """The mapping at the path of an object that may be changed; where there is none, an empty one is put."""
+    """Return the mapping at the path of an object that may be changed. Put an empty one if there is none."""
     node: Any = obj
     for depth, step in enumerate(path):
         inner = node.get(step) if type(node) is dict else inside(node, step, path[:depth])
@@ -91,7 +91,7 @@ def mapping_in(obj: Json, path: Path) -> Json:
 
 
 def inside(node: Any, step: str | int, path: Path) -> Any:
-    """What stands at a step of what is found at the path: of a mapping, or of a list that is long enough."""
+    """Return the value at a step of the node at the path: of a mapping, or of a list that is long enough."""
     if type(node) is dict:
         return node.get(step)
     if type(node) is list and isinstance(step, int) and step < len(node):
@@ -100,7 +100,7 @@ def inside(node: Any, step: str | int, path: Path) -> Any:
 
 
 def merge_patch(old: Json, new: Json) -> Json:
-    """The JSON merge patch that turns old to new; empty when they are equal. Lists are replaced as a whole."""
+    """Return the JSON merge patch from old to new; empty if they are equal. Lists are replaced as a whole."""
     patch: Json = {key: None for key in old if key not in new}
     for key, value in new.items():
         before = old.get(key)
@@ -113,7 +113,7 @@ def merge_patch(old: Json, new: Json) -> Json:
 
 
 def show(path: Path) -> str:
-    """The path as Kubernetes writes it in errors: ``spec.replicatedJobs[0].template``."""
+    """Return the path as Kubernetes writes it in errors: ``spec.replicatedJobs[0].template``."""
     text = ""
     for step in path:
         text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step

@@ -13,20 +13,20 @@ from collections.abc import Iterator
 
 from kyu.api.errors import FieldError, forbidden, invalid
 from kyu.api.meta import Json, Kind
-from kyu.kinds import fields, metadata, templates
+from kyu.kinds import conditions, fields, metadata, templates
 from kyu.kinds.kind import Finished, JobKind, Slot, finished_by
-from kyu.kinds.templates import Conflict, PodSet, PodSetInfo, Ranks
+from kyu.kinds.templates import PodSetInfo, PodSetTemplate, RankLabels, TemplateConflict
 from kyu.kinds.validation import IMMUTABLE, annotation_field, positive
 
 JOB = Kind("batch", "v1", "Job", "jobs")
 INDEX = "batch.kubernetes.io/job-completion-index"
-RANKS = Ranks(index_label=INDEX)
+RANKS = RankLabels(index_label=INDEX)
 TEMPLATE: fields.Path = ("spec", "template")
 # Written to the template by the API server, so they are no wish of the user.
 CONTROLLER_LABELS = ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name")
 
 
-class Job(JobKind):
+class BatchJob(JobKind):
     kinds = (JOB,)
     framework = "batch/job"
     own_manager = "kubernetes.io/job-controller"
@@ -48,13 +48,13 @@ class Job(JobKind):
             obj = fields.with_value(obj, ("metadata", "annotations"), kept)
         return obj
 
-    def with_info(self, obj: Json, slot: Slot, info: PodSetInfo) -> Json | Conflict:
+    def with_info(self, obj: Json, slot: Slot, info: PodSetInfo) -> Json | TemplateConflict:
         result = super().with_info(obj, slot, info)
-        if isinstance(result, Conflict) or slot.min_count is None:
+        if isinstance(result, TemplateConflict) or slot.min_count is None:
             return result
         return with_parallelism(result, info.count)
 
-    def with_original(self, obj: Json, slot: Slot, original: PodSet) -> Json:
+    def with_original(self, obj: Json, slot: Slot, original: PodSetTemplate) -> Json:
         present = metadata.labels_of(fields.json_at(obj, slot.template))
         obj = super().with_original(obj, slot, original)
         for key in CONTROLLER_LABELS:
@@ -63,11 +63,11 @@ class Job(JobKind):
         return with_parallelism(obj, original.count) if slot.min_count is not None else obj
 
     def reset_patch(self, obj: Json) -> Json:
-        """The API server freezes the template of a Job that has a start time."""
+        """Remove the start time: the API server freezes the template of a Job that has one."""
         return {"startTime": None} if fields.value_at(obj, ("status", "startTime")) else {}
 
     def for_worker(self, obj: Json) -> Json:
-        """Without what the API server has put in to find its pods."""
+        """Return the Job without the selector and labels that the API server has added to find its pods."""
         copied = super().for_worker(obj)
         template = templates.without_labels(fields.json_at(copied, TEMPLATE), CONTROLLER_LABELS)
         copied = fields.with_value(copied, TEMPLATE, template)
@@ -75,12 +75,23 @@ class Job(JobKind):
         return copied
 
     def forget_patch(self, obj: Json) -> Json:
-        """Its counts of pods that are over stay: they cannot get smaller."""
+        """Remove the counts of running pods. Counts of pods that are over cannot get smaller, so they stay."""
         status = fields.json_at(obj, ("status",))
         return {name: None for name in ("active", "ready", "terminating") if name in status}
 
     def is_active(self, obj: Json) -> bool:
-        return fields.int_at(obj, ("status", "active")) > 0
+        """Return whether pods run, or the Job controller has not yet seen that the Job is suspended."""
+        if any(fields.int_at(obj, ("status", key)) > 0 for key in ("active", "terminating")):
+            return True
+        lags = self.is_suspended(obj) and suspended_condition(obj) == "False" and self.finished(obj) is None
+        return lags and not self.is_managed_elsewhere(obj)
+
+    def start_is_seen(self, obj: Json) -> bool:
+        """Return whether the Job controller has seen that the Job is not suspended.
+
+        Until then the condition Suspended and the count of active pods are those of before the start.
+        """
+        return self.is_managed_elsewhere(obj) or self.is_suspended(obj) or suspended_condition(obj) != "True"
 
     def pods_ready(self, obj: Json) -> bool:
         uncounted = fields.value_at(obj, ("status", "uncountedTerminatedPods", "succeeded"))
@@ -88,7 +99,7 @@ class Job(JobKind):
         return done + fields.int_at(obj, ("status", "ready")) >= pods_at_once(obj)
 
     def reclaimable_pods(self, obj: Json) -> dict[str, int]:
-        """Pods beyond the completions that remain will not be started again."""
+        """Return the number of pods beyond the remaining completions, which will not be started again."""
         parallelism = fields.int_at(obj, ("spec", "parallelism"), 1)
         terminal = done_indexes(obj) if is_indexed(obj) else fields.int_at(obj, ("status", "succeeded"))
         if parallelism <= 1 or terminal == 0:
@@ -108,18 +119,22 @@ def pods_at_once(obj: Json) -> int:
     return min(parallelism, fields.int_at(obj, ("spec", "completions"), parallelism))
 
 
+def suspended_condition(obj: Json) -> str:
+    return str((conditions.find(obj, "Suspended") or {}).get("status") or "")
+
+
 def is_indexed(obj: Json) -> bool:
     return fields.text_at(obj, ("spec", "completionMode")) == "Indexed"
 
 
 def done_indexes(obj: Json) -> int:
-    """How many indexes of an Indexed Job are over, in either way (no index is over in both)."""
+    """Return how many indexes of an Indexed Job have succeeded or failed. No index has done both."""
     over = (fields.text_at(obj, ("status", key)) for key in ("completedIndexes", "failedIndexes"))
     return sum(len(indexes) for text in over for indexes in index_ranges(text))
 
 
 def index_ranges(text: str) -> Iterator[range]:
-    """``0,3-5`` → 0 to 0, 3 to 5."""
+    """Yield the ranges of ``0,3-5``: 0 to 0, 3 to 5."""
     for part in text.split(",") if text else ():
         first, _, last = part.partition("-")
         yield range(int(first), int(last or first) + 1)
@@ -156,7 +171,7 @@ def partial_admission_errors(obj: Json, old: Json | None) -> Iterator[FieldError
 
 
 def frozen_errors(obj: Json, old: Json, equal_field: str) -> Iterator[FieldError]:
-    """What cannot change from one running state to another."""
+    """Yield changes that a running Job refuses."""
     if any(fields.value_at(o, ("spec", "suspend")) is True for o in (obj, old)):
         return
     key = metadata.JOB_COMPLETIONS_EQUAL_PARALLELISM

@@ -20,7 +20,7 @@ from kyu.kinds import job as batch
 from kyu.kinds.conditions import Mark
 from kyu.kinds.kind import Finished, JobKind, Slot, child_ref, finished_by
 from kyu.kinds.pods import owner_reference
-from kyu.kinds.templates import Ranks
+from kyu.kinds.templates import RankLabels
 
 JOB_SET = Kind("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets")
 PREFIX = "jobset.sigs.k8s.io/"
@@ -28,7 +28,7 @@ RESTART_ATTEMPT = PREFIX + "restart-attempt"
 REPLICATED_JOB = PREFIX + "replicatedjob-name"
 REPLICATED_JOBS: fields.Path = ("spec", "replicatedJobs")
 FAILURE_POLICY: fields.Path = ("spec", "failurePolicy")
-# What of a failure policy Kyu does where it makes the Jobs itself.
+# The parts of a failure policy that Kyu carries out if it makes the Jobs itself.
 ACTIONS = ("FailJobSet", "RestartJobSet", "RestartJobSetAndIgnoreMaxRestarts")
 STRATEGIES = ("Recreate", "BlockingRecreate")
 SUSPENDED = Mark("Suspended", "True", "SuspendedJobs", "The Jobs are suspended")
@@ -48,7 +48,7 @@ class JobSet(JobKind):
                 str(group.get("name")).lower(),
                 (*REPLICATED_JOBS, position, "template", "spec", "template"),
                 replicas(group) * batch.pods_at_once(fields.json_at(group, ("template",))),
-                ranks=Ranks(batch.INDEX, PREFIX + "job-index", replicas(group)),
+                ranks=RankLabels(batch.INDEX, PREFIX + "job-index", replicas(group)),
             )
             for position, group in enumerate(fields.list_at(obj, REPLICATED_JOBS))
         ]
@@ -62,6 +62,9 @@ class JobSet(JobKind):
         return wanted == there
 
     def reclaimable_pods(self, obj: Json) -> dict[str, int]:
+        """Return the pods of succeeded Jobs. A restart runs all Jobs again, so a JobSet that may restart has none."""
+        if may_restart(obj):
+            return {}
         succeeded = {str(s.get("name")): fields.int_at(s, ("succeeded",)) for s in statuses(obj)}
         reclaimable = {}
         for group in fields.list_at(obj, REPLICATED_JOBS):
@@ -82,7 +85,7 @@ class JobSet(JobKind):
         return list(policy_errors(obj))
 
     def held(self, obj: Json, parts: Sequence[Json]) -> frozenset[str]:
-        """With BlockingRecreate no Job is made again before all of the last attempt are gone."""
+        """Return all Jobs if BlockingRecreate is set and Jobs of the last attempt are still there."""
         blocking = fields.text_at(obj, (*FAILURE_POLICY, "restartStrategy")) == "BlockingRecreate"
         if not blocking or not any(attempt(child) < restarts(obj) for child in parts):
             return frozenset()
@@ -103,7 +106,7 @@ class JobSet(JobKind):
     def surplus_children(self, obj: Json, children: Sequence[Json]) -> list[Ref]:
         doomed = [child for child in children if attempt(child) < restarts(obj)]
         if self.finished(obj) is not None:
-            doomed = [child for child in children if batch.Job().finished(child) is None]
+            doomed = [child for child in children if batch.BatchJob().finished(child) is None]
         return super().surplus_children(obj, children) or [child_ref(child) for child in doomed]
 
     def status_of(self, obj: Json, parts: Sequence[Json], now: datetime) -> Json:
@@ -144,8 +147,15 @@ def attempt(child: Json) -> int:
     return int(text) if text.isdigit() else 0
 
 
+def may_restart(obj: Json) -> bool:
+    counted = fields.int_at(obj, ("status", "restartsCountTowardsMax"))
+    rules = fields.list_at(obj, (*FAILURE_POLICY, "rules"))
+    ignores_limit = any(rule.get("action") == "RestartJobSetAndIgnoreMaxRestarts" for rule in rules)
+    return ignores_limit or counted < fields.int_at(obj, (*FAILURE_POLICY, "maxRestarts"))
+
+
 def may_start(obj: Json, groups: Sequence[Json], position: int) -> bool:
-    """A replicated job may wait for others to be ready or complete, named one by one or simply all before it."""
+    """Return whether the replicated jobs that this one depends on are ready or complete."""
     status_by_name = {str(s.get("name")): s for s in statuses(obj)}
     replicas_by_name = {str(g.get("name")): replicas(g) for g in groups}
     wishes = [(str(d.get("name")), str(d.get("status"))) for d in fields.list_at(groups[position], ("dependsOn",))]
@@ -197,7 +207,7 @@ def make_job(obj: Json, group: Json, index: int, global_index: int) -> Json:
 
 def group_status(group: Json, children: Sequence[Json]) -> Json:
     counts = {"ready": 0, "succeeded": 0, "failed": 0, "active": 0, "suspended": 0}
-    kind = batch.Job()
+    kind = batch.BatchJob()
     for child in children:
         if metadata.labels_of(child).get(REPLICATED_JOB) != group.get("name"):
             continue
@@ -213,7 +223,7 @@ def group_status(group: Json, children: Sequence[Json]) -> Json:
 
 
 def after_failure(obj: Json, failed: Json, present: list[Json], now: datetime) -> Json:
-    """All Jobs are made again, or the JobSet has failed: as the rule for this failure says, and the restarts allow."""
+    """Restart all Jobs or fail the JobSet, by the rule for this failure and the restarts that are left."""
     action = rule_for(obj, failed).get("action") or "RestartJobSet"
     counted = fields.int_at(obj, ("status", "restartsCountTowardsMax"))
     if action == "RestartJobSetAndIgnoreMaxRestarts":
@@ -231,7 +241,7 @@ def failure_time(child: Json) -> str:
 
 
 def rule_for(obj: Json, failed: Json) -> Json:
-    """The first rule that speaks of this failure: of its reason and of its replicated job, where the rule names any."""
+    """Return the first rule that matches the reason and the replicated job of this failure."""
     facts = {
         "onJobFailureReasons": (conditions.find(failed, "Failed") or {}).get("reason"),
         "targetReplicatedJobs": metadata.labels_of(failed).get(REPLICATED_JOB),

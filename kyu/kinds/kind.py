@@ -6,7 +6,6 @@ JSON. Most kinds only say where their pod templates lie (``slots``) and how to r
 stopping, defaulting and the rules of admission follow from that. A change is a JSON merge patch. Objects are expected
 to have the shape that the schema of their kind asks for; a server has checked that (else see ``shape.py``).
 
-Called by: plans (queueing, pods, and at the door defaults and validate), workflows (pod sets).
 Kueue: pkg/controller/jobframework/interface.go
 """
 
@@ -15,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Literal
 
 import msgspec
@@ -23,20 +22,20 @@ import msgspec
 from kyu.api.errors import FieldError, forbidden
 from kyu.api.meta import Json, Key, Kind, Ref
 from kyu.kinds import conditions, fields, metadata, pods, templates, validation
-from kyu.kinds.templates import NO_RANKS, Conflict, Mismatch, PodSet, PodSetInfo, Ranks
+from kyu.kinds.templates import NO_RANKS, Mismatch, PodSetInfo, PodSetTemplate, RankLabels, TemplateConflict
 
-# What users write there; all else belongs to the server that has the object.
+# The metadata that users write; the rest belongs to the server that has the object.
 COPIED_METADATA = ("name", "namespace", "labels", "annotations")
 
 
 class Slot(msgspec.Struct, frozen=True):
-    """Where one pod set lies in the object, and how many pods it has."""
+    """The place of a pod set in the object, and its number of pods."""
 
     name: str
     template: fields.Path
     count: int
     min_count: int | None = None
-    ranks: Ranks = NO_RANKS
+    ranks: RankLabels = NO_RANKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class MissingReference:
     """The object refers to another one that is not there (yet)."""
 
     ref: Ref
@@ -57,7 +56,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What defaulting and validation must know of the world around the object."""
+    """The surroundings of an object, for its defaults and validation."""
 
     # manageJobsWithoutQueueName is on and selects the namespace of the object.
     manages_without_queue_name: bool = False
@@ -100,37 +99,37 @@ class JobKind(ABC):
         """The version that Kyu writes."""
         return self.kinds[0]
 
-    # What it asks for
+    # Requests
 
     @abstractmethod
     def slots(self, obj: Json) -> list[Slot]:
-        """Where its pod sets lie, in the order of the Workload."""
+        """Return the places of the pod sets, in the order of the Workload."""
 
-    def resolve(self, obj: Json, find: Callable[[Ref], Json | None]) -> Json | Missing:
-        """The object with what it refers to put in; all other methods expect a resolved object."""
+    def resolve(self, obj: Json, find: Callable[[Ref], Json | None]) -> Json | MissingReference:
+        """Return the object with the objects that it refers to. All other methods expect a resolved object."""
         return obj
 
     def template(self, obj: Json, slot: Slot) -> Json:
-        """The pod template of a slot as it stands in the Workload."""
+        """Return the pod template of a slot for the Workload."""
         return fields.json_at(obj, slot.template)
 
-    def pod_sets(self, obj: Json) -> list[PodSet]:
+    def pod_sets(self, obj: Json) -> list[PodSetTemplate]:
         sets = []
         for slot in self.slots(obj):
             template = self.template(obj, slot)
             request = templates.topology_request(template, slot.ranks)
-            sets.append(PodSet(slot.name, template, slot.count, slot.min_count, request))
+            sets.append(PodSetTemplate(slot.name, template, slot.count, slot.min_count, request))
         return sets
 
-    def workloads(self, obj: Json) -> list[tuple[str, list[PodSet]]]:
-        """The names and pod sets of its Workloads: one, unless it is queued in parts or through others."""
+    def workloads(self, obj: Json) -> list[tuple[str, list[PodSetTemplate]]]:
+        """Return the names and pod sets of its Workloads: one, unless it is queued in parts or through others."""
         return [(self.workload_name(obj), self.pod_sets(obj))]
 
     def queue_name(self, obj: Json) -> str:
         return metadata.queue_name(obj)
 
     def priority_class(self, obj: Json) -> str:
-        """The pod priority class: the first that a pod set names."""
+        """Return the pod priority class: the first that a pod set names."""
         return next((name for s in self.pod_sets(obj) if (name := templates.priority_class(s.template))), "")
 
     def workload_name(self, obj: Json) -> str:
@@ -147,7 +146,7 @@ class JobKind(ABC):
     def suspend_patch(self, obj: Json) -> Json:
         return fields.merge_patch(obj, self.with_suspend(obj, suspend=True))
 
-    def start_patch(self, obj: Json, infos: Sequence[PodSetInfo]) -> Json | Conflict | Mismatch:
+    def start_patch(self, obj: Json, infos: Sequence[PodSetInfo]) -> Json | TemplateConflict | Mismatch:
         """Unsuspend, with what admission adds to the templates."""
         changed = obj
         slots = self.slots(obj)
@@ -155,16 +154,16 @@ class JobKind(ABC):
             return Mismatch(tuple(s.name for s in slots), tuple(i.name for i in infos))
         for slot, info in zip(slots, infos, strict=True):
             result = self.with_info(changed, slot, info)
-            if isinstance(result, Conflict):
+            if isinstance(result, TemplateConflict):
                 return result
             changed = result
         return fields.merge_patch(obj, self.with_suspend(changed, suspend=False))
 
-    def with_info(self, obj: Json, slot: Slot, info: PodSetInfo) -> Json | Conflict:
+    def with_info(self, obj: Json, slot: Slot, info: PodSetInfo) -> Json | TemplateConflict:
         template = templates.merged(fields.json_at(obj, slot.template), info)
-        return template if isinstance(template, Conflict) else fields.with_value(obj, slot.template, template)
+        return template if isinstance(template, TemplateConflict) else fields.with_value(obj, slot.template, template)
 
-    def restore_patch(self, obj: Json, originals: Sequence[PodSet]) -> Json:
+    def restore_patch(self, obj: Json, originals: Sequence[PodSetTemplate]) -> Json:
         """Put back what admission wrote, from the pod sets of the Workload; the object stays as suspended as it is."""
         original_by_name = {pod_set.name: pod_set for pod_set in originals}
         changed = obj
@@ -173,23 +172,23 @@ class JobKind(ABC):
                 changed = self.with_original(changed, slot, original_by_name[slot.name])
         return fields.merge_patch(obj, changed)
 
-    def with_original(self, obj: Json, slot: Slot, original: PodSet) -> Json:
+    def with_original(self, obj: Json, slot: Slot, original: PodSetTemplate) -> Json:
         template = templates.restored(fields.json_at(obj, slot.template), original.template)
         return fields.with_value(obj, slot.template, template)
 
     def reset_patch(self, obj: Json) -> Json:
-        """What must change in the status of a stopped object before its templates may be put back."""
+        """Return the patch of a stopped object's status that is needed before its templates can be restored."""
         return {}
 
     # Other clusters
 
     @property
     def may_be_dispatched(self) -> bool:
-        """Another cluster can run it: it says who does, and takes a Workload that was there before."""
+        """Whether another cluster can run it: it has managedBy, and may use a prebuilt Workload."""
         return bool(self.framework) and self.managed_by_path is not None and self.may_be_prebuilt
 
     def for_worker(self, obj: Json) -> Json:
-        """The object as another cluster gets it, where the usual controller of its kind runs it."""
+        """Return the object for another cluster, where the usual controller of its kind runs it."""
         meta = {name: obj["metadata"][name] for name in COPIED_METADATA if name in obj["metadata"]}
         spec = self.with_suspend({"spec": obj.get("spec") or {}}, suspend=True)
         if self.managed_by_path is not None:
@@ -199,24 +198,28 @@ class JobKind(ABC):
         return {"metadata": meta, **spec}
 
     def forget_patch(self, obj: Json) -> Json:
-        """What changes in its status when nobody can tell any more how its pods do."""
+        """Return the patch of the status when the state of the pods is no longer known."""
         return dict.fromkeys(fields.json_at(obj, ("status",)))
 
     # How it does
 
     @abstractmethod
     def is_active(self, obj: Json) -> bool:
-        """Some of its pods may still run: its quota cannot be given to others yet."""
+        """Return whether the status tells of pods that may still run: their quota cannot be given back yet."""
+
+    def start_is_seen(self, obj: Json) -> bool:
+        """Return whether the controller of the kind has seen the start, so that the status can be believed after it."""
+        return True
 
     @abstractmethod
     def pods_ready(self, obj: Json) -> bool:
-        """All of its pods are ready or done."""
+        """Return whether all pods are ready or have succeeded."""
 
     @abstractmethod
     def finished(self, obj: Json) -> Finished | None: ...
 
     def reclaimable_pods(self, obj: Json) -> dict[str, int]:
-        """How many pods of each pod set will not run again, so that their quota returns before the job is over."""
+        """Return the number of pods of each pod set that will not run again: their quota returns early."""
         return {}
 
     # Admission of the object itself
@@ -227,7 +230,7 @@ class JobKind(ABC):
         return bool(self.queue_name(obj)) or context.manages_without_queue_name
 
     def defaults(self, obj: Json, context: Context) -> Json:
-        """The object as it is stored when it is created: its queue, its priority, suspended, and who manages it."""
+        """Return a new object with its defaults: queue, priority, suspend and managedBy."""
         if context.owner_is_managed:
             return obj
         if context.has_default_queue and not self.queue_name(obj):
@@ -238,18 +241,20 @@ class JobKind(ABC):
             obj = fields.with_value(obj, ("metadata", "labels", metadata.PRIORITY_CLASS), metadata.DEFAULT_NAME)
         obj = self.with_suspend(obj, suspend=True)
         path = self.managed_by_path
-        if path and self.queue_name(obj) in context.dispatching_queues and self.has_own_manager(obj, path):
+        if path and self.queue_name(obj) in context.dispatching_queues and not self.is_managed_elsewhere(obj):
             obj = fields.with_value(obj, path, metadata.MULTI_KUEUE)
         return obj
 
-    def has_own_manager(self, obj: Json, path: fields.Path) -> bool:
-        return fields.text_at(obj, path) in ("", self.own_manager)
+    def is_managed_elsewhere(self, obj: Json) -> bool:
+        """Return whether another than the usual controller of the kind runs the object."""
+        path = self.managed_by_path
+        return path is not None and fields.text_at(obj, path) not in ("", self.own_manager)
 
     def validate(self, obj: Json, old: Json | None, context: Context) -> list[FieldError]:
-        """All that is wrong with the object, or with the change from ``old``."""
+        """Return the errors of the object, or of the change from ``old``."""
         if not self.is_managed(obj, context) and not (old is not None and self.is_managed(old, context)):
             return []
-        facts = validation.Facts(
+        facts = validation.JobChange(
             obj=obj,
             old=old,
             running=not self.is_suspended(obj),
@@ -259,69 +264,69 @@ class JobKind(ABC):
             has_default_queue=context.has_default_queue,
         )
         asking = [
-            validation.Template(slot.template, metadata.annotations_of(self.template(obj, slot)), slot.count)
+            validation.AnnotatedTemplate(slot.template, metadata.annotations_of(self.template(obj, slot)), slot.count)
             for slot in self.slots(obj)
         ]
         return [*validation.metadata_errors(facts), *validation.topology_errors(asking), *self.own_errors(obj, old)]
 
     def own_errors(self, obj: Json, old: Json | None) -> list[FieldError]:
-        """The rules of this kind alone."""
+        """Return errors by the rules of this kind alone."""
         return []
 
     # Embedded mode: what its operator would do
 
     def stand_in_errors(self, obj: Json) -> list[FieldError]:
-        """What the object asks for and Kyu cannot do in place of the operator."""
+        """Return the fields that only the operator of the kind honours."""
         asked = [path for path in self.operator_fields if fields.value_at(obj, path)]
         return [forbidden(fields.show(path), f"only the operator of {self.kind.kind} can do it") for path in asked]
 
     def held(self, obj: Json, parts: Sequence[Json]) -> frozenset[str]:
-        """Names of pods or children that it wants, and that must not be made before those that are there are so far."""
+        """Return the names of pods or children that must not be created yet."""
         return frozenset()
 
     def pods_of(self, obj: Json, address: pods.Address = pods.dns_address) -> list[pods.Blueprint]:
-        """The pods that it wants while it is not suspended; none for kinds whose pods come from another object."""
+        """Return the pods of an object that is not suspended; none for kinds whose pods come from another object."""
         return []
 
     def children_of(self, obj: Json) -> list[Json]:
-        """The objects that it wants to exist while it is not suspended, for kinds that run through others."""
+        """Return the objects that an object runs through while it is not suspended."""
         return []
 
     def status_from_pods(self, obj: Json, its_pods: Sequence[Json], now: datetime) -> Json:
-        """What changes in its status by the state of its pods: a merge patch of the status, empty if nothing."""
+        """Return the merge patch of its status by the state of its pods; empty if nothing changes."""
         return self.status_patch(obj, self.status_of(obj, its_pods, now))
 
     def status_from_children(self, obj: Json, children: Sequence[Json], now: datetime) -> Json:
-        """As ``status_from_pods``, for kinds that run through other objects."""
+        """Return the same as ``status_from_pods``, for kinds that run through other objects."""
         return self.status_patch(obj, self.status_of(obj, children, now))
 
     def status_patch(self, obj: Json, status: Json) -> Json:
-        """None stands for a field that must be absent."""
+        """Return the merge patch to these fields. None stands for a field that must be absent."""
         present = fields.json_at(obj, ("status",))
         wanted = {key: value for key, value in {**present, **status}.items() if value is not None}
         return fields.merge_patch(present, wanted)
 
     def status_of(self, obj: Json, parts: Sequence[Json], now: datetime) -> Json:
-        """The fields of its status that its pods or children decide; none for kinds that another controller runs."""
+        """Return the fields of its status that follow from its pods or children."""
         return {}
 
     def wakes_at(self, obj: Json) -> datetime | None:
-        """When it must be looked at again though nothing happens: at its deadline, or for the next try."""
+        """Return when to plan again without a change: at a deadline, or for the next retry."""
         return None
 
     def ended_at(self, obj: Json) -> str:
-        """The time at which it was over, as its status tells it."""
+        """Return the time of its end from its status."""
         return fields.text_at(obj, ("status", "completionTime"))
 
     def expires_at(self, obj: Json) -> datetime | None:
-        """When a job that is over goes by itself; never unless it says so."""
+        """Return when a finished job is deleted by its time to live, or None."""
         seconds = fields.value_at(obj, self.time_to_live_path) if self.time_to_live_path else None
         if not isinstance(seconds, int) or self.finished(obj) is None or not (ended := self.ended_at(obj)):
             return None
-        return conditions.parse_timestamp(ended) + timedelta(seconds=seconds)
+        return conditions.add_seconds(conditions.parse_timestamp(ended), seconds)
 
     def surplus_pods(self, obj: Json, its_pods: Sequence[Json]) -> list[str]:
-        """Names of the pods that must go: all while suspended, those still running when it is over."""
+        """Return the names of the pods to delete: all while suspended, and running ones after the end."""
         if self.is_suspended(obj):
             return [metadata.name_of(pod) for pod in its_pods]
         if self.finished(obj) is not None:
@@ -330,14 +335,14 @@ class JobKind(ABC):
         return [metadata.name_of(pod) for pod in its_pods if metadata.name_of(pod) not in wanted]
 
     def surplus_children(self, obj: Json, children: Sequence[Json]) -> list[Ref]:
-        """The children that must go: all while suspended. What is over keeps them, for their logs and their status."""
+        """Return the children to delete: all while suspended. A finished object keeps them, for logs and status."""
         if not self.is_suspended(obj):
             return []
         return [child_ref(child) for child in children]
 
 
 def finished_by(obj: Json, succeeded: str) -> Finished | None:
-    """Most kinds tell their end by one of two conditions: one of their own, and Failed."""
+    """Return the end of a job by one of two conditions, as most kinds have them: one of their own, and Failed."""
     if conditions.is_true(obj, succeeded):
         return Finished(success=True, message=conditions.message(obj, succeeded) or "Job finished successfully")
     if conditions.is_true(obj, "Failed"):
@@ -346,7 +351,7 @@ def finished_by(obj: Json, succeeded: str) -> Finished | None:
 
 
 def child_ref(child: Json) -> Ref:
-    """A reference to an object of any kind; the plural is made as Kubernetes makes it, by adding an s."""
+    """Return a reference to an object of any kind. The plural has an s added, as in Kubernetes."""
     group, _, version = str(child["apiVersion"]).rpartition("/")
     kind = str(child["kind"])
     key = Key(fields.text_at(child, ("metadata", "namespace")), metadata.name_of(child))

@@ -17,7 +17,7 @@ from kyu.kinds import conditions, fields, metadata, pods, templates
 from kyu.kinds.kind import Slot
 from kyu.kinds.pods import Blueprint
 from kyu.kinds.serving import Serving, frozen_errors, in_group, replicas
-from kyu.kinds.templates import PodSet, Ranks
+from kyu.kinds.templates import PodSetTemplate, RankLabels
 from kyu.kinds.validation import IMMUTABLE
 
 LWS_PREFIX = "leaderworkerset.sigs.k8s.io/"
@@ -34,13 +34,13 @@ class LeaderWorkerSet(Serving):
     template_annotations: Mapping[str, str] = {metadata.POD_GROUP_SERVING: "true"}
 
     def slots(self, obj: Json) -> list[Slot]:
-        """The pod sets of one replica."""
-        ranks = Ranks(index_label=WORKER_INDEX)
+        """Return the pod sets of one replica."""
+        ranks = RankLabels(index_label=WORKER_INDEX)
         if not has_leader(obj):
             return [Slot("main", WORKER_TEMPLATE, size(obj), ranks=ranks)]
         return [Slot("leader", LEADER_TEMPLATE, 1), Slot("worker", WORKER_TEMPLATE, size(obj) - 1, ranks=ranks)]
 
-    def workloads(self, obj: Json) -> list[tuple[str, list[PodSet]]]:
+    def workloads(self, obj: Json) -> list[tuple[str, list[PodSetTemplate]]]:
         sets = self.pod_sets(obj)
         return [(self.group_name(obj, index), sets) for index in range(replicas(obj))]
 

@@ -3,7 +3,6 @@ The labels, annotations, gates and names that Kueue's users and Kueue itself put
 
 Keys are data shared by all kinds; the few functions read them off a JSON object and never fail on a missing part.
 
-Used by: every file of kinds, workflows and plans.
 Kueue: pkg/controller/constants, pkg/controller/jobframework/workload_names.go
 """
 
@@ -40,11 +39,11 @@ SLICE_SIZE = PREFIX + "podset-slice-size"
 SLICE_CONSTRAINTS = PREFIX + "podset-slice-required-topology-constraints"
 POD_SET_GROUP_NAME = PREFIX + "podset-group-name"
 
-# What users of Kyu write: jobs to wait for, by name, and the gate that holds the job meanwhile.
-AFTER = "kyu.dev/after"
-AFTER_GATE = "kyu.dev/after"
+# Written by users of Kyu: the names of jobs to wait for, and the gate that holds the job meanwhile.
+JOB_DEPENDENCIES = "kyu.dev/after"
+DEPENDENCY_GATE = "kyu.dev/after"
 
-# What Kueue writes.
+# Written by Kueue.
 MANAGED = PREFIX + "managed"
 ROLE_HASH = PREFIX + "role-hash"
 POD_SUSPENDING_PARENT = PREFIX + "pod-suspending-parent"
@@ -90,7 +89,7 @@ def uid_of(obj: Json) -> str:
 
 
 def is_deleted(obj: Json) -> bool:
-    """Somebody has deleted it; it may stay for a while, until its finalizers are off or its processes have ended."""
+    """Return whether a deletion was requested. Finalizers and running processes may keep the object."""
     return bool(fields.text_at(obj, ("metadata", "deletionTimestamp")))
 
 
@@ -99,13 +98,13 @@ def queue_name(obj: Json) -> str:
 
 
 def identifier(obj: Json, key: str) -> str:
-    """A name that may stand in an annotation (preferred, since it may be longer than 63) or in a label."""
+    """Return a name from an annotation, which may be longer than 63 characters, or else from a label."""
     return annotations_of(obj).get(key) or labels_of(obj).get(key, "")
 
 
 def jobs_before(obj: Json) -> list[str]:
-    """The names of the Jobs that must succeed first."""
-    listed = annotations_of(obj).get(AFTER, "")
+    """Return the names of the Jobs that must succeed first."""
+    listed = annotations_of(obj).get(JOB_DEPENDENCIES, "")
     return [name.strip() for name in listed.split(",") if name.strip()]
 
 
@@ -114,7 +113,7 @@ def is_elastic(obj: Json) -> bool:
 
 
 def workload_name(kind: Kind, name: str, uid: str, *more: str) -> str:
-    """The name of the Workload of an object: readable first, unique by a hash of all that identifies the owner."""
+    """Return the name of the Workload of an object: a readable part, and a hash of the owner's identity."""
     identity = [kind.kind, kind.group, name, uid, *more]
     digest = hashlib.sha1("\n".join(identity).encode(), usedforsecurity=False).hexdigest()[:HASH_LENGTH]
     readable = f"{kind.kind.lower()}-{name}"[: MAX_WORKLOAD_NAME - HASH_LENGTH - 1]

@@ -16,14 +16,14 @@ from kyu.api.errors import FieldError, invalid
 from kyu.api.meta import Json, Kind
 from kyu.kinds import conditions, fields, metadata
 from kyu.kinds.conditions import Mark
-from kyu.kinds.job import JOB, Job
+from kyu.kinds.job import JOB, BatchJob
 from kyu.kinds.kind import Context, Finished, Slot
 from kyu.kinds.pods import owner_reference
 from kyu.kinds.through_jobs import ThroughJobs
 
 DEFAULT_BACKOFF_LIMIT = 100
 DEFAULT_DEADLINE_SECONDS = 31_500_000
-# What the pods beside the lead broker do: wait until the Job is over.
+# The command of the pods beside the lead broker: wait until the Job is over.
 FOLLOW = "exec sleep 2147483647"
 
 
@@ -93,7 +93,7 @@ class MiniCluster(ThroughJobs):
         ]
 
     def status_of(self, obj: Json, parts: Sequence[Json], now: datetime) -> Json:
-        """What its Job does, in the words of the Flux operator; a held Job is told as waiting in its queue."""
+        """Return the state of its Job in the words of the Flux operator. A held Job waits in its queue."""
         status: Json = {
             "size": size(obj),
             "maximumSize": fields.int_at(obj, ("spec", "maxSize")) or size(obj),
@@ -109,7 +109,7 @@ def marks_of(child: Json | None) -> list[Mark]:
     made = Mark("JobRequested", "True", "JobCreated", "The Job is made")
     if child is None:
         return [made]
-    kind = Job()
+    kind = BatchJob()
     end = kind.finished(child)
     if kind.is_suspended(child) and end is None:
         queue = metadata.queue_name(child)
@@ -152,7 +152,7 @@ def make_template(obj: Json) -> Json:
 
 
 def make_container(obj: Json, container: Json, position: int) -> Json:
-    """One container of the pods. The one that runs Flux gets the command at rank 0 only; a sidecar gets it at every."""
+    """Return a container of the pods. Flux runs its command at rank 0 only, a sidecar at every rank."""
     runs_flux = container.get("runFlux") is True or len(fields.list_at(obj, ("spec", "containers"))) == 1
     made: Json = {"name": container.get("name") or f"{metadata.name_of(obj)}-{position}"}
     made |= {key: container[key] for key in ("image", "workingDir", "resources") if container.get(key)}

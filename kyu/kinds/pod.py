@@ -17,19 +17,19 @@ from kyu.api.errors import FieldError, forbidden, invalid, not_supported, requir
 from kyu.api.meta import Json, Kind
 from kyu.kinds import fields, metadata, pods, templates
 from kyu.kinds.kind import Context, Finished, JobKind, Slot
-from kyu.kinds.templates import Conflict, PodSet, PodSetInfo, Ranks
+from kyu.kinds.templates import PodSetInfo, PodSetTemplate, RankLabels, TemplateConflict
 from kyu.kinds.validation import IMMUTABLE, annotation_field, label_field, positive, subdomain_errors
 
 POD = Kind("", "v1", "Pod", "pods")
 ROLE_HASH_LENGTH = 8
-# What makes two pods of a group interchangeable for scheduling.
+# Fields that are equal in pods of one role: such pods are interchangeable for scheduling.
 SHAPE = (
     "nodeSelector", "affinity", "tolerations", "runtimeClassName", "priority", "topologySpreadConstraints", "overhead",
     "resourceClaims", "resources",
 )  # fmt: skip
 
 
-class Pod(JobKind):
+class PlainPod(JobKind):
     kinds = (POD,)
     framework = "pod"
     managed_by_path = None
@@ -48,10 +48,10 @@ class Pod(JobKind):
         change = templates.with_gates if suspend else templates.without_gates
         return change(obj, metadata.ADMISSION_GATE)
 
-    def with_info(self, obj: Json, slot: Slot, info: PodSetInfo) -> Json | Conflict:
+    def with_info(self, obj: Json, slot: Slot, info: PodSetInfo) -> Json | TemplateConflict:
         return released(obj, info)
 
-    def with_original(self, obj: Json, slot: Slot, original: PodSet) -> Json:
+    def with_original(self, obj: Json, slot: Slot, original: PodSetTemplate) -> Json:
         # A pod that was started is deleted, never put back.
         return obj
 
@@ -72,7 +72,7 @@ class Pod(JobKind):
         return has_queued_parent(obj) or super().is_managed(obj, context)
 
     def defaults(self, obj: Json, context: Context) -> Json:
-        """Held by two gates: one for admission, one for the topology, in case admission assigns a place."""
+        """Return the pod with two gates: one for admission, one for the topology that admission may assign."""
         if not has_queued_parent(obj):
             obj = super().defaults(obj, context)
             if not self.is_managed(obj, context):
@@ -82,7 +82,7 @@ class Pod(JobKind):
             rank = metadata.labels_of(obj).get(label, "")
             obj = fields.with_value(obj, ("metadata", "labels", metadata.POD_GROUP_POD_INDEX), rank)
         obj = templates.with_gates(obj, metadata.ADMISSION_GATE, metadata.TOPOLOGY_GATE)
-        if metadata.ROLE_HASH in metadata.annotations_of(obj):
+        if has_queued_parent(obj) and metadata.ROLE_HASH in metadata.annotations_of(obj):
             return obj
         return templates.with_annotations(obj, {metadata.ROLE_HASH: role_hash(obj)})
 
@@ -90,16 +90,16 @@ class Pod(JobKind):
         return [*managed_errors(obj), *group_errors(obj), *([] if old is None else change_errors(obj, old))]
 
 
-def ranks(obj: Json) -> Ranks:
-    """Which label tells the rank of the pod in its group, if one does."""
+def ranks(obj: Json) -> RankLabels:
+    """Return the label with the rank of the pod in its group, if there is one."""
     label = metadata.annotations_of(obj).get(metadata.POD_GROUP_POD_INDEX_LABEL)
     if label or metadata.POD_GROUP_POD_INDEX in metadata.labels_of(obj):
-        return Ranks(index_label=metadata.POD_GROUP_POD_INDEX)
-    return Ranks()
+        return RankLabels(index_label=metadata.POD_GROUP_POD_INDEX)
+    return RankLabels()
 
 
 def has_queued_parent(pod: Json) -> bool:
-    """Its Deployment, StatefulSet or LeaderWorkerSet is queued through its pods, and said so in the template."""
+    """Return whether a Deployment, StatefulSet or LeaderWorkerSet that is queued through its pods made this one."""
     return metadata.POD_SUSPENDING_PARENT in metadata.annotations_of(pod)
 
 
@@ -113,7 +113,7 @@ def with_managed_mark(obj: Json) -> Json:
 
 
 def template(pod: Json) -> Json:
-    """The pod as the template of a Workload: its wishes without its identity, its place and the gates that hold it."""
+    """Return the pod as the template of a Workload, without its identity, its node and the gates of Kueue."""
     free = templates.without_gates(pod, metadata.ADMISSION_GATE, metadata.TOPOLOGY_GATE)
     spec = {key: value for key, value in free["spec"].items() if key != "nodeName"}
     meta = {"labels": metadata.labels_of(pod), "annotations": metadata.annotations_of(pod)}
@@ -121,7 +121,7 @@ def template(pod: Json) -> Json:
 
 
 def role_hash(pod: Json) -> str:
-    """Equal for pods of one shape, so that a group counts them as one role."""
+    """Return a hash that is equal for pods of one shape: a group counts them as one role."""
     spec = pod.get("spec") or {}
     shape: Json = {key: spec[key] for key in SHAPE if spec.get(key)}
     for key in ("initContainers", "containers"):
@@ -133,19 +133,19 @@ def role_hash(pod: Json) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:ROLE_HASH_LENGTH]
 
 
-def released(pod: Json, info: PodSetInfo) -> Json | Conflict:
-    """The pod with what admission adds, free for the scheduler; with a place assigned, the topology gate stays."""
+def released(pod: Json, info: PodSetInfo) -> Json | TemplateConflict:
+    """Return the pod with the additions of admission and without gates. With a place, the topology gate stays."""
     changed = templates.merged(pod, info)
-    if isinstance(changed, Conflict):
+    if isinstance(changed, TemplateConflict):
         return changed
     gates = {metadata.ADMISSION_GATE, metadata.TOPOLOGY_GATE} - set(info.scheduling_gates)
     return templates.without_gates(changed, *gates)
 
 
-def release_patch(pod: Json, info: PodSetInfo) -> Json | Conflict:
-    """The patch that starts one pod of a group."""
+def release_patch(pod: Json, info: PodSetInfo) -> Json | TemplateConflict:
+    """Return the patch that starts one pod of a group."""
     changed = released(pod, info)
-    return changed if isinstance(changed, Conflict) else fields.merge_patch(pod, changed)
+    return changed if isinstance(changed, TemplateConflict) else fields.merge_patch(pod, changed)
 
 
 def managed_errors(obj: Json) -> Iterator[FieldError]:

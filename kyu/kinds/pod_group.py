@@ -5,7 +5,7 @@ All is computed from the members that exist. The group has a Workload of its own
 pod set per role (pods of one shape). A member that failed may be replaced by a new one of its role; the group is over
 when enough members succeeded, or when one says that the group is not to be retried and none runs any more.
 
-Called by: plans/unit.py. Kueue: keps/976-plain-pods
+Kueue: keps/976-plain-pods
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from kyu.api.meta import Json
-from kyu.kinds import fields, metadata, pods, templates
+from kyu.kinds import fields, metadata, pods, requests, templates
 from kyu.kinds import pod as plain
 from kyu.kinds.kind import Finished
-from kyu.kinds.templates import PodSet
+from kyu.kinds.templates import PodSetTemplate
 from kyu.kinds.validation import positive
 
 
@@ -61,7 +62,7 @@ def is_gated(pod: Json) -> bool:
 
 
 def runnable(members: Sequence[Json]) -> list[Json]:
-    """Members that may still do the work of the group, or have done it."""
+    """Return the members that may still run, or have succeeded."""
     return [
         pod
         for pod in members
@@ -69,8 +70,8 @@ def runnable(members: Sequence[Json]) -> list[Json]:
     ]
 
 
-def pod_sets(members: Sequence[Json]) -> list[PodSet] | Incomplete:
-    """The pod sets of the group's Workload, ordered by role; or why there can be none."""
+def pod_sets(members: Sequence[Json]) -> list[PodSetTemplate] | Incomplete:
+    """Return the pod sets of the group's Workload, ordered by role, or why there are none."""
     if not members:
         return Incomplete("the group has no pods")
     candidates = runnable(members)
@@ -88,9 +89,9 @@ def pod_sets(members: Sequence[Json]) -> list[PodSet] | Incomplete:
     return [pod_set(example_by_role[r], count_by_role[r]) for r in sorted(count_by_role)]
 
 
-def pod_set(pod: Json, count: int) -> PodSet:
+def pod_set(pod: Json, count: int) -> PodSetTemplate:
     template = plain.template(pod)
-    return PodSet(role(pod), template, count, None, templates.topology_request(template, plain.ranks(pod)))
+    return PodSetTemplate(role(pod), template, count, None, templates.topology_request(template, plain.ranks(pod)))
 
 
 def disagreement(members: Sequence[Json], first: Json) -> Incomplete | None:
@@ -106,30 +107,41 @@ def disagreement(members: Sequence[Json], first: Json) -> Incomplete | None:
 
 
 def age(pod: Json) -> tuple[str, str]:
-    """Oldest first; the name decides between pods of one second."""
+    """Return the sort key of age. The name decides between pods of one second."""
     return fields.text_at(pod, ("metadata", "creationTimestamp")), metadata.name_of(pod)
 
 
 def keep_order(pod: Json) -> tuple[bool, tuple[str, str]]:
-    """Running pods before waiting ones, older before newer: the end of this order is what a group can spare."""
+    """Return the sort key of importance: started pods before gated ones, older before newer."""
     return is_gated(pod), age(pod)
 
 
-def excess_pods(members: Sequence[Json], wanted: dict[str, int]) -> list[str]:
-    """Members beyond what the Workload counts for their role, to be deleted."""
-    doomed = []
-    for one_role, count in wanted.items():
-        same = sorted((pod for pod in runnable(members) if role(pod) == one_role), key=keep_order)
-        doomed += [metadata.name_of(pod) for pod in same[count:]]
-    return doomed
+def pod_set_of(pod: Json, names: Sequence[str], *, fast: bool) -> str | None:
+    """Return the pod set that counts the pod: that of its role. A fast group has one pod set for all its pods."""
+    own = role(pod)
+    if own in names:
+        return own
+    return names[0] if fast and names else None
+
+
+def excess_pods(members: Sequence[Json], pod_sets: Sequence[PodSetTemplate]) -> list[str]:
+    """Return the members that the Workload has no quota for: too many of a pod set, or larger than its template."""
+    names, fast = [pod_set.name for pod_set in pod_sets], is_fast(members)
+    excess = []
+    for one in pod_sets:
+        same = [pod for pod in runnable(members) if pod_set_of(pod, names, fast=fast) == one.name]
+        larger = [pod for pod in same if is_gated(pod) and not requests.fits_into(pod, one.template)]
+        kept = sorted((pod for pod in same if pod not in larger), key=keep_order)
+        excess += [metadata.name_of(pod) for pod in (*larger, *kept[one.count :])]
+    return excess
 
 
 def is_suspended(members: Sequence[Json]) -> bool:
     return any(is_gated(pod) for pod in members if not pods.is_terminal(pod))
 
 
-def is_active(members: Sequence[Json]) -> bool:
-    return any(not pods.is_terminal(pod) and not is_gated(pod) for pod in members)
+def is_active(members: Sequence[Json], now: datetime) -> bool:
+    return any(pods.holds_quota(pod, now) and not is_gated(pod) for pod in members)
 
 
 def pods_ready(members: Sequence[Json]) -> bool:
@@ -140,14 +152,14 @@ def pods_ready(members: Sequence[Json]) -> bool:
 
 
 def reclaimable_pods(members: Sequence[Json]) -> dict[str, int]:
-    """Succeeded members; a serving group gives nothing back, its members come again."""
+    """Return the number of succeeded members by role. Members of a serving group are replaced, so it has none."""
     if is_serving(members):
         return {}
     return dict(Counter(role(pod) for pod in members if pods.phase(pod) == "Succeeded"))
 
 
 def missing_pods(members: Sequence[Json], wanted: dict[str, int]) -> dict[str, int]:
-    """How many members of each role the group is short of: it waits for their replacements."""
+    """Return the number of members of each role that the group lacks."""
     present = Counter(role(pod) for pod in runnable(members))
     return {one_role: count - present[one_role] for one_role, count in wanted.items() if present[one_role] < count}
 
@@ -160,6 +172,6 @@ def finished(members: Sequence[Json]) -> Finished | None:
     message = f"Pods succeeded: {succeeded}/{total}."
     if succeeded >= total:
         return Finished(success=True, message=message)
-    if not is_retriable(members) and not is_active(members) and not is_suspended(members):
+    if not is_retriable(members) and not pods.any_left(members):
         return Finished(success=False, message=message)
     return None

@@ -4,8 +4,6 @@ Pods made from a job in embedded mode, and what they say about it.
 Where no operator runs, Kyu makes the pods of a job itself: each is a ``Blueprint`` with a fixed name, so that the same
 pod is never made twice and a pod tells by its name which part of the job it is. What the pods do then decides the job
 by one of three rules: all succeed, one role decides, or it never finishes.
-
-Used by: the kinds that have an operator elsewhere; plans/pods.py makes the pods and writes the status.
 """
 
 from __future__ import annotations
@@ -13,22 +11,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Literal, TypeAlias
 
 from kyu.api.meta import Json
-from kyu.kinds import fields, metadata
+from kyu.kinds import conditions, fields, metadata
+
+# The node ends all processes of a pod at the end of its grace period. A pod that stays longer than this is stuck.
+STUCK_AFTER_SECONDS = 60
 
 # How a pod of a job is reached by the others, from its host name and its subdomain.
 Address: TypeAlias = Callable[[str, str], str]
 
 
 def dns_address(hostname: str, subdomain: str) -> str:
-    """In a cluster a pod with a subdomain has a name of its own."""
+    """Return the DNS name that a pod with a subdomain has in a cluster."""
     return f"{hostname}.{subdomain}" if subdomain else hostname
 
 
 def loopback_address(hostname: str, subdomain: str) -> str:
-    """On one machine all pods share the network."""
+    """Return the address of all pods of one machine, since they share its network."""
     return "127.0.0.1"
 
 
@@ -47,7 +49,7 @@ class Blueprint:
     subdomain: str = ""
 
     def to_pod(self, owner: Json) -> Json:
-        """The Pod, owned by the object it was made from. Env that the user has set stays."""
+        """Return the Pod, owned by the object it was made from. Variables of the user stay."""
         meta = self.template.get("metadata") or {}
         spec = dict(self.template.get("spec") or {})
         for key in ("initContainers", "containers"):
@@ -95,8 +97,29 @@ def is_terminal(pod: Json) -> bool:
 
 
 def any_left(pods: Iterable[Json]) -> bool:
-    """Some of them still run, or may: what they use is not free yet."""
+    """Return whether some of the pods still run, or may."""
     return any(not is_terminal(pod) for pod in pods)
+
+
+def holds_quota(pod: Json, now: datetime) -> bool:
+    """Return whether processes of the pod run, or may still start.
+
+    A deleted pod holds its quota until its node has ended its processes and the object is gone. A pod that is still
+    there a while after the end of its grace period is stuck: its node is gone or broken.
+    """
+    if is_terminal(pod):
+        return False
+    deleted = fields.text_at(pod, ("metadata", "deletionTimestamp"))
+    if not deleted:
+        return True
+    if not fields.text_at(pod, ("spec", "nodeName")):
+        return False
+    return now < conditions.add_seconds(conditions.parse_timestamp(deleted), STUCK_AFTER_SECONDS)
+
+
+def is_stuck(pod: Json, now: datetime) -> bool:
+    """Return whether the pod should be gone: it is bound, not over, and its grace period ended a while ago."""
+    return not is_terminal(pod) and not holds_quota(pod, now) and bool(fields.text_at(pod, ("spec", "nodeName")))
 
 
 def is_ready(pod: Json) -> bool:
@@ -105,12 +128,12 @@ def is_ready(pod: Json) -> bool:
 
 
 def deletion_order(pod: Json) -> tuple[bool, bool, str]:
-    """Of too many, those that have done the least go first: unbound, not ready, the lowest name."""
+    """Return the sort key for deleting surplus pods: unbound before bound, not ready before ready, then by name."""
     return (bool(fields.text_at(pod, ("spec", "nodeName"))), is_ready(pod), metadata.name_of(pod))
 
 
 def exit_code(pod: Json) -> int | None:
-    """The exit code of the first container that failed."""
+    """Return the exit code of the first container that failed."""
     for status in fields.list_at(pod, ("status", "containerStatuses")):
         code = fields.int_at(status, ("state", "terminated", "exitCode"))
         if code:
@@ -146,14 +169,14 @@ NEVER_FINISHES = Completion("NeverFinishes")
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What the pods of a job say about it."""
+class PodsVerdict:
+    """The state of a job by its pods."""
 
     state: Literal["Pending", "Running", "Succeeded", "Failed"]
     message: str = ""
 
 
-def verdict(completion: Completion, blueprints: Sequence[Blueprint], pods: Sequence[Json]) -> Verdict:
+def verdict(completion: Completion, blueprints: Sequence[Blueprint], pods: Sequence[Json]) -> PodsVerdict:
     """Judge a job by its pods. A pod that is not in the plan of the job says nothing."""
     pod_by_name = {metadata.name_of(pod): pod for pod in pods}
     present = {plan.role for plan in blueprints}
@@ -163,18 +186,18 @@ def verdict(completion: Completion, blueprints: Sequence[Blueprint], pods: Seque
         if failed is not None:
             code = exit_code(failed)
             why = f" with exit code {code}" if code is not None else ""
-            return Verdict("Failed", f"Pod {metadata.name_of(failed)} failed{why}")
+            return PodsVerdict("Failed", f"Pod {metadata.name_of(failed)} failed{why}")
         deciding = [plan for plan in blueprints if decisive is None or plan.role == decisive]
         who = "All pods" if decisive is None else f"All pods of role {decisive}"
         if decisive in completion.by_first:
             deciding, who = deciding[:1], f"Pod {deciding[0].name}"
         if deciding and all(phase(pod_by_name.get(plan.name, {})) == "Succeeded" for plan in deciding):
-            return Verdict("Succeeded", f"{who} succeeded")
+            return PodsVerdict("Succeeded", f"{who} succeeded")
     # Readiness of all, not of one: a gang that is half there does no work.
     planned = [pod_by_name.get(plan.name, {}) for plan in blueprints]
     if planned and all(is_ready(pod) or phase(pod) == "Succeeded" for pod in planned):
-        return Verdict("Running", f"All {len(planned)} pods are ready")
-    return Verdict("Pending")
+        return PodsVerdict("Running", f"All {len(planned)} pods are ready")
+    return PodsVerdict("Pending")
 
 
 def find_failure(
@@ -188,7 +211,7 @@ def find_failure(
 
 
 def role_counts(blueprints: Sequence[Blueprint], pods: Sequence[Json]) -> dict[str, Counter[str]]:
-    """How many pods of each role are in each phase, and how many are ready (under the key ``Ready``)."""
+    """Return the number of pods of each role in each phase, and of ready ones under the key ``Ready``."""
     role_by_name = {plan.name: plan.role for plan in blueprints}
     counts: dict[str, Counter[str]] = {plan.role: Counter() for plan in blueprints}
     for pod in pods:

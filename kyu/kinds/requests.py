@@ -1,11 +1,11 @@
 """
-What one pod of a template asks for.
+The requests of one pod of a template.
 
 Containers run together, so they add up; init containers run before them one by one, so the largest counts; sidecars
-(init containers that stay) add to all that comes after them. Requests of the pod as a whole take the place of the sum,
+(init containers that stay) add to all that comes after them. Requests of the pod as a whole count if they are larger,
 overhead is added at the end. A limit without a request is a request.
 
-Used by: workflows. Kubernetes: resource.PodRequests.
+Kubernetes: resource.PodRequests.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ POD_LEVEL = ("cpu", "memory")
 
 
 def pod_requests(template: Json) -> Requests:
-    """Raises ``QuantityError`` for what is not a quantity."""
+    """Return the requests of a pod. Raise ``QuantityError`` for a text that is no quantity."""
     spec = template.get("spec") or {}
     running: Requests = {}
     for container in spec.get("containers") or ():
@@ -29,11 +29,18 @@ def pod_requests(template: Json) -> Requests:
     if spec.get("initContainers"):
         add_init_containers(running, spec["initContainers"])
     if spec.get("resources"):
+        # Kubernetes refuses a pod that requests less than its containers, so the larger one counts.
         whole = container_requests(spec)
-        running |= {name: whole[name] for name in whole if name in POD_LEVEL or name.startswith("hugepages-")}
+        raise_to(running, {name: whole[name] for name in whole if name in POD_LEVEL or name.startswith("hugepages-")})
     if spec.get("overhead"):
         add(running, parsed(spec["overhead"]))
     return running
+
+
+def fits_into(template: Json, admitted: Json) -> bool:
+    """Return whether a pod of the first template requests no more than a pod of the second, of each resource."""
+    most = pod_requests(admitted)
+    return all(name in most and wanted <= most[name] for name, wanted in pod_requests(template).items() if wanted.nanos)
 
 
 def add_init_containers(running: Requests, containers: Sequence[Json]) -> None:

@@ -19,20 +19,20 @@ from kyu.api.meta import Json, Kind
 from kyu.kinds import fields, metadata, pods, templates
 from kyu.kinds.kind import Context, Finished, JobKind, Slot
 from kyu.kinds.pods import Blueprint
-from kyu.kinds.templates import PodSet, Ranks
+from kyu.kinds.templates import PodSetTemplate, RankLabels
 from kyu.kinds.validation import IMMUTABLE
 
 TEMPLATE: fields.Path = ("spec", "template")
 POD_INDEX = "apps.kubernetes.io/pod-index"
 # Labels that the pods get from the object.
 HANDED_DOWN = (metadata.QUEUE_NAME, metadata.PRIORITY_CLASS)
-# What the quota of a pod depends on: it cannot change under a reservation. Of containers, their resources.
+# The quota of a pod depends on these fields, so they cannot change under a reservation. Of containers, the resources.
 FROZEN = ("nodeSelector", "affinity", "tolerations", "runtimeClassName", "overhead")
 FROZEN_CONTAINERS = ("containers", "initContainers")
 
 
 class Serving(JobKind):
-    """What all of them have in common; LeaderWorkerSet is in its own file."""
+    """A kind that serves. LeaderWorkerSet is in its own file."""
 
     completion = pods.NEVER_FINISHES
     queued_as = "its pods"
@@ -44,7 +44,7 @@ class Serving(JobKind):
     template_annotations: Mapping[str, str] = {}
 
     def is_suspended(self, obj: Json) -> bool:
-        """Nothing of it runs, so that its queue and its priority may still change."""
+        """Return whether no pod is ready: then its queue and its priority may still change."""
         return fields.int_at(obj, ("status", "readyReplicas")) == 0
 
     def with_suspend(self, obj: Json, *, suspend: bool) -> Json:
@@ -68,14 +68,14 @@ class Serving(JobKind):
         return obj
 
     def marked(self, obj: Json, slot: Slot) -> Json:
-        """The template with the mark that holds its pods, and with the labels of the object that they need."""
+        """Return the template with the mark that holds its pods, and the labels of the object that they need."""
         given = {key: value for key in HANDED_DOWN if (value := metadata.labels_of(obj).get(key))}
         mark = {metadata.POD_SUSPENDING_PARENT: self.framework}
         template = templates.with_labels(fields.json_at(obj, slot.template), {**given, **self.template_labels})
         return templates.with_annotations(template, {**mark, **self.template_annotations})
 
     def surplus_pods(self, obj: Json, its_pods: Sequence[Json]) -> list[str]:
-        """Pods of replicas that are no longer wanted. Failed ones go too, to be made again."""
+        """Return the pods of surplus replicas, and those that are over, which are created again."""
         wanted = {plan.name for plan in self.pods_of(obj)}
         return [name for pod in its_pods if (name := metadata.name_of(pod)) not in wanted or pods.is_terminal(pod)]
 
@@ -88,7 +88,7 @@ class Deployment(Serving):
     def slots(self, obj: Json) -> list[Slot]:
         return [Slot("main", TEMPLATE, replicas(obj))]
 
-    def workloads(self, obj: Json) -> list[tuple[str, list[PodSet]]]:
+    def workloads(self, obj: Json) -> list[tuple[str, list[PodSetTemplate]]]:
         return []
 
 
@@ -97,7 +97,7 @@ class StatefulSet(Serving):
     framework = "statefulset"
 
     def slots(self, obj: Json) -> list[Slot]:
-        return [Slot("main", TEMPLATE, replicas(obj), ranks=Ranks(index_label=POD_INDEX))]
+        return [Slot("main", TEMPLATE, replicas(obj), ranks=RankLabels(index_label=POD_INDEX))]
 
     def own_errors(self, obj: Json, old: Json | None) -> list[FieldError]:
         return [] if old is None else [*frozen_errors(obj, old, TEMPLATE), *size_errors(obj, old)]
@@ -128,7 +128,7 @@ def replicas(obj: Json) -> int:
 
 
 def in_group(plan: Blueprint, group: str, total: int) -> Blueprint:
-    """The pod as a member of the group whose Workload is there already; unmarked pods are queued by nobody."""
+    """Return the pod as a member of the group of this name. Pods without the mark are not queued."""
     if metadata.POD_SUSPENDING_PARENT not in metadata.annotations_of(plan.template):
         return plan
     membership = {
@@ -143,7 +143,7 @@ def in_group(plan: Blueprint, group: str, total: int) -> Blueprint:
 
 
 def size_errors(obj: Json, old: Json) -> Iterator[FieldError]:
-    """A group has one size: it may be given up, and taken again when nothing of it is left."""
+    """Yield changes of the size, except to 0, and from 0 when no pod is left."""
     before, after = replicas(old), replicas(obj)
     if before == after:
         return

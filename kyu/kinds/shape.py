@@ -3,8 +3,6 @@ Has this object the shape of its kind? For objects that no API server has looked
 
 The kinds take objects whose shape a server has checked by the schema of their kind. Where objects come straight from a
 user, the parts that the kinds rely on are checked here: the types below say what must be a mapping, a list or a text.
-
-Used by: workflows.
 """
 
 from __future__ import annotations
@@ -22,59 +20,59 @@ class Mapping(msgspec.Struct, frozen=True):
     """Anything that has keys."""
 
 
-class Metadata(msgspec.Struct, frozen=True):
+class MetadataShape(msgspec.Struct, frozen=True):
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
 
 
-class Resources(msgspec.Struct, frozen=True):
+class ResourcesShape(msgspec.Struct, frozen=True):
     requests: Mapping | None = None
     limits: Mapping | None = None
 
 
-class Container(msgspec.Struct, frozen=True):
-    resources: Resources | None = None
+class ContainerShape(msgspec.Struct, frozen=True):
+    resources: ResourcesShape | None = None
 
 
-class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
-    containers: list[Container] | None = None
-    init_containers: list[Container] | None = None
+class PodSpecShape(msgspec.Struct, frozen=True, rename="camel"):
+    containers: list[ContainerShape] | None = None
+    init_containers: list[ContainerShape] | None = None
     node_selector: dict[str, str] | None = None
     tolerations: list[Mapping] | None = None
     scheduling_gates: list[Mapping] | None = None
     topology_spread_constraints: list[Mapping] | None = None
     affinity: Mapping | None = None
     overhead: Mapping | None = None
-    resources: Resources | None = None
+    resources: ResourcesShape | None = None
 
 
-class Template(msgspec.Struct, frozen=True):
-    metadata: Metadata | None = None
-    spec: PodSpec | None = None
+class TemplateShape(msgspec.Struct, frozen=True):
+    metadata: MetadataShape | None = None
+    spec: PodSpecShape | None = None
 
 
-class Object(msgspec.Struct, frozen=True):
-    metadata: Metadata | None = None
+class ObjectShape(msgspec.Struct, frozen=True):
+    metadata: MetadataShape | None = None
     spec: Mapping = Mapping()
 
 
 def why_not_object(obj: Json, slots: Sequence[Slot]) -> str:
-    """What is wrong with the shape of an object that has its pod templates in these slots, or an empty text."""
-    if problem := why_not(obj, Object):
+    """Return the error in the shape of an object with pod templates in these slots, or an empty text."""
+    if problem := why_not(obj, ObjectShape):
         return problem
     for slot in slots:
         template = fields.value_at(obj, slot.template)
-        if template is not None and (problem := why_not(template, Template)):
+        if template is not None and (problem := why_not(template, TemplateShape)):
             return f"{fields.show(slot.template)}: {problem}"
     return ""
 
 
 def why_not_template(template: object) -> str:
-    """What is wrong with the shape of a pod template, or an empty text."""
-    return why_not(template, Template)
+    """Return the error in the shape of a pod template, or an empty text."""
+    return why_not(template, TemplateShape)
 
 
-def why_not(value: object, shape: type[Object] | type[Template]) -> str:
+def why_not(value: object, shape: type[ObjectShape] | type[TemplateShape]) -> str:
     try:
         msgspec.convert(value, shape)
     except msgspec.ValidationError as error:

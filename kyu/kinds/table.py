@@ -1,36 +1,32 @@
-"""
-The table of job kinds. START HERE to find which kinds Kyu queues.
-
-Used by: plans (one controller for all rows), server (defaults, validation), workflows (pod sets), config (frameworks).
-"""
+"""The table of job kinds. START HERE to find which kinds Kyu queues."""
 
 from __future__ import annotations
 
 from kyu.api.meta import Json, Kind
 from kyu.kinds.app_wrapper import AppWrapper
-from kyu.kinds.job import Job
+from kyu.kinds.job import BatchJob
 from kyu.kinds.job_set import JobSet
 from kyu.kinds.kind import JobKind
 from kyu.kinds.leader_worker_set import LeaderWorkerSet
 from kyu.kinds.mini_cluster import MiniCluster
-from kyu.kinds.mpi_job import MPIJob
-from kyu.kinds.pod import Pod
-from kyu.kinds.ray import RayCluster, RayJob, RayService
+from kyu.kinds.pod import PlainPod
+from kyu.kinds.ray.kinds import RayCluster, RayJob, RayService
 from kyu.kinds.serving import Deployment, StatefulSet
-from kyu.kinds.spark_application import SparkApplication
+from kyu.kinds.spark.application import SparkApplication
 from kyu.kinds.through_jobs import CronJob
-from kyu.kinds.train_job import TrainJob
-from kyu.kinds.training import TRAINING_KINDS
+from kyu.kinds.training.kubeflow import TRAINING_KINDS
+from kyu.kinds.training.mpi_job import MPIJob
+from kyu.kinds.training.train_job import TrainJob
 
 
 def find(obj: Json) -> JobKind | None:
-    """The kind of an object, if it is a job."""
+    """Return the kind of an object, if it is a job."""
     return _BY_API.get((str(obj.get("apiVersion")), str(obj.get("kind"))))
 
 
 KINDS: tuple[JobKind, ...] = (
-    Job(),
-    Pod(),
+    BatchJob(),
+    PlainPod(),
     JobSet(),
     MPIJob(),
     *TRAINING_KINDS,

@@ -5,7 +5,6 @@ A pod set is some pods of one shape. When its Workload is admitted, a ``PodSetIn
 the admission checks add to the template; when it is stopped, the template of the Workload says what was there before.
 Additions never overwrite: a key that already has another value is a ``Conflict``, and the job cannot start.
 
-Used by: every kind (start, stop), plans (makes the infos).
 Kueue: pkg/podset/podset.go, pkg/controller/jobframework/tas.go
 """
 
@@ -20,7 +19,7 @@ from kyu.kinds import fields, metadata
 
 
 @dataclass(frozen=True, slots=True)
-class PodSet:
+class PodSetTemplate:
     """Some pods of one shape, as they stand in a Workload."""
 
     name: str
@@ -40,7 +39,7 @@ class PodSet:
 
 @dataclass(frozen=True, slots=True)
 class PodSetInfo:
-    """What admission adds to the template of one pod set, and how many pods were admitted."""
+    """The additions of admission to the template of one pod set, and the number of admitted pods."""
 
     name: str
     count: int
@@ -52,7 +51,7 @@ class PodSetInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
+class TemplateConflict:
     """The job already has another value where admission must write: it can never start as admitted."""
 
     pod_set: str
@@ -79,8 +78,8 @@ class Mismatch:
         return f"the job has the pod sets {list(self.present)}, its Workload {list(self.wanted)}"
 
 
-def merged(template: Json, info: PodSetInfo) -> Json | Conflict:
-    """The template with the additions; merging the same twice changes nothing."""
+def merged(template: Json, info: PodSetInfo) -> Json | TemplateConflict:
+    """Return the template with the additions. Merging the same twice changes nothing."""
     meta, spec = dict(template.get("metadata") or {}), dict(template.get("spec") or {})
     places = (
         ("label", meta, "labels", info.labels),
@@ -91,7 +90,7 @@ def merged(template: Json, info: PodSetInfo) -> Json | Conflict:
         present = holder.get(key) or {}
         for name, value in added.items():
             if present.get(name, value) != value:
-                return Conflict(info.name, what, name, present[name], value)
+                return TemplateConflict(info.name, what, name, present[name], value)
         if added:
             holder[key] = {**present, **added}
     append_missing(spec, "tolerations", info.tolerations)
@@ -100,14 +99,14 @@ def merged(template: Json, info: PodSetInfo) -> Json | Conflict:
 
 
 def additions(info: PodSetInfo) -> Json:
-    """What admission adds, as a template of its own."""
+    """Return the additions of admission as a template of their own."""
     result = merged({}, info)
-    assert not isinstance(result, Conflict), "an empty template has no values to conflict with"
+    assert not isinstance(result, TemplateConflict), "an empty template has no values to conflict with"
     return result
 
 
 def restored(template: Json, original: Json) -> Json:
-    """The template with all that admission may have written as it stands in the original."""
+    """Return the template with all fields that admission may write as in the original."""
     meta, spec = dict(template.get("metadata") or {}), dict(template.get("spec") or {})
     before_meta, before_spec = original.get("metadata") or {}, original.get("spec") or {}
     for holder, before, keys in (
@@ -151,7 +150,7 @@ def with_annotations(template: Json, added: Mapping[str, str]) -> Json:
 
 
 def with_command(template: Json, command: list[str]) -> Json:
-    """The template, with this command in its first container unless it has one."""
+    """Return the template with this command in its first container, unless that has one."""
     first = fields.json_at(template, ("spec", "containers", 0))
     if not first or first.get("command") or first.get("args"):
         return template
@@ -191,19 +190,19 @@ def priority_class(template: Json) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Ranks:
-    """Which labels tell the rank of a pod in its pod set, for placing neighbours together."""
+class RankLabels:
+    """The labels with the rank of a pod in its pod set, for placing neighbours together."""
 
     index_label: str = ""
     sub_group_label: str = ""
     sub_group_count: int = 0
 
 
-NO_RANKS = Ranks()
+NO_RANKS = RankLabels()
 
 
-def topology_request(template: Json, ranks: Ranks) -> Json | None:
-    """What the annotations of the template ask of the topology; None when they ask nothing."""
+def topology_request(template: Json, ranks: RankLabels) -> Json | None:
+    """Return the topology request of the template's annotations, or None."""
     asked = metadata.annotations_of(template)
     request: Json = {}
     if metadata.REQUIRED_TOPOLOGY in asked:
@@ -226,7 +225,7 @@ def topology_request(template: Json, ranks: Ranks) -> Json | None:
 
 
 def slice_request(asked: dict[str, str]) -> Json:
-    """Slices: pods that must be near each other, in one layer or in several. Text that is not valid asks nothing here;
+    """Return the request for slices: pods that must be near each other, in layers. Invalid text asks nothing;
     the validation of the kind has refused it before."""
     if layers := asked.get(metadata.SLICE_CONSTRAINTS):
         parsed = parse_layers(layers)
@@ -240,7 +239,7 @@ def slice_request(asked: dict[str, str]) -> Json:
 
 
 def parse_layers(text: str) -> list[Json] | None:
-    """The layers of a slice as the annotation has them; None when the text is not a list of {topology, size}."""
+    """Return the layers of a slice in the annotation, or None if the text is no list of {topology, size}."""
     try:
         layers = json.loads(text)
     except ValueError:

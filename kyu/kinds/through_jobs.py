@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from kyu.api.meta import Json, Kind
 from kyu.kinds import fields, metadata
-from kyu.kinds.job import Job
+from kyu.kinds.job import BatchJob
 from kyu.kinds.kind import Context, Finished, JobKind, Slot
 from kyu.kinds.pods import NEVER_FINISHES
-from kyu.kinds.templates import PodSet
+from kyu.kinds.templates import PodSetTemplate
 
 
 class ThroughJobs(JobKind):
@@ -31,11 +31,14 @@ class ThroughJobs(JobKind):
     def is_managed(self, obj: Json, context: Context) -> bool:
         return False
 
-    def workloads(self, obj: Json) -> list[tuple[str, list[PodSet]]]:
+    def workloads(self, obj: Json) -> list[tuple[str, list[PodSetTemplate]]]:
         return []
 
     def defaults(self, obj: Json, context: Context) -> Json:
-        return obj
+        """Return the object with the default queue in the labels of its Jobs."""
+        if not context.has_default_queue or context.owner_is_managed or self.queue_name(obj):
+            return obj
+        return fields.with_value(obj, (*self.job_labels, metadata.QUEUE_NAME), metadata.DEFAULT_NAME)
 
 
 class CronJob(ThroughJobs):
@@ -44,10 +47,11 @@ class CronJob(ThroughJobs):
     job_labels = ("spec", "jobTemplate", "metadata", "labels")
 
     def slots(self, obj: Json) -> list[Slot]:
-        """The pods of one run."""
+        """Return the pod set of one run."""
         job = fields.json_at(obj, ("spec", "jobTemplate"))
         return [
-            Slot(s.name, ("spec", "jobTemplate", *s.template), s.count, s.min_count, s.ranks) for s in Job().slots(job)
+            Slot(s.name, ("spec", "jobTemplate", *s.template), s.count, s.min_count, s.ranks)
+            for s in BatchJob().slots(job)
         ]
 
     def is_active(self, obj: Json) -> bool:

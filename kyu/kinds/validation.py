@@ -5,7 +5,7 @@ Two parts: rules on the labels and annotations of the object (what may be writte
 table with one rule for each key; and rules on the topology annotations of its pod templates. A rule gives errors as
 Kubernetes words them.
 
-Called by: kind.py. Kueue: pkg/controller/jobframework/validation.go, tas_validation.go
+Kueue: pkg/controller/jobframework/validation.go, tas_validation.go
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ GROUP_SIZE = 2
 IMMUTABLE = "field is immutable"
 
 
-class Facts(msgspec.Struct, frozen=True):
+class JobChange(msgspec.Struct, frozen=True):
     """An object, what it was before, and what its kind permits."""
 
     obj: Json
@@ -40,7 +40,7 @@ class Facts(msgspec.Struct, frozen=True):
     has_default_queue: bool
 
 
-class Template(msgspec.Struct, frozen=True):
+class AnnotatedTemplate(msgspec.Struct, frozen=True):
     """A pod template, by where it stands and what its annotations ask for."""
 
     path: fields.Path
@@ -48,8 +48,8 @@ class Template(msgspec.Struct, frozen=True):
     count: int
 
 
-def metadata_errors(facts: Facts) -> list[FieldError]:
-    """A rule is about its key alone: where neither the object nor what it was before has the key, all is well."""
+def metadata_errors(facts: JobChange) -> list[FieldError]:
+    """Return the errors of all rules whose key the object has or had."""
     sides = (facts.obj,) if facts.old is None else (facts.obj, facts.old)
     keys = {key for side in sides for held in (metadata.labels_of(side), metadata.annotations_of(side)) for key in held}
     return [error for key, rule in RULE_BY_KEY.items() if key in keys for error in rule(facts)]
@@ -63,7 +63,7 @@ def annotation_field(key: str) -> str:
     return f"metadata.annotations[{key}]"
 
 
-def queue_errors(facts: Facts) -> Iterator[FieldError]:
+def queue_errors(facts: JobChange) -> Iterator[FieldError]:
     queue = metadata.queue_name(facts.obj)
     field = label_field(metadata.QUEUE_NAME)
     if queue:
@@ -77,7 +77,7 @@ def queue_errors(facts: Facts) -> Iterator[FieldError]:
         yield invalid(field, queue, IMMUTABLE)
 
 
-def prebuilt_errors(facts: Facts) -> Iterator[FieldError]:
+def prebuilt_errors(facts: JobChange) -> Iterator[FieldError]:
     name = metadata.identifier(facts.obj, metadata.PREBUILT_WORKLOAD)
     field = label_field(metadata.PREBUILT_WORKLOAD)
     if name:
@@ -90,7 +90,7 @@ def prebuilt_errors(facts: Facts) -> Iterator[FieldError]:
         yield invalid(field, name, IMMUTABLE)
 
 
-def time_errors(facts: Facts) -> Iterator[FieldError]:
+def time_errors(facts: JobChange) -> Iterator[FieldError]:
     text = metadata.labels_of(facts.obj).get(metadata.MAX_EXEC_TIME_SECONDS)
     field = label_field(metadata.MAX_EXEC_TIME_SECONDS)
     if text is not None and positive(text) is None:
@@ -101,7 +101,7 @@ def time_errors(facts: Facts) -> Iterator[FieldError]:
         yield invalid(field, text, IMMUTABLE)
 
 
-def priority_errors(facts: Facts) -> Iterator[FieldError]:
+def priority_errors(facts: JobChange) -> Iterator[FieldError]:
     if facts.old is None:
         return
     before = metadata.labels_of(facts.old).get(metadata.PRIORITY_CLASS, "")
@@ -113,7 +113,7 @@ def priority_errors(facts: Facts) -> Iterator[FieldError]:
         yield invalid(field, after, "cannot be set while the job runs")
 
 
-def elastic_errors(facts: Facts) -> Iterator[FieldError]:
+def elastic_errors(facts: JobChange) -> Iterator[FieldError]:
     field = annotation_field(metadata.ELASTIC_JOB)
     value = metadata.annotations_of(facts.obj).get(metadata.ELASTIC_JOB)
     if metadata.is_elastic(facts.obj) and not facts.may_be_elastic:
@@ -122,8 +122,8 @@ def elastic_errors(facts: Facts) -> Iterator[FieldError]:
         yield invalid(field, value, IMMUTABLE)
 
 
-def gate_errors(facts: Facts) -> Iterator[FieldError]:
-    """Names of outside gates, separated by commas: each a domain and a path, given at creation, then only removed."""
+def gate_errors(facts: JobChange) -> Iterator[FieldError]:
+    """Yield errors of admission gates: names with a domain and a path, set at creation, then only removed."""
     field = annotation_field(metadata.ADMISSION_GATED_BY)
     text = metadata.annotations_of(facts.obj).get(metadata.ADMISSION_GATED_BY)
     gates = gate_names(text)
@@ -150,7 +150,7 @@ def is_gate(name: str) -> bool:
     )
 
 
-RULE_BY_KEY: dict[str, Callable[[Facts], Iterator[FieldError]]] = {
+RULE_BY_KEY: dict[str, Callable[[JobChange], Iterator[FieldError]]] = {
     metadata.QUEUE_NAME: queue_errors,
     metadata.PREBUILT_WORKLOAD: prebuilt_errors,
     metadata.MAX_EXEC_TIME_SECONDS: time_errors,
@@ -160,13 +160,13 @@ RULE_BY_KEY: dict[str, Callable[[Facts], Iterator[FieldError]]] = {
 }
 
 
-def topology_errors(pod_templates: Sequence[Template]) -> list[FieldError]:
+def topology_errors(pod_templates: Sequence[AnnotatedTemplate]) -> list[FieldError]:
     asking = [template for template in pod_templates if template.asked]
     errors = [error for template in asking for error in template_topology_errors(template)]
     return errors + list(group_errors(asking))
 
 
-def template_topology_errors(template: Template) -> Iterator[FieldError]:
+def template_topology_errors(template: AnnotatedTemplate) -> Iterator[FieldError]:
     asked = template.asked
     field = fields.show((*template.path, "metadata", "annotations"))
     kinds = (metadata.REQUIRED_TOPOLOGY, metadata.PREFERRED_TOPOLOGY, metadata.UNCONSTRAINED_TOPOLOGY)
@@ -183,7 +183,7 @@ def template_topology_errors(template: Template) -> Iterator[FieldError]:
     yield from group_name_errors(asked, field)
 
 
-def slice_errors(template: Template, asked: dict[str, str], field: str) -> Iterator[FieldError]:
+def slice_errors(template: AnnotatedTemplate, asked: dict[str, str], field: str) -> Iterator[FieldError]:
     topology, size_text = asked.get(metadata.SLICE_REQUIRED_TOPOLOGY), asked.get(metadata.SLICE_SIZE)
     layers = asked.get(metadata.SLICE_CONSTRAINTS)
     if layers is not None:
@@ -244,9 +244,9 @@ def group_name_errors(asked: dict[str, str], field: str) -> Iterator[FieldError]
         yield forbidden(at, "may not be combined with slices")
 
 
-def group_errors(pod_templates: Sequence[Template]) -> Iterator[FieldError]:
-    """Two pod sets that are placed together: a leader and its workers, with one request."""
-    members_by_group: dict[str, list[Template]] = {}
+def group_errors(pod_templates: Sequence[AnnotatedTemplate]) -> Iterator[FieldError]:
+    """Yield errors of groups of two pod sets that are placed together: a leader and its workers."""
+    members_by_group: dict[str, list[AnnotatedTemplate]] = {}
     for template in pod_templates:
         name = template.asked.get(metadata.POD_SET_GROUP_NAME)
         if name is not None:
@@ -269,7 +269,7 @@ def subdomain_errors(field: str, text: str) -> Iterator[FieldError]:
 
 
 def positive(text: str) -> int | None:
-    """The number that the text says, if it is a whole number above zero."""
+    """Return the number in the text, if it is a whole number above zero."""
     if not (text.isascii() and text.isdigit()):
         return None
     return int(text) or None

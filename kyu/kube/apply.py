@@ -1,13 +1,11 @@
 """
-Carries out what plans ask for: the only place that writes to a cluster.
+The writer of actions: the only place that writes to a cluster.
 
-Actions run in their order. What is already as wanted (created before, gone before) is success. The answer of each write
-goes into the cache, so that the next plan sees it at once. What is for another cluster is carried out by who knows it
-(controllers/workers.py). Events are written beside, one after the other, and never hold up what they tell about: the
-same event about the same object raises the count of the first instead of making another one, and where more happen than
-can be written, some are left out and counted.
+Actions run in order. An object that exists already, or is gone already, counts as success. The answer of each write
+goes to the cache, so that the next plan sees it. Actions in worker clusters are run by controllers/clusters/workers.py.
 
-Called by: controllers/loop.py, controllers/outcome.py and runtime/agent.py, through the writer that they are given.
+Events are written in the background, one at a time, and never delay other writes. A repeated event raises the count of
+the first. If events are made faster than they can be written, some are dropped and counted.
 """
 
 from __future__ import annotations
@@ -26,16 +24,16 @@ from kyu.api.meta import Json, Key, Kind, Ref
 from kyu.kube import errors
 from kyu.kube.cache import Cache
 from kyu.kube.client import Client
-from kyu.turns import Begun
+from kyu.write_fairness import Begun
 
 EVENT = Kind("", "v1", "Event", "events")
-# Equal events within this time are one with a count.
+# Equal events within this time are one event with a count.
 SAME_EVENT = timedelta(minutes=10)
 REMEMBERED_EVENTS = 4096
-# Events that may wait to be written; the conditions of the objects tell the same.
+# The limit of unwritten events; the conditions of the objects say the same.
 WAITING_EVENTS = 1000
-# A burst of events takes its time, so that it takes little from what it tells about: after some were written there is a
-# pause, and where the server is slow, because it has more important things to do, one that is several times as long.
+# A burst of events is spread out, so that it takes little from other writes: after each batch comes a pause, and after
+# a slow answer, which shows a busy server, one of several times that answer.
 EVENTS_AT_ONCE = 10
 EVENTS_PAUSE_SECONDS = 0.05
 PAUSES_PER_WRITE = 5
@@ -49,11 +47,11 @@ class Writer:
         self._component = component
         self._events: OrderedDict[Event, tuple[str, int, datetime]] = OrderedDict()
         self._waiting: deque[Event] = deque()
-        self._telling: asyncio.Task[None] | None = None
+        self._event_task: asyncio.Task[None] | None = None
         self.events_left_out = 0
 
     def __call__(self, actions: Sequence[Action]) -> Awaitable[None]:
-        """Where the server is in the same process, a patch that comes first is on its way when this returns."""
+        """Begin to run the actions. With an in-process server a leading patch has begun when this returns."""
         match actions:
             case [Patch() as first, *others]:
                 return Begun(partial(self._carry_on, first.ref.kind, self._merge(first), others))
@@ -81,9 +79,9 @@ class Writer:
                 case Bind():
                     await self._bind(action)
                 case Elsewhere():
-                    raise errors.Unreachable(f"{action.cluster}: not connected")
+                    raise errors.NoAnswer(f"{action.cluster}: not connected")
                 case Event():
-                    self._tell(action)
+                    self._queue_event(action)
                 case WakeAt():
                     pass
                 case _:
@@ -115,7 +113,7 @@ class Writer:
             )
         except errors.NotFound:
             return
-        # A Status says that it is gone; the object itself, that it waits for its finalizers.
+        # A Status means that the object is gone; an object, that it waits for its finalizers.
         if answer.get("kind") != "Status" and answer.get("metadata", {}).get("deletionTimestamp"):
             self._cache.observe(kind, answer)
 
@@ -124,35 +122,33 @@ class Writer:
         metadata = {"name": key.name, "namespace": key.namespace}
         body = {"metadata": metadata, "target": {"apiVersion": "v1", "kind": "Node", "name": action.node}}
         await self._client.create(action.ref.kind, body, subresource="binding")
-        # The answer does not show the pod.
+        # The answer of a binding does not contain the pod.
         self._cache.observe(action.ref.kind, await self._client.get(action.ref.kind, key))
 
-    # Events.
-
-    def _tell(self, event: Event) -> None:
+    def _queue_event(self, event: Event) -> None:
         if len(self._waiting) >= WAITING_EVENTS:
             self.events_left_out += 1
             return
         self._waiting.append(event)
-        if self._telling is None or self._telling.done():
-            self._telling = asyncio.create_task(self._tell_all())
+        if self._event_task is None or self._event_task.done():
+            self._event_task = asyncio.create_task(self._write_events())
 
     async def flush(self) -> None:
-        """Wait until all events that were told are written."""
-        if self._telling is not None:
-            await self._telling
+        """Wait until all events are written."""
+        if self._event_task is not None:
+            await self._event_task
 
-    async def _tell_all(self) -> None:
+    async def _write_events(self) -> None:
         clock = asyncio.get_running_loop().time
         while self._waiting:
             started = clock()
             some = Counter(self._waiting.popleft() for _ in range(min(EVENTS_AT_ONCE, len(self._waiting))))
-            await asyncio.gather(*(self._tell_one(event, times) for event, times in some.items()))
+            await asyncio.gather(*(self._write_event(event, times) for event, times in some.items()))
             if self._waiting:
                 await asyncio.sleep(max(EVENTS_PAUSE_SECONDS, PAUSES_PER_WRITE * (clock() - started)))
 
-    async def _tell_one(self, event: Event, times: int) -> None:
-        """Never fails: an event that cannot be written must not undo what it tells about."""
+    async def _write_event(self, event: Event, times: int) -> None:
+        """Write an event; a failure is only logged."""
         now = self._clock()
         known = self._events.pop(event, None)
         try:
@@ -187,7 +183,7 @@ class Writer:
             "involvedObject": involved,
             "type": event.type,
             "reason": event.reason,
-            # The API takes no more.
+            # The API's limit.
             "message": event.message[:1024],
             "source": {"component": self._component},
             "reportingComponent": self._component,
@@ -202,7 +198,7 @@ def _event_namespace(ref: Ref) -> str:
 
 
 def _event_name(event: Event, now: datetime) -> str:
-    """Different for each event and time, the same on a retry."""
+    """Return a name that differs for each event and time, and is the same on a retry."""
     parts = (str(event.regarding), event.uid, event.type, event.reason, event.message, now.isoformat())
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     return f"{event.regarding.key.name[:200]}.{digest}"

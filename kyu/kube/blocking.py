@@ -1,10 +1,10 @@
 """
-The same verbs without asyncio: for commands that ask a server a few things and print the answer.
+A Kubernetes client without asyncio, for commands that make a few requests and print the answer.
 
-It shares what is sent and how answers are read with the other client (kube/requests.py), and needs only the standard
-library, so that a command starts in a fraction of the time that an asynchronous HTTP client takes to import.
+It shares the requests and the parsing with the other client (kube/requests.py). It needs only the standard library, so
+that a command starts fast.
 
-Called by: the commands. Kubernetes: the API conventions.
+Kubernetes: the API conventions.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ MOST_BYTES = 65536
 
 
 class Unreachable(Exception):
-    """Nobody answers at the address."""
+    """The server at the address does not answer."""
 
 
 class BlockingClient:
-    """One connection, one request at a time; watches and logs open a connection of their own."""
+    """A client with one connection and one request at a time; watches and logs open their own connections."""
 
     def __init__(self, credentials: Credentials, manager: str = "kyu") -> None:
         self.credentials = credentials
@@ -42,7 +42,7 @@ class BlockingClient:
         return self._ask(requests.get(kind, key))
 
     def find(self, kind: Kind, key: Key) -> Json | None:
-        """Like ``get``, but None if it is not there."""
+        """Return the object, or None if it does not exist."""
         try:
             return self.get(kind, key)
         except errors.NotFound:
@@ -51,7 +51,7 @@ class BlockingClient:
     def list_versioned(
         self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = ""
     ) -> tuple[list[Json], str]:
-        """All objects, read page by page, and the version of the list."""
+        """Return all objects, read in pages, and the version of the list."""
         items: list[Json] = []
         options = {"labelSelector": labels, "fieldSelector": fields, "limit": str(PAGE)}
         query = {name: value for name, value in options.items() if value}
@@ -90,7 +90,7 @@ class BlockingClient:
         fields: str = "",
         timeout_seconds: float | None = None,
     ) -> Iterator[tuple[str, Json]]:
-        """Each change after the version, until the server ends the watch (or the time is over)."""
+        """Yield each change after the version, until the server or the timeout ends the watch."""
         options = {"resourceVersion": version, "labelSelector": labels, "fieldSelector": fields}
         if timeout_seconds is not None:
             options["timeoutSeconds"] = str(max(1, round(timeout_seconds)))
@@ -109,7 +109,7 @@ class BlockingClient:
         return answer.body
 
     def table(self, path: str, accept: str, labels: str = "") -> Json:
-        """A list or an object as the server would print it."""
+        """Return the server-side table of a list or an object."""
         query = {"labelSelector": labels} if labels else {}
         return self._ask(Call("GET", path, query=query, headers={"accept": accept}))
 
@@ -126,7 +126,7 @@ class BlockingClient:
         try:
             return self._exchange(call)
         except Unreachable:
-            # A kept connection may have been closed by the server meanwhile; a read may be asked again.
+            # The server may have closed the idle connection; a read can be repeated.
             self.close()
             if fresh or call.method != "GET":
                 raise
@@ -147,7 +147,7 @@ class BlockingClient:
                 headers = {name.lower(): value for name, value in response.getheaders()}
                 raise errors.from_answer(response.status, response.read(), headers)
             rest = b""
-            # Not readline: to that, an answer that breaks off looks like one that ends.
+            # Not readline: it cannot tell a broken answer from a complete one.
             while read := response.read1(MOST_BYTES):
                 *lines, rest = (rest + read).split(b"\n")
                 yield from (line + b"\n" for line in lines)
@@ -156,7 +156,7 @@ class BlockingClient:
 
     @contextlib.contextmanager
     def _reached(self) -> Iterator[None]:
-        """Whatever goes wrong on the way to the server and back is one error, for the user to read."""
+        """Turn all network errors into Unreachable."""
         try:
             yield
         except (OSError, http.client.HTTPException) as error:

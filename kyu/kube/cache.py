@@ -1,11 +1,10 @@
 """
-The objects as last seen: one reflector per kind keeps them up to date, everyone else reads.
+A cache of objects, kept up to date by one reflector per kind.
 
-A reflector lists page by page, then watches from the version of the list; when the watch ends it goes on from the last
-version it saw, and when that version is forgotten (410) it lists again and tells what changed meanwhile. The answer of
-an own write can be put in at once: an older state never replaces a newer one.
+A reflector lists in pages, then watches from the version of the list. When the watch ends it continues from the last
+version that it has seen. When that version is too old (410) it lists again and reports the differences. The answer of
+a write can be put in at once: an older version never replaces a newer one.
 
-Called by: controllers/plane.py (starts it), plans (through View), kube/apply.py (puts answers in).
 Kubernetes: client-go tools/cache.
 """
 
@@ -31,7 +30,7 @@ REMEMBERED_DELETIONS = 10_000
 
 
 class _Entry:
-    """One object: its JSON, its controller, and the projections that someone has asked for."""
+    """An object: its JSON, the uid of its controller, and its projections so far."""
 
     __slots__ = ("controller", "json", "typed", "version")
 
@@ -42,13 +41,13 @@ class _Entry:
         self.controller = _controller_uid(json)
 
 
-class _Shelf:
+class _KindObjects:
     """The objects of one kind, by namespace and name, and by the uid of their controller."""
 
     def __init__(self) -> None:
         self.by_namespace: dict[str, dict[str, _Entry]] = {}
         self.by_controller: dict[str, dict[Key, _Entry]] = {}
-        # Deleted objects and the version of their deletion: a late answer of a write must not bring them back.
+        # Deleted objects with the version of their deletion, so that a late answer of a write does not restore them.
         self.deleted: dict[Key, int] = {}
         self.is_synced = asyncio.Event()
 
@@ -84,121 +83,123 @@ class Cache:
     """Implements ``kyu.api.actions.View``."""
 
     def __init__(self) -> None:
-        self._shelves: dict[Kind, _Shelf] = {}
+        self._by_kind: dict[Kind, _KindObjects] = {}
         self._expected: dict[Kind, None] = {}
         self._subscribers: list[tuple[Subscriber, frozenset[Kind]]] = []
-        # Those of each kind, found with its first change.
-        self._told: dict[Kind, tuple[Subscriber, ...]] = {}
-
-    # View.
+        # The subscribers of each kind, filled in at its first change.
+        self._subscribers_of: dict[Kind, tuple[Subscriber, ...]] = {}
 
     def get(self, type_: type[T], key: Key) -> T | None:
-        shelf = self._shelves.get(type_.KIND)
-        entry = shelf.find(key) if shelf is not None else None
+        objects = self._by_kind.get(type_.KIND)
+        entry = objects.find(key) if objects is not None else None
         return _typed(entry, type_) if entry is not None else None
 
     def list(self, type_: type[T], namespace: str | None = None) -> Sequence[T]:
-        return [_typed(entry, type_) for entry in self._shelf(type_.KIND).entries(namespace)]
+        return [_typed(entry, type_) for entry in self._objects_of(type_.KIND).entries(namespace)]
 
     def find_json(self, kind: Kind, key: Key) -> Json | None:
-        shelf = self._shelves.get(kind)
-        entry = shelf.find(key) if shelf is not None else None
+        objects = self._by_kind.get(kind)
+        entry = objects.find(key) if objects is not None else None
         return entry.json if entry is not None else None
 
     def list_json(self, kind: Kind, namespace: str | None = None) -> Sequence[Json]:
-        return [entry.json for entry in self._shelf(kind).entries(namespace)]
+        return [entry.json for entry in self._objects_of(kind).entries(namespace)]
 
     def owned_by(self, kind: Kind, uid: str) -> Sequence[Json]:
-        return [entry.json for entry in self._shelf(kind).by_controller.get(uid, {}).values()]
-
-    # Changing.
+        return [entry.json for entry in self._objects_of(kind).by_controller.get(uid, {}).values()]
 
     def subscribe(self, subscriber: Subscriber, *kinds: Kind) -> None:
-        """Call it with (kind, old, new) after each change, of these kinds or of all, in the order of subscriptions.
+        """Call the subscriber with (kind, old, new) after each change of these kinds, or of all kinds.
 
-        No old is a new object, no new a deleted one.
+        They are called in the order of subscription. ``old`` is None for a new object, ``new`` for a deleted one.
         """
         self._subscribers.append((subscriber, frozenset(kinds)))
-        self._told.clear()
+        self._subscribers_of.clear()
+
+    def replay(self, subscriber: Subscriber, *kinds: Kind) -> None:
+        """Call the subscriber for each object of these kinds, or of all, as if it were new."""
+        for kind in kinds or tuple(self._by_kind):
+            for obj in self.list_json(kind):
+                subscriber(kind, None, obj)
 
     def observe(self, kind: Kind, obj: Json) -> None:
-        """The object has this state, by a watch or as the answer of a write."""
-        shelf, key, version = self._shelf(kind), _key(obj), _version(obj)
-        known = shelf.find(key)
-        # Most often this is the echo of an own write.
+        """Store this state of the object, from a watch or the answer of a write."""
+        objects, key, version = self._objects_of(kind), _key(obj), _version(obj)
+        known = objects.find(key)
+        # Most often this is the watch event of an own write.
         if known is not None and known.version >= version:
             return
-        if shelf.deleted and version <= shelf.deleted.get(key, -1):
+        if objects.deleted and version <= objects.deleted.get(key, -1):
             return
         kept = _kept(kind, obj)
-        shelf.put(key, _Entry(kept, version), known)
-        shelf.deleted.pop(key, None)
-        self._tell(kind, known.json if known is not None else None, kept)
+        objects.put(key, _Entry(kept, version), known)
+        objects.deleted.pop(key, None)
+        self._notify(kind, known.json if known is not None else None, kept)
 
     def forget(self, kind: Kind, obj: Json) -> None:
-        """The object is gone; this is its last state."""
-        shelf = self._shelf(kind)
+        """Remove a deleted object; this is its last state."""
+        objects = self._objects_of(kind)
         key = _key(obj)
         version = _version(obj)
-        known = shelf.find(key)
+        known = objects.find(key)
         if known is not None and known.version > version:
             return
-        shelf.deleted[key] = version
-        if len(shelf.deleted) > REMEMBERED_DELETIONS:
-            del shelf.deleted[next(iter(shelf.deleted))]
+        objects.deleted[key] = version
+        if len(objects.deleted) > REMEMBERED_DELETIONS:
+            del objects.deleted[next(iter(objects.deleted))]
         if known is not None:
-            shelf.take(key)
-            self._tell(kind, known.json, None)
+            objects.take(key)
+            self._notify(kind, known.json, None)
 
     def drop(self, kind: Kind, key: Key) -> None:
-        """Nobody follows the object: what is known of it would stay as it is. It may be there."""
-        shelf = self._shelf(kind)
-        known = shelf.find(key)
+        """Remove an object that no watch follows, since its state would never change. The object may still exist."""
+        objects = self._objects_of(kind)
+        known = objects.find(key)
         if known is not None:
-            shelf.take(key)
-            self._tell(kind, known.json, None)
+            objects.take(key)
+            self._notify(kind, known.json, None)
 
     def replace(self, kind: Kind, objects: Iterable[Json], version: str) -> None:
-        """The list says what exists as of its version: what is not in it, and older, is gone."""
-        shelf = self._shelf(kind)
+        """Store a list: objects that are not in it, and older than it, are gone."""
+        known = self._objects_of(kind)
         listed = set()
         for obj in objects:
             listed.add(_key(obj))
             self.observe(kind, obj)
-        for key in shelf.all_keys():
-            entry = shelf.find(key)
+        for key in known.all_keys():
+            entry = known.find(key)
             if key not in listed and entry is not None and entry.version <= int(version):
-                shelf.take(key)
-                self._tell(kind, entry.json, None)
-        shelf.deleted.clear()
-        shelf.is_synced.set()
+                known.take(key)
+                self._notify(kind, entry.json, None)
+        known.deleted.clear()
+        known.is_synced.set()
 
     def add(self, kind: Kind) -> None:
-        """Expect the kind: ``synced`` waits for its first list. A kind that was only asked for may never have one."""
+        """Let ``synced`` wait for the first list of the kind."""
         self._expected[kind] = None
 
     async def synced(self) -> None:
-        """Wait until every expected kind was listed once."""
+        """Wait until every added kind was listed once."""
         for kind in list(self._expected):
-            await self._shelf(kind).is_synced.wait()
+            await self._objects_of(kind).is_synced.wait()
 
-    def _shelf(self, kind: Kind) -> _Shelf:
-        shelf = self._shelves.get(kind)
-        if shelf is None:
-            shelf = self._shelves[kind] = _Shelf()
-        return shelf
+    def _objects_of(self, kind: Kind) -> _KindObjects:
+        objects = self._by_kind.get(kind)
+        if objects is None:
+            objects = self._by_kind[kind] = _KindObjects()
+        return objects
 
-    def _tell(self, kind: Kind, old: Json | None, new: Json | None) -> None:
-        told = self._told.get(kind)
-        if told is None:
-            told = tuple(each for each, kinds in self._subscribers if not kinds or kind in kinds)
-            self._told[kind] = told
-        for subscriber in told:
+    def _notify(self, kind: Kind, old: Json | None, new: Json | None) -> None:
+        subscribers = self._subscribers_of.get(kind)
+        if subscribers is None:
+            subscribers = tuple(each for each, kinds in self._subscribers if not kinds or kind in kinds)
+            self._subscribers_of[kind] = subscribers
+        for subscriber in subscribers:
             subscriber(kind, old, new)
 
 
 class Reflector:
-    """Keeps one kind of one server in the cache, for as long as ``run`` runs; with ``labels``, what they select."""
+    """Keeps one kind of one server in the cache while ``run`` runs; with ``labels``, only selected objects."""
 
     def __init__(
         self, client: Client, cache: Cache, kind: Kind, namespace: str | None = None, labels: str = ""
@@ -220,7 +221,7 @@ class Reflector:
                 await self._wait(error)
 
     async def follow(self) -> None:
-        """Until the server fails, for who wants to know about that."""
+        """List and watch until the server fails."""
         while True:
             try:
                 if not self._version:
@@ -254,7 +255,7 @@ class Reflector:
         self._failures = 0
 
     async def _wait(self, error: errors.ApiError) -> None:
-        """Twice as long after each failure, with some chance in it: a thousand clients must not come back as one."""
+        """Sleep twice as long after each failure, with jitter, so that clients do not all return at once."""
         delay = min(FIRST_DELAY_SECONDS * 2**self._failures, LONGEST_DELAY_SECONDS)
         delay = max(delay * random.uniform(0.5, 1.0), error.retry_after_seconds)
         self._failures = min(self._failures + 1, 10)
@@ -266,16 +267,15 @@ def _typed(entry: _Entry, type_: type[T]) -> T:
     known = entry.typed.get(type_)
     if known is None:
         known = entry.typed[type_] = codec.decode_as(type_, entry.json)
-    # The dictionary maps each type to an object of it, which its own type cannot say.
+    # The dictionary maps each type to an instance of it, which its annotation cannot express.
     assert isinstance(known, type_)
     return known
 
 
 def _kept(kind: Kind, obj: Json) -> Json:
-    """What is kept of an object, which may be shared and stays as it is.
+    """Return the object without managedFields, and with its kind.
 
-    Who owns which field is half of many objects, and no plan reads it. In a list, objects of Kubernetes' own kinds come
-    without their kind.
+    managedFields are half of many objects, and no plan reads them. Items of a list of built-in kinds lack the kind.
     """
     kept = obj.copy() if "kind" in obj else {"apiVersion": kind.api_version, "kind": kind.kind, **obj}
     kept["metadata"] = obj["metadata"].copy()
@@ -289,7 +289,7 @@ def _key(obj: Json) -> Key:
 
 
 def _version(obj: Json) -> int:
-    """Versions are opaque to clients, but every server that Kyu speaks to counts."""
+    """Return the version as a number; versions are opaque by contract, but all API servers count."""
     return int(obj["metadata"].get("resourceVersion") or 0)
 
 

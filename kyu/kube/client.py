@@ -1,9 +1,7 @@
 """
-The one door to a Kubernetes API: the verbs, on kinds and JSON.
+The client of a Kubernetes API: the verbs, on kinds and JSON.
 
-Each verb is prepare (pure) → send → parse (pure); only the transport knows whether there is a socket in between.
-
-Called by: kube/cache.py, kube/apply.py, the commands. Calls: kube/http.py or kube/direct.py, through Transport.
+Each verb is prepare (pure) → send → parse (pure). The transport is a socket or a call in the same process.
 """
 
 from __future__ import annotations
@@ -25,14 +23,14 @@ class Client:
 
     @property
     def parallel(self) -> int:
-        """How many calls may reasonably wait for their answers at the same time."""
+        """Return the number of calls that may wait for their answers at the same time."""
         return self._transport.parallel
 
     async def get(self, kind: Kind, key: Key, *, subresource: str = "") -> Json:
         return await self._ask(requests.get(kind, key, subresource))
 
     async def find(self, kind: Kind, key: Key) -> Json | None:
-        """Like ``get``, but None if it is not there."""
+        """Return the object, or None if it does not exist."""
         try:
             return await self.get(kind, key)
         except errors.NotFound:
@@ -41,13 +39,13 @@ class Client:
     async def list(
         self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = ""
     ) -> tuple[list[Json], str]:
-        """All objects, read page by page, and the version of the list."""
+        """Return all objects, read in pages, and the version of the list."""
         items: list[Json] = []
         version = token = ""
         while True:
             page = await self.page(kind, namespace, labels=labels, fields=fields, limit=PAGE, token=token)
             items += page["items"]
-            # All pages show the state of the first.
+            # All pages show the state of the first one.
             version = version or page["metadata"]["resourceVersion"]
             token = page["metadata"].get("continue", "")
             if not token:
@@ -62,7 +60,7 @@ class Client:
     async def watch(
         self, kind: Kind, namespace: str | None = None, *, version: str, labels: str = "", fields: str = ""
     ) -> AsyncIterator[tuple[str, Json]]:
-        """Type and object of each change after the version, BOOKMARKs among them, until the server ends it."""
+        """Yield type and object of each change after the version, with BOOKMARKs, until the server ends the watch."""
         options = {"resourceVersion": version, "labelSelector": labels, "fieldSelector": fields}
         call = requests.watch(kind, namespace, {k: v for k, v in options.items() if v})
         async for line in self._transport.lines(call):
@@ -71,7 +69,7 @@ class Client:
     async def follow(
         self, kind: Kind, namespace: str | None = None, *, version: str, tell: Tell, labels: str = ""
     ) -> None:
-        """The same for who can be called, at once where the server is in the same process."""
+        """Call ``tell`` with each change, at once if the server is in the same process."""
         options = {"resourceVersion": version, **({"labelSelector": labels} if labels else {})}
         await self._transport.follow(requests.watch(kind, namespace, options), tell)
 
@@ -79,9 +77,9 @@ class Client:
         return await self._ask(requests.create(kind, body, self.manager, subresource))
 
     def add(self, kind: Kind, body: Json) -> Awaitable[Json]:
-        """A create by somebody who only reads the answer: others may hold the same object.
+        """Create an object and return the shared answer, which must not be changed.
 
-        Where the server is in the same process, the write has begun when this returns.
+        With an in-process server the write has begun when this returns.
         """
         return self._transport.add(kind, body, self.manager)
 
@@ -92,7 +90,7 @@ class Client:
         return await self._ask(requests.patch(kind, key, body, self.manager, subresource))
 
     def merge(self, kind: Kind, key: Key, body: Json, *, subresource: Part = "") -> Awaitable[Json]:
-        """A merge patch, as ``add`` is a create."""
+        """Merge a patch, and return the shared answer as ``add`` does."""
         return self._transport.merge(kind, key, body, subresource, self.manager)
 
     async def apply(
@@ -115,13 +113,13 @@ class Client:
         )
 
     async def logs(self, key: Key, options: Mapping[str, str]) -> AsyncIterator[bytes]:
-        """The output of a pod, line by line."""
+        """Yield the lines of a pod's log."""
         path = f"/api/v1/namespaces/{key.namespace}/pods/{key.name}/log"
         async for line in self._transport.lines(Call("GET", path, query=dict(options))):
             yield line
 
     async def raw(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
-        """The body of a plain GET, for paths that are no objects."""
+        """Return the body of a GET of a path that is no object."""
         answer = await self._transport.send(Call("GET", path, query=dict(query or {})))
         if answer.status >= 400:
             raise errors.from_answer(answer.status, answer.body, answer.headers)

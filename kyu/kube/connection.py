@@ -1,9 +1,8 @@
 """
-One connection to an API server (HTTP/1.1): bytes of a call out, an Answer back, or a stream of parts.
+A connection to an API server over HTTP/1.1: a call's bytes out, an Answer or a stream of parts back.
 
-A connection carries one call at a time. It is told how long the server may be silent, and remembers when it last spoke.
-
-Called by: kube/http.py. With it the only file that knows HTTP.
+A connection carries one call at a time. It knows how long the server may be silent, and when it last sent something.
+Only this file and http.py know HTTP.
 """
 
 from __future__ import annotations
@@ -16,20 +15,20 @@ import httptools
 
 from kyu.kube.requests import Answer
 
-# What a reader may be behind before the server is made to wait.
+# Unread bytes of a stream before the server is paused.
 MAXIMAL_BUFFER_BYTES = 4 * 2**20
-# What is written before others get their turn.
+# Bytes written before other tasks run.
 SLICE_BYTES = 2**20
 
 
 class Disconnected(ConnectionError):
-    """The connection ended before the answer began: the server may never have seen the call."""
+    """The connection ended before the answer began: the server may not have seen the call."""
 
     def __init__(self) -> None:
         super().__init__("the server closed the connection")
 
 
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -37,7 +36,7 @@ class Connection(asyncio.Protocol):
         self._writable.set()
         self.heard_at = self._loop.time()
         self.patience_seconds = 0.0
-        # One parser reads all answers of the connection, one after the other.
+        # One parser reads all answers of the connection in turn.
         self._parser = httptools.HttpResponseParser(self)
         self._more = asyncio.Event()
         self._start_answer()
@@ -54,19 +53,17 @@ class Connection(asyncio.Protocol):
         self._fault: Exception | None = None
         self._more.clear()
 
-    # Calling.
-
     @property
     def is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
     @property
     def is_reusable(self) -> bool:
-        """The last answer came to its end, and the server keeps the connection."""
+        """Whether the last answer is complete and the server keeps the connection."""
         return self.is_open and self._is_complete and self._keeps_alive
 
     async def ask(self, data: bytes, patience_seconds: float, *, as_stream: bool = False) -> Answer:
-        """The whole answer; of a good one that is to be a stream, its head, and ``parts`` has the rest."""
+        """Return the whole answer; for a successful stream only its head, and ``parts`` yields the rest."""
         if self._is_complete:
             self._start_answer()
         self._is_stream = as_stream
@@ -81,7 +78,7 @@ class Connection(asyncio.Protocol):
         return await self._answer
 
     async def parts(self) -> AsyncIterator[bytes]:
-        """What comes after the head of a stream, until its end."""
+        """Yield the parts of a stream until its end."""
         while True:
             await self._more.wait()
             if self._parts:
@@ -99,11 +96,11 @@ class Connection(asyncio.Protocol):
                 self._more.clear()
 
     def fail(self, fault: Exception) -> None:
-        """End it, and tell who waits why."""
+        """End the connection, and raise the error in the waiting task."""
         self._fault = self._fault or fault
         if not self._answer.done():
             self._answer.set_exception(fault)
-            # One that fails when nobody waits any more is no fault.
+            # Mark the exception as retrieved: no task may wait any more.
             self._answer.exception()
         self._more.set()
         self.abort()
@@ -116,17 +113,15 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
-    # The transport's side.
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # A client of streams gets no other transports; those of uvloop do not derive from the class.
+        # Streams only have such transports; those of uvloop do not derive from the class.
         self._transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._writable.set()
         if self._status and not self._is_complete and not self._is_delimited():
-            # Such an answer ends with its connection.
+            # An answer without a length ends with its connection.
             self.on_message_complete()
         elif not self._is_complete:
             self.fail(exc or (ConnectionError("the answer broke off") if self._status else Disconnected()))
@@ -144,15 +139,13 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._writable.set()
 
-    # The parser's side.
-
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
         if status < 200:
-            # "Continue" and the like: the answer itself is still to come.
+            # An interim answer such as 100 Continue; the final one follows.
             self._headers = {}
             return
         self._status = status

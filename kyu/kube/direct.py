@@ -1,12 +1,9 @@
 """
-The transport without a socket: a server in the same process is simply called.
+The transport without a socket, to a server in the same process.
 
-Requests and answers are bytes, so that neither side can change what the other holds; of what is added or merged the
-server takes a copy. Who follows a kind is called by the server as soon as a change is on disk, with an object that is
-not copied: all who follow the kind get the same one, and none of them may change it. Who adds or merges is answered
-with that object, too.
-
-Called by: kube/client.py through Transport. Made by: app.py, which gives the server to call.
+Requests and answers are bytes, so that neither side can change an object of the other; the server copies added and
+merged bodies. Watchers are called as soon as a change is on disk, and share one object with each other and with the
+answers of ``add`` and ``merge``. None of them may change it.
 """
 
 from __future__ import annotations
@@ -19,11 +16,11 @@ from typing import Protocol
 from kyu.api.meta import Json, Key, Kind
 from kyu.kube import errors, requests
 from kyu.kube.requests import Answer, Call, Part, Tell
-from kyu.turns import Begun
+from kyu.write_fairness import Begun
 
 
-class Server(Protocol):
-    """Status, headers, and the body: as bytes, or bit by bit as it comes."""
+class InProcessServer(Protocol):
+    """A server in this process. It answers with status, headers, and a body of bytes or a stream."""
 
     async def serve(
         self, method: str, path: str, query: Mapping[str, str], headers: Mapping[str, str], body: bytes
@@ -32,21 +29,21 @@ class Server(Protocol):
     async def follow(
         self, path: str, query: Mapping[str, str], headers: Mapping[str, str], tell: Tell
     ) -> tuple[int, Mapping[str, str], bytes] | None:
-        """A watch: tell of its events until it ends; or status, headers and body of a refusal."""
+        """Tell the events of a watch until it ends, or return status, headers and body of a refusal."""
 
     def add(self, kind: Kind, body: Json, manager: str) -> Awaitable[tuple[int, Json]]:
-        """A create, which has begun when this returns: its code, and the object, or the Status of a refusal."""
+        """Begin a create; return its code, and the object or the Status of a refusal."""
 
     def merge(self, kind: Kind, key: Key, body: Json, subresource: Part, manager: str) -> Awaitable[tuple[int, Json]]:
-        """A merge patch: the same."""
+        """Begin a merge patch, like ``add``."""
 
 
 class Direct:
-    # A call that waits is a future; what counts is that many share a transaction.
+    # A waiting call is only a future, and calls that wait together share a transaction.
     parallel = 4096
 
-    def __init__(self, server: Server, turn: Callable[[], Awaitable[None]] | None = None) -> None:
-        """``turn`` is waited for before each call, by those who take turns."""
+    def __init__(self, server: InProcessServer, turn: Callable[[], Awaitable[None]] | None = None) -> None:
+        """``turn``, if given, is awaited before each call (write_fairness.py)."""
         self._server = server
         self._turn = turn
 
@@ -95,7 +92,7 @@ class Direct:
             raise errors.from_answer(status, body, headers)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is no connection."""
 
 
 async def _in_turn(turn: Callable[[], Awaitable[None]], begin: Callable[[], Awaitable[tuple[int, Json]]]) -> Json:

@@ -1,5 +1,5 @@
 """
-What an API server says when it says no, as types: a caller catches what it can act on.
+Errors of an API server as types, so that a caller catches those that it can act on.
 
 Raised by: kube/client.py. Caught by: kube/apply.py, kube/cache.py, controllers/loop.py.
 """
@@ -15,7 +15,7 @@ from kyu.api.meta import Json
 
 
 class ApiError(Exception):
-    """A Status of failure, with what it says about trying again."""
+    """A Status of failure, with its advice about retrying."""
 
     def __init__(
         self, code: int, reason: str, message: str, details: Mapping[str, Any] | None = None, retry_after: float = 0.0
@@ -32,31 +32,31 @@ class ApiError(Exception):
 
 
 class NotFound(ApiError):
-    """There is no such object, or no such kind."""
+    """The object or the kind does not exist."""
 
 
 class AlreadyExists(ApiError):
-    """An object of this name is there."""
+    """An object of this name exists already."""
 
 
 class Conflict(ApiError):
-    """Someone else changed the object since it was read, or owns a field that is applied."""
+    """The object has changed since it was read, or another manager owns an applied field."""
 
 
 class Gone(ApiError):
-    """The version is forgotten: list again."""
+    """The resource version is too old: list again."""
 
 
 class Forbidden(ApiError):
-    """The user may not do this."""
+    """The user lacks a permission."""
 
 
 class Invalid(ApiError):
     """The object breaks a rule of its kind; ``details`` has a cause per field."""
 
 
-class Unreachable(ApiError):
-    """No answer: the connection could not be made, or broke."""
+class NoAnswer(ApiError):
+    """The connection could not be made, or broke."""
 
     def __init__(self, message: str) -> None:
         super().__init__(0, "Unreachable", message)
@@ -69,7 +69,7 @@ class _Status(msgspec.Struct):
 
 
 def from_answer(code: int, body: bytes, headers: Mapping[str, str]) -> ApiError:
-    """The error that the answer means; a body that is no Status is taken as its message."""
+    """Return the error for an answer; a body that is no Status is its message."""
     try:
         status = msgspec.json.decode(body, type=_Status)
     except msgspec.DecodeError:
@@ -78,7 +78,7 @@ def from_answer(code: int, body: bytes, headers: Mapping[str, str]) -> ApiError:
 
 
 def of_status(status: Json) -> ApiError:
-    """The error that a Status means."""
+    """Return the error for a Status."""
     return from_status(
         status.get("code", 500), status.get("reason", ""), status.get("message", ""), status.get("details")
     )

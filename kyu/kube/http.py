@@ -1,8 +1,4 @@
-"""
-The transport over a socket: connections are kept and used again, and a server that falls silent is given up.
-
-Called by: kube/client.py through Transport. Made by: ``connect``, from a kubeconfig.
-"""
+"""The transport over sockets: connections are reused, and calls to a silent server time out."""
 
 from __future__ import annotations
 
@@ -13,31 +9,31 @@ from urllib.parse import urlsplit
 
 from kyu.api.meta import Json, Key, Kind
 from kyu.kube import errors, requests
-from kyu.kube.connection import Connection, Disconnected
+from kyu.kube.connection import Disconnected, HttpConnection
 from kyu.kube.kubeconfig import Credentials
 from kyu.kube.requests import Answer, Call, Part, Tell
-from kyu.turns import Begun
+from kyu.write_fairness import Begun
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
-# A watch is silent for a minute at most: the server sends bookmarks.
+# Longer than any silence of a watch: the server sends a bookmark every minute.
 SILENCE_SECONDS = 150.0
-# Servers keep idle connections longer than this, so that a call is not sent into one that is being closed.
+# Shorter than the idle timeout of servers, so that no call is sent into a closing connection.
 IDLE_SECONDS = 60.0
 CHECK_SECONDS = 5.0
 LONGEST_LINE_BYTES = 16 * 1024 * 1024
-# What may be sent a second time if it is not known whether the first arrived.
+# Idempotent methods, which may be sent again if it is unknown whether the first call arrived.
 REPEATABLE = frozenset({"GET", "PUT", "DELETE"})
 
 
 async def connect(credentials: Credentials, user_agent: str = "kyu") -> Http:
-    """A transport to the server of the credentials; a credential plugin is asked before the first connection."""
+    """Return a transport to the server; an exec plugin runs before the first connection."""
     await asyncio.to_thread(credentials.headers)
     return Http(credentials, user_agent)
 
 
 class Http:
-    # Each needs a connection.
+    # Each call needs a connection.
     parallel = 64
 
     def __init__(self, credentials: Credentials, user_agent: str) -> None:
@@ -48,8 +44,8 @@ class Http:
         self._port = server.port or (443 if server.scheme == "https" else 80)
         self._prefix = server.path.rstrip("/")
         self._head = f"host: {server.netloc.rpartition('@')[2]}\r\nuser-agent: {user_agent}\r\n"
-        self._idle: list[Connection] = []
-        self._busy: set[Connection] = set()
+        self._idle: list[HttpConnection] = []
+        self._busy: set[HttpConnection] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     async def send(self, call: Call) -> Answer:
@@ -76,7 +72,7 @@ class Http:
         return requests.parse(await self.send(call))
 
     async def lines(self, call: Call) -> AsyncIterator[bytes]:
-        connection: Connection | None = None
+        connection: HttpConnection | None = None
         try:
             connection, answer = await self._ask(call, SILENCE_SECONDS, as_stream=True)
             if answer.status >= 400:
@@ -100,10 +96,8 @@ class Http:
             connection.close()
         self._idle.clear()
 
-    # Calls on connections.
-
-    async def _ask(self, call: Call, seconds: float, *, as_stream: bool = False) -> tuple[Connection, Answer]:
-        """The answer, and the connection it came on, which is the caller's until it is given back."""
+    async def _ask(self, call: Call, seconds: float, *, as_stream: bool = False) -> tuple[HttpConnection, Answer]:
+        """Return the answer and its connection, which the caller gives back."""
         data = await self._bytes(call)
         while True:
             connection, is_used = self._take()
@@ -118,7 +112,7 @@ class Http:
                 if not is_used or call.method not in REPEATABLE:
                     raise
             except BaseException:
-                # Its answer may still come, and must not be taken for that of the next call.
+                # A late answer must not be taken for that of the next call.
                 self._busy.discard(connection)
                 connection.abort()
                 raise
@@ -133,8 +127,8 @@ class Http:
         lines.append("\r\n")
         return "".join(lines).encode() + call.body
 
-    def _take(self) -> tuple[Connection | None, bool]:
-        """An idle connection, the one used last, if there is one."""
+    def _take(self) -> tuple[HttpConnection | None, bool]:
+        """Return the idle connection that was used last, if there is one."""
         limit = asyncio.get_running_loop().time() - IDLE_SECONDS
         while self._idle:
             connection = self._idle.pop()
@@ -143,22 +137,22 @@ class Http:
             connection.close()
         return None, False
 
-    def _give_back(self, connection: Connection) -> None:
+    def _give_back(self, connection: HttpConnection) -> None:
         self._busy.discard(connection)
         if connection.is_reusable:
             self._idle.append(connection)
         else:
             connection.abort()
 
-    async def _connect(self) -> Connection:
+    async def _connect(self) -> HttpConnection:
         name = (self._credentials.server_name or self._host) if self._tls else None
         async with asyncio.timeout(CONNECT_SECONDS):
             _, connection = await asyncio.get_running_loop().create_connection(
-                Connection, self._host, self._port, ssl=self._tls or None, server_hostname=name
+                HttpConnection, self._host, self._port, ssl=self._tls or None, server_hostname=name
             )
         return connection
 
-    # One timer for all connections: a server that says nothing for too long is given up.
+    # One timer for all connections ends calls to silent servers.
 
     def _watch_over(self) -> None:
         if self._timer is None:
@@ -173,8 +167,8 @@ class Http:
         if self._busy:
             self._watch_over()
 
-    def _unreachable(self, error: Exception) -> errors.Unreachable:
-        return errors.Unreachable(f"{self._credentials.server}: {str(error) or type(error).__name__}")
+    def _unreachable(self, error: Exception) -> errors.NoAnswer:
+        return errors.NoAnswer(f"{self._credentials.server}: {str(error) or type(error).__name__}")
 
 
 async def _lines(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -185,6 +179,6 @@ async def _lines(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             if line:
                 yield line
         if len(rest) > LONGEST_LINE_BYTES:
-            raise errors.Unreachable("a line of the answer is too long")
+            raise errors.NoAnswer("a line of the answer is too long")
     if rest:
         yield rest

@@ -1,9 +1,9 @@
 """
-Where a server is and how to prove who one is: kubeconfig files, exec plugins, and the files in a pod.
+Server addresses and credentials: kubeconfig files, exec plugins, and the service account of a pod.
 
-A plugin is waited for. Nothing here is asynchronous, so that commands need not import what that takes.
+Plugins block. Nothing here is asynchronous, so that commands need not import asyncio.
 
-Called by: kube/http.py, cli/target.py, app.py. Kubernetes: client-go tools/clientcmd, plugin/pkg/client/auth/exec.
+Kubernetes: client-go tools/clientcmd, plugin/pkg/client/auth/exec.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kyu.api.meta import Json
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 EXEC_SECONDS = 60.0
-# What a kubeconfig that somebody else wrote must not have, by the section and the part of its entries.
+# Fields that a kubeconfig from another user must not have, by section and part of its entries.
 FOREIGN_FIELDS = (
     ("clusters", "cluster", ("insecure-skip-tls-verify", "certificate-authority")),
     (
@@ -43,12 +43,12 @@ class BadKubeconfig(Exception):
 
 
 class UnsafeKubeconfig(BadKubeconfig):
-    """Somebody else wrote it, and it would read files of this machine, run programs, or trust everybody."""
+    """A kubeconfig from another user that would read files of this machine, run programs, or skip TLS verification."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """A program that prints credentials."""
+    """An exec plugin: a program that prints credentials."""
 
     command: str
     arguments: tuple[str, ...]
@@ -58,7 +58,7 @@ class Plugin:
 
 @dataclass(slots=True)
 class Credentials:
-    """Everything that a connection needs. Tokens in files and from plugins are read again when they have changed."""
+    """All that a connection needs. Tokens in files and from plugins are read again when they have changed."""
 
     server: str
     namespace: str = "default"
@@ -76,7 +76,7 @@ class Credentials:
 
     @property
     def needs_plugin(self) -> bool:
-        """Whether a program has to be run before the next request, which takes its time."""
+        """Return whether the exec plugin has to run before the next request."""
         if self.plugin is None:
             return False
         if not self.token and not self.certificate:
@@ -84,14 +84,14 @@ class Credentials:
         return self._expires is not None and datetime.now(UTC) >= self._expires
 
     def headers(self) -> dict[str, str]:
-        """The Authorization header, if a token is known."""
+        """Return the Authorization header, if a token is known."""
         if self.plugin is not None and self.needs_plugin:
             self._run_plugin(self.plugin)
         token = self.token_file.read_text().strip() if self.token_file else self.token
         return {"authorization": f"Bearer {token}"} if token else {}
 
     def refresh(self) -> bool:
-        """The server did not accept the token; True if there may be another one now."""
+        """Drop a token that the server refused; return whether there may be another one."""
         if self.plugin is None or self._is_fresh:
             return self.token_file is not None
         self._run_plugin(self.plugin)
@@ -149,7 +149,7 @@ class Credentials:
 
 
 def load(path: Path, context: str = "") -> Credentials:
-    """The credentials of a context of the file, of its current one by default."""
+    """Return the credentials of a context of the file, by default of its current one."""
     try:
         text = path.read_text()
     except (OSError, ValueError) as error:
@@ -158,7 +158,7 @@ def load(path: Path, context: str = "") -> Credentials:
 
 
 def parse_foreign(text: str, source: str) -> Credentials:
-    """The same of a text that somebody else wrote: all that it needs stands in it, and the server proves itself."""
+    """Return the credentials of a kubeconfig from another user, which must be self-contained and verify the server."""
     path = Path(source)
     document = _parse(path, text)
     for section, inner, refused in FOREIGN_FIELDS:
@@ -198,7 +198,7 @@ def _credentials(path: Path, document: Json, context: str) -> Credentials:
 
 
 def in_cluster(folder: Path = SERVICE_ACCOUNT, environment: Mapping[str, str] = os.environ) -> Credentials | None:
-    """The credentials of the pod that this process runs in, or None outside of one."""
+    """Return the credentials of the pod that this process runs in, or None outside of one."""
     host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT")
     token = folder / "token"
     if not host or not port or not token.exists():
@@ -214,7 +214,7 @@ def in_cluster(folder: Path = SERVICE_ACCOUNT, environment: Mapping[str, str] = 
 
 
 def render(server: str, authority: bytes, user: str, token: str, namespace: str = "default") -> str:
-    """A kubeconfig with one context, as JSON, which every reader of YAML reads."""
+    """Return a kubeconfig with one context, as JSON, which is YAML."""
     document: Json = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -285,7 +285,7 @@ def _data_or_file(path: Path, section: Mapping[str, Any], name: str) -> bytes:
 
 
 def _load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    # The ssl module reads pairs from files only; the folder is private and gone at once.
+    # The ssl module reads key pairs from files only; the folder is private and deleted at once.
     with tempfile.TemporaryDirectory() as folder:
         pair = Path(folder, "certificate"), Path(folder, "key")
         pair[0].write_bytes(certificate)

@@ -1,10 +1,10 @@
 """
-One of several: whoever holds a Lease acts, the others wait. Leader election as all of Kubernetes does it.
+Leader election with a Lease, as in Kubernetes.
 
-Clocks of two machines are not compared: a Lease has run out when it did not change for its duration, as seen from here.
-Its holder gives up before that, if it cannot renew the Lease.
+Clocks of machines are not compared: a Lease has expired when it did not change for its duration, by the local clock.
+Its holder stops before that if it cannot renew the Lease.
 
-Called by: on_cluster.py. Calls: kube/client.py. Kubernetes: client-go/tools/leaderelection.
+Kubernetes: client-go/tools/leaderelection.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases")
 
 
 class LeaseLost(Exception):
-    """Others may act by now, so this process must not."""
+    """Another process may be the leader by now, so this one must stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Which Lease, for whom, and for how many seconds."""
+    """The Lease to acquire, the name of its holder, and times in seconds."""
 
     key: Key
     holder: str
-    """Unlike anybody else's."""
+    """Unique among all candidates."""
     duration: float
-    """Without a sign for so long others may take it."""
+    """The time without a renewal after which another candidate may take the Lease."""
     renew_deadline: float
-    """A holder that could not renew it for so long gives up; shorter than the duration."""
+    """The time without a renewal after which the holder stops; shorter than the duration."""
     retry: float
 
 
 @dataclass(slots=True)
-class Sight:
-    """The Lease as it was last seen to change."""
+class ObservedLease:
+    """The spec of the Lease at its last observed change, and the local time of that."""
 
     spec: Json
     at: float
 
-    def look(self, spec: Json, now: float) -> None:
+    def observe(self, spec: Json, now: float) -> None:
         if spec != self.spec:
             self.spec, self.at = spec, now
 
@@ -60,7 +60,7 @@ class Sight:
 
 
 def claimed(spec: Json, terms: Terms, now: datetime) -> Json:
-    """The Lease as its holder writes it, for the first time or again."""
+    """Return the spec that the holder writes to acquire or renew the Lease."""
     written = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     is_ours = spec.get("holderIdentity") == terms.holder
     return {
@@ -77,13 +77,13 @@ class Lease:
         self._client = client
         self._terms = terms
         self._clock = clock
-        self._sight = Sight({}, 0.0)
-        # Whether somebody else acts, and this one is there to take over.
+        self._observed = ObservedLease({}, 0.0)
+        # True while another process is the leader.
         self.is_standing_by = False
 
     @contextlib.asynccontextmanager
     async def held(self) -> AsyncIterator[None]:
-        """Wait for the Lease and keep it while the context is open, which ends with LeaseLost if that fails."""
+        """Acquire the Lease and renew it while the context is open; raise LeaseLost in it if that fails."""
         await self._acquire()
         task = asyncio.current_task()
         assert task is not None
@@ -102,14 +102,14 @@ class Lease:
                 await self._release()
 
     async def _acquire(self) -> None:
-        """The first try says whether there is a server that lets us; after that, one that is away is waited for."""
-        told = None
+        """Wait for the Lease. Errors of the first attempt are raised; later ones are retried."""
+        logged = None
         has_it = await self._try()
         while not has_it:
             self.is_standing_by = True
-            if self._holder != told:
-                told = self._holder
-                log.info("waiting for the lease", lease=self._terms.key, holder=told)
+            if self._holder != logged:
+                logged = self._holder
+                log.info("waiting for the lease", lease=self._terms.key, holder=logged)
             await asyncio.sleep(self._terms.retry)
             try:
                 has_it = await self._try()
@@ -133,16 +133,16 @@ class Lease:
 
     @property
     def _holder(self) -> str:
-        return str(self._sight.spec.get("holderIdentity") or "")
+        return str(self._observed.spec.get("holderIdentity") or "")
 
     async def _try(self) -> bool:
-        """Take or renew the Lease; False if somebody else has it, or was first."""
+        """Acquire or renew the Lease; return False if another candidate holds it or was faster."""
         now = asyncio.get_running_loop().time()
         found = await self._client.find(LEASE, self._terms.key)
-        self._sight.look((found or {}).get("spec") or {}, now)
-        if not self._sight.is_free_for(self._terms.holder, now):
+        self._observed.observe((found or {}).get("spec") or {}, now)
+        if not self._observed.is_free_for(self._terms.holder, now):
             return False
-        spec = claimed(self._sight.spec, self._terms, self._clock())
+        spec = claimed(self._observed.spec, self._terms, self._clock())
         try:
             if found is None:
                 await self._create(spec)
@@ -150,7 +150,7 @@ class Lease:
                 await self._client.update(LEASE, {**found, "spec": spec})
         except (errors.Conflict, errors.AlreadyExists):
             return False
-        self._sight.look(spec, now)
+        self._observed.observe(spec, now)
         return True
 
     async def _create(self, spec: Json) -> None:
@@ -159,12 +159,12 @@ class Lease:
         try:
             await self._client.create(LEASE, lease)
         except errors.NotFound:
-            # The first thing of its kind in this cluster.
+            # The namespace may not exist yet.
             await self._client.create(Namespace.KIND, {"metadata": {"name": namespace}})
             await self._client.create(LEASE, lease)
 
     async def _release(self) -> None:
-        """Let others have it at once. If that fails, they wait until it has run out."""
+        """Give up the Lease, so that another candidate need not wait for it to expire."""
         with contextlib.suppress(errors.ApiError, OSError, TimeoutError):
             async with asyncio.timeout(self._terms.renew_deadline):
                 while True:
@@ -173,7 +173,7 @@ class Lease:
                     await asyncio.sleep(self._terms.retry)
 
     async def _try_release(self) -> bool:
-        """False if a last renewal was still on its way."""
+        """Give up the Lease; return False if a late renewal caused a conflict."""
         found = await self._client.get(LEASE, self._terms.key)
         if found["spec"].get("holderIdentity") == self._terms.holder:
             spec = {**found["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}

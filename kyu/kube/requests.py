@@ -1,7 +1,7 @@
 """
-What to send for each verb: pure functions from kind, key and body to a Call, and from an Answer to JSON.
+Pure functions from a verb, kind, key and body to a Call, and from an Answer to JSON.
 
-Called by: kube/client.py. Kubernetes: the URL scheme of the API, the patch types, the options in the query.
+Kubernetes: the URL scheme of the API, the patch types, the options in the query.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ JSON: Final = "application/json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 Propagation = Literal["Background", "Foreground", "Orphan"]
-# What of an object is written: all but its status, or the status alone.
+# The written part of an object: all except its status, or the status alone.
 Part = Literal["", "status"]
 
 encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-# Nothing in it has to be written differently in a URL.
+# Matches paths that need no quoting in a URL.
 _is_plain = re.compile(r"[A-Za-z0-9/_.~-]*").fullmatch
 
 
 @lru_cache(maxsize=256)
 def _encoded(query: tuple[tuple[str, str], ...]) -> str:
-    """The same few questions are asked again and again."""
+    """Encode a query; the same few queries repeat."""
     return urlencode(query)
 
 
 class Call(msgspec.Struct, frozen=True):
-    """One request, before any transport has touched it."""
+    """A request, independent of the transport."""
 
     method: str
     path: str
@@ -59,14 +59,14 @@ class Answer(msgspec.Struct, frozen=True):
     headers: Mapping[str, str] = {}
 
 
-# Given the type and the object of an event. The object may be shared: only read it.
+# Called with the type and the object of an event. The object may be shared and must not be changed.
 Tell = Callable[[str, Json], None]
 
 
 class Transport(Protocol):
-    """How calls reach a server: over a socket, or by a plain call in the same process.
+    """The way of calls to a server: over a socket, or by a function call in the same process.
 
-    ``parallel``: how many calls may reasonably wait for their answers at the same time.
+    ``parallel`` is the number of calls that may wait for their answers at the same time.
     """
 
     @property
@@ -75,16 +75,16 @@ class Transport(Protocol):
     async def send(self, call: Call) -> Answer: ...
 
     def add(self, kind: Kind, body: Json, manager: str) -> Awaitable[Json]:
-        """A create, which has begun when this returns if that can be. The answer may be shared: only read it."""
+        """Create an object; begins at once if the server is in the same process. The answer may be shared."""
 
     def merge(self, kind: Kind, key: Key, body: Json, subresource: Part, manager: str) -> Awaitable[Json]:
-        """A merge patch: the same."""
+        """Merge a patch, like ``add``."""
 
     def lines(self, call: Call) -> AsyncIterator[bytes]:
-        """The lines of an answer without end; an answer of failure is raised."""
+        """Yield the lines of an endless answer; raise an error answer."""
 
     async def follow(self, call: Call, tell: Tell) -> None:
-        """Tell of each event of a watch until the server ends it; an ERROR is raised."""
+        """Call ``tell`` with each event of a watch until the server ends it; raise an ERROR event."""
 
     async def close(self) -> None: ...
 
@@ -131,7 +131,7 @@ def update(kind: Kind, body: Json, manager: str, subresource: str = "") -> Call:
 
 
 def patch(kind: Kind, key: Key, body: Any, manager: str, subresource: str = "") -> Call:
-    """A merge patch: null deletes, maps merge, everything else replaces."""
+    """Return a merge patch: null deletes, maps merge, everything else replaces."""
     path = object_path(kind, key, subresource)
     return Call("PATCH", path, {"fieldManager": manager}, _headers(MERGE_PATCH), encode(body))
 
@@ -154,14 +154,14 @@ def delete(kind: Kind, key: Key, *, uid: str, propagation: Propagation, grace_se
 
 
 def parse(answer: Answer) -> Json:
-    """The object of a good answer; a bad one is raised as what it means."""
+    """Return the object of an answer; raise the error of a failure."""
     if answer.status >= 400:
         raise errors.from_answer(answer.status, answer.body, answer.headers)
     return _decode(answer.body)
 
 
 def parse_event(line: bytes) -> tuple[str, Json]:
-    """Type and object of a line of a watch; an ERROR is raised."""
+    """Return type and object of a line of a watch; raise an ERROR event."""
     event = _decode(line)
     type_, body = event.get("type", ""), event.get("object", {})
     refuse_error(type_, body)
@@ -169,7 +169,7 @@ def parse_event(line: bytes) -> tuple[str, Json]:
 
 
 def refuse_error(type_: str, body: Json) -> None:
-    """Raise what an ERROR means."""
+    """Raise the error of an ERROR event."""
     if type_ == "ERROR":
         raise errors.of_status(body)
 

@@ -2,10 +2,10 @@
 Editing the status of an object: conditions with their transition times, and the patch that says only what changed.
 
 A plan reads typed projections but edits the stored JSON, so that fields that Kyu does not know survive. The patch
-carries the resource version that the decision was based on: if somebody wrote in between, the write is refused and
+carries the resource version that the decision was based on: if the object was written in between, it is refused and
 planned anew.
 
-Used by: the plans that write status. Kubernetes: apimachinery meta conditions; JSON merge patch.
+Kubernetes: apimachinery meta conditions; JSON merge patch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LONGEST_MESSAGE = 32 * 1024
 class StatusEdit:
     """The status of one object, and its next one. ``patch()`` is None when nothing was changed after all.
 
-    The copy that may be changed is made by the first who asks for ``status``: most plans look and change nothing.
+    ``status`` makes the copy that may be changed at its first use: most plans change nothing.
     """
 
     def __init__(self, raw: Json, now: datetime) -> None:
@@ -36,17 +36,17 @@ class StatusEdit:
 
     @property
     def status(self) -> Json:
-        """To be changed."""
+        """The status that a plan may change."""
         if self._draft is None:
             self._draft = clone(self._stored)
         return self._draft
 
     def read(self, field: str) -> Any:
-        """A field of the status as it is now, not to be changed; None if it is absent."""
+        """Return a field of the status, or None. The value must not be changed."""
         return (self._stored if self._draft is None else self._draft).get(field)
 
     def condition(self, type_: str) -> Json | None:
-        """Not to be changed."""
+        """Return a condition, or None. It must not be changed."""
         return next((c for c in self.read("conditions") or () if c.get("type") == type_), None)
 
     def is_true(self, type_: str) -> bool:
@@ -54,7 +54,7 @@ class StatusEdit:
         return condition is not None and condition.get("status") == "True"
 
     def set_condition(self, type_: str, status: Literal["True", "False"], reason: str, message: str) -> None:
-        """The transition time moves only when the status flips."""
+        """Set a condition. The transition time moves only when the status flips."""
         wanted: Json = {"status": status, "reason": reason, "message": message[:LONGEST_MESSAGE]}
         known = self.condition(type_)
         if known is not None and all(known.get(field) == value for field, value in wanted.items()):
@@ -87,14 +87,14 @@ class StatusEdit:
 
 
 def clone(value: Any) -> Any:
-    """A deep copy of JSON; several times faster than ``copy.deepcopy``."""
+    """Return a deep copy of JSON, several times faster than ``copy.deepcopy``."""
     if type(value) is dict:
         return {key: clone(item) for key, item in value.items()}
     return [clone(item) for item in value] if type(value) is list else value
 
 
 def timestamp(moment: datetime) -> str:
-    """RFC 3339 in UTC, whole seconds, as Kubernetes writes times."""
+    """Render a time as Kubernetes does: RFC 3339 in UTC, whole seconds."""
     return f"{moment.astimezone(UTC).isoformat()[:19]}Z"
 
 

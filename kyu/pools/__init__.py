@@ -1,5 +1,5 @@
 """
-Both ends of a pool: the site that announces what it has and runs pods, and the control plane that sends them there.
+Both ends of a pool: the site that announces its capacity and runs pods, and the control plane that sends pods there.
 
-Far end: ``offers.py`` (what there is), ``publisher.py`` (says so), ``runner.py`` (runs pods). Near end: ``pods.py``.
+Site: ``offers.py`` (capacity), ``publisher.py`` (announcements), ``runner.py`` (pods). Control plane: ``pods.py``.
 """

@@ -1,11 +1,8 @@
 """
-What a pool has to offer: this machine, a cluster, a Slurm site, or what somebody says.
+The capacity that a pool announces: that of this machine, a cluster, a Slurm site, or given by the administrator.
 
-An offer has two parts: the quotas, which a MasterQueue turns to quota, and what is free now, for people to look at. Of
-this machine all is offered, because what runs on it by way of the pool is counted there; of a cluster or a site, which
-others use too, only what they leave.
-
-Called by: cli/pool.py, through pools/publisher.py. Calls: kube/blocking.py (a cluster), `sinfo` (Slurm).
+An offer has the quotas for the MasterQueue, and the free resources for display. A machine offers all of its resources,
+since the pool's own pods count against them. A cluster or a Slurm site has other users, so it offers what is free.
 """
 
 from __future__ import annotations
@@ -27,14 +24,14 @@ from kyu.runtime import node
 GPU = "nvidia.com/gpu"
 SINFO = ("sinfo", "--noheader", "--Node", "--format=%N|%C|%m|%e|%G|%t")
 SINFO_SECONDS = 20.0
-# States of Slurm nodes that take jobs, without the marks that may follow.
+# States of Slurm nodes that accept jobs, without suffixes.
 SLURM_UP = frozenset({"idle", "mix", "alloc", "comp"})
 GRES = re.compile(r"gpu:(?:[^:,(]+:)?(\d+)")
 PODS_PER_NODE = 110
 
 
 class NoOffer(Exception):
-    """What there is cannot be found out; the message says why."""
+    """The capacity cannot be found out; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +41,7 @@ class Offer:
 
 
 def local_offer(folder: str) -> Offer:
-    """All of this machine; free is what the kernel says."""
+    """Return all resources of this machine, and as free those that the kernel reports."""
     facts = node.read_facts(folder)
     has = node.resources(facts)
     quotas = {name: has[name] for name in ("cpu", "memory", "pods") if name in has} | {GPU: str(facts.gpus)}
@@ -63,7 +60,7 @@ def cluster_offer(client: BlockingClient) -> Offer:
 
 
 def offer_of_nodes(nodes: Iterable[Json], pods: Iterable[Json]) -> Offer:
-    """What is left of all nodes that take pods, node by node: a node that is overfull takes nothing from others."""
+    """Return the free resources of all ready nodes; an overcommitted node takes nothing from others."""
     free: dict[str, dict[str, int]] = {}
     for raw in nodes:
         one = codec.decode_as(Node, raw)
@@ -98,7 +95,7 @@ def slurm_offer() -> Offer:
 
 
 def parse_sinfo(text: str) -> Offer:
-    """A line a node: name, cpus (allocated/idle/other/total), MB, MB free, gres, state. A node counts once."""
+    """Parse a line per node: name, cpus (allocated/idle/other/total), MB, MB free, gres, state. A node counts once."""
     cpus = megabytes = gpus = 0
     seen: set[str] = set()
     for line in text.splitlines():
@@ -112,7 +109,7 @@ def parse_sinfo(text: str) -> Offer:
         idle = int(counts.split("/")[1])
         cpus += idle
         megabytes += int(free) if free.isdigit() and idle else 0
-        # How many of them are in use sinfo does not say: a node that is busy offers none.
+        # sinfo does not show how many GPUs are in use, so a busy node offers none.
         gpus += sum(int(count) for count in GRES.findall(gres)) if state.startswith("idle") else 0
     left = {"cpu": str(cpus), "memory": f"{megabytes}Mi", "pods": str(PODS_PER_NODE * len(seen)), GPU: str(gpus)}
     return Offer(left, left)

@@ -1,11 +1,10 @@
 """
-The near end: pods on virtual nodes are handed to the runners of their pools, and their status and logs come back.
+The control plane's end of a pool: pods on virtual nodes are sent to the runners of their pools.
 
-To the agent this is a runtime like any other. A pod's pool is told by its toleration, which admission wrote. A pod for
-which nobody answers waits with reason NoRunner and is offered again; a runner that has it says so, whoever asks.
+It is a pod runtime of the agent. The toleration that admission wrote names the pool of a pod. A pod without a runner
+waits with reason NoRunner and is offered again. A runner answers a repeated offer with the status of its pod.
 
-Called by: embedded.py, through runtime/agent.py. Calls: controllers/pools.py (connections).
-The far end: pools/runner.py.
+The site's end: pools/runner.py.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import asyncio
 import base64
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 
 from kyu import log
@@ -25,46 +24,46 @@ from kyu.api.pools import POOL_TOLERATION, MasterQueue, NatsFlavor, PoolReport
 from kyu.bus import envelopes, signing
 from kyu.bus.connector import Bus, Unanswered
 from kyu.bus.envelopes import NotOpened
-from kyu.controllers.pools import PoolListener
-from kyu.plans.pool_nodes import VIRTUAL_LABEL
+from kyu.controllers.pools.subscriptions import PoolListener
+from kyu.plans.pools.nodes import VIRTUAL_LABEL
 from kyu.runtime import environment
 from kyu.runtime.background import Background
 from kyu.runtime.environment import Objects
-from kyu.server.pods import LogOptions
+from kyu.server.verbs.pod_subresources import PodLogOptions
 
 OVER = ("Succeeded", "Failed")
 ASK_SECONDS = 5.0
-# How often runners are asked for news.
+# The period of status requests.
 POLL_SECONDS = 1.0
 FOLLOW_SECONDS = 0.5
 
 
 class NoRunner(Exception):
-    """Nobody runs pods for this pool; the message says what is missing."""
+    """No runner takes pods of this pool; the message says what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """How a pool is reached."""
+    """The connection and subject of a pool, and the key of its runner if an administrator has listed it."""
 
     connection: Bus
     subject: str
     pool: str
-    keys: tuple[str, ...] | None
+    key: str
 
 
 @dataclass(slots=True)
-class Entry:
+class RemotePod:
     pod: Json
     objects: dict[str, Json]
     status: Json = field(default_factory=dict)
-    # The runner has said that it has the pod.
+    # The runner has confirmed that it has the pod.
     accepted: bool = False
     busy: bool = False
 
 
 class PoolRuntime:
-    """Implements PodRuntime for all pods of virtual nodes."""
+    """The PodRuntime of all pods on virtual nodes."""
 
     def __init__(
         self, view: View, listener: PoolListener, signer: signing.Signer, on_status: Callable[[Json, Json], None]
@@ -73,11 +72,11 @@ class PoolRuntime:
         self._listener = listener
         self._signer = signer
         self._on_status = on_status
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, RemotePod] = {}
         self._background = Background("pool runtime")
 
     async def open(self) -> None:
-        """Nothing to adopt: the runners know what they run, and are asked."""
+        """Start polling. There is nothing to adopt: the runners know their pods."""
         self._background.start(self._poll())
 
     async def close(self) -> None:
@@ -100,7 +99,7 @@ class PoolRuntime:
             read = objects.config_map if kind == "ConfigMap" else objects.secret
             if (obj := read(namespace, name)) is not None:
                 found[f"{kind}/{name}"] = obj
-        self._entries[uid] = Entry(pod, found, dict(pod.get("status") or {}))
+        self._entries[uid] = RemotePod(pod, found, dict(pod.get("status") or {}))
         self._background.start(self._offer(uid))
 
     def stop(self, uid: str, grace_seconds: float, reason: str = "", message: str = "") -> None:
@@ -108,7 +107,7 @@ class PoolRuntime:
         if entry.accepted:
             self._background.start(self._tell(uid, "stop", {"uid": uid, "grace": grace_seconds}))
         else:
-            # It never ran anywhere.
+            # The pod was never started.
             self._set(uid, {**entry.status, "phase": "Failed", "reason": reason or "Deleted", "message": message})
 
     async def remove(self, uid: str) -> None:
@@ -117,8 +116,6 @@ class PoolRuntime:
             await self._tell(uid, "remove", {"uid": uid})
         self._entries.pop(uid, None)
 
-    # Offering pods.
-
     async def _offer(self, uid: str) -> None:
         entry = self._entries.get(uid)
         if entry is None or entry.busy or entry.status.get("phase") in OVER:
@@ -126,9 +123,10 @@ class PoolRuntime:
         entry.busy = True
         try:
             route = find_route(self._view, self._listener, entry.pod)
+            refuse_open_secrets(route, entry.objects)
             answer = await self._ask(route, "create", {"pod": entry.pod, "objects": entry.objects})
         except (NoRunner, Unanswered, NotOpened) as error:
-            # A pod that ran before we were started runs on, whether or not we can ask.
+            # A pod from before the start of this process runs on, even if its runner cannot be asked.
             if entry.status.get("phase") in (None, "Pending"):
                 message = f"no runner takes this pod: {error}"
                 self._set(uid, {**entry.status, "phase": "Pending", "reason": "NoRunner", "message": message})
@@ -140,7 +138,7 @@ class PoolRuntime:
         self._set(uid, {**cleared, **(answer.get("status") or {"phase": "Pending"})})
 
     async def _poll(self) -> None:
-        """Ask the runners for news of their pods, and offer again what nobody took."""
+        """Ask the runners for the status of their pods, and offer pods without a runner again."""
         while True:
             await asyncio.sleep(POLL_SECONDS)
             by_route: dict[Route, list[str]] = {}
@@ -163,7 +161,7 @@ class PoolRuntime:
         statuses = answer["statuses"]
         for uid in uids:
             if uid not in statuses:
-                # The runner has lost it: offering it again tells what to make of that.
+                # The runner has lost the pod; the answer to a new offer decides.
                 self._entries[uid].accepted = False
             else:
                 self._set(uid, statuses[uid])
@@ -183,22 +181,20 @@ class PoolRuntime:
 
     async def _ask(self, route: Route, verb: envelopes.Verb, content: Json) -> Json:
         letter = envelopes.new_letter(verb, content, time.time())
-        payload = envelopes.seal(letter, route.pool, self._signer)
+        payload = envelopes.seal(letter, route.pool, self._signer, to=route.key)
         answer = await route.connection.request(route.subject, payload, ASK_SECONDS)
-        opened = envelopes.unseal(answer, route.pool, route.keys)
+        opened, _ = envelopes.unseal(answer, route.pool, (route.key,) if route.key else None, self._signer)
         if opened.nonce != letter.nonce:
             raise NotOpened("it answers another request")
         if opened.error:
             raise NotOpened(opened.error)
         return opened.content
 
-    # Logs.
-
     def owns(self, pod: Json) -> bool:
         node = self._view.find_json(Node.KIND, Key("", pod["spec"].get("nodeName", "")))
         return node is not None and VIRTUAL_LABEL in (node["metadata"].get("labels") or {})
 
-    async def read_logs(self, pod: Json, wanted: LogOptions) -> PoolLog:
+    async def read_logs(self, pod: Json, wanted: PodLogOptions) -> PoolLog:
         return PoolLog(self, pod, wanted)
 
     async def read_log_piece(self, pod: Json, content: Json) -> Json:
@@ -206,9 +202,9 @@ class PoolRuntime:
 
 
 class PoolLog:
-    """A container's output, piece by piece from the runner, as an answer of the server."""
+    """The log of a container, read in pieces from the runner, as an answer of the server."""
 
-    def __init__(self, runtime: PoolRuntime, pod: Json, wanted: LogOptions) -> None:
+    def __init__(self, runtime: PoolRuntime, pod: Json, wanted: PodLogOptions) -> None:
         self._runtime = runtime
         self._pod = pod
         self._wanted = wanted
@@ -250,7 +246,7 @@ class PoolLog:
 
 
 def find_route(view: View, listener: PoolListener, pod: Json) -> Route:
-    """By the pod's node and its toleration. Raises NoRunner."""
+    """Return the route by the pod's node and toleration. Raise NoRunner."""
     pool, node = pool_of(pod), pod["spec"].get("nodeName", "")
     if not pool:
         raise NoRunner(f"it has no {POOL_TOLERATION} toleration, or several")
@@ -276,12 +272,17 @@ def route_to(listener: PoolListener, queue: str, flavor: str, nats: NatsFlavor, 
         raise NoRunner("NATS is not connected")
     if not connection.is_private:
         raise NoRunner("pods are sent over TLS or within this machine only")
-    key = nats.public_keys.get(pool)
-    return Route(connection, envelopes.subject_of(nats.nats_subject, pool), pool, (key,) if key else None)
+    return Route(connection, envelopes.subject_of(nats.nats_subject, pool), pool, nats.public_keys.get(pool, ""))
+
+
+def refuse_open_secrets(route: Route, objects: Mapping[str, Json]) -> None:
+    """Raise NoRunner if Secrets would be sent without encryption."""
+    if not route.key and any(name.startswith("Secret/") for name in objects):
+        raise NoRunner(f"it needs Secrets, and publicKeys of the MasterQueue has no key for pool {route.pool}")
 
 
 def pool_of(pod: Json) -> str:
-    """Empty if there is not exactly one."""
+    """Return the pool of the pod's toleration, or an empty text if there is not exactly one."""
     found = {
         str(toleration.get("value", ""))
         for toleration in pod["spec"].get("tolerations") or ()
@@ -291,5 +292,5 @@ def pool_of(pod: Json) -> str:
 
 
 def with_simulated_mark(status: Json) -> Json:
-    """A pretended run says so on the pod."""
+    """Return the status with a message that the run is simulated."""
     return {**status, "message": "simulated: nothing runs on this virtual node"}

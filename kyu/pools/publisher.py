@@ -1,10 +1,8 @@
 """
-Announces a pool on NATS, again and again: what it has, how often it will say so, and whether it runs pods.
+The publisher of a pool: announces its capacity on NATS periodically, and whether it runs pods.
 
-Messages carry the fields of today's publishers, so every listener understands them; a sequence number, a time and, with
-a key, a signature let a careful one tell replays and forgeries.
-
-Called by: cli/pool.py. Calls: bus/signing.py, offers.py; bus/nats.py, through a connection.
+Messages have the fields of existing publishers. A sequence number, a time and an optional signature let a listener
+reject replays and forgeries.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from kyu.pools.offers import NoOffer, Offer
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """What is said besides the offer. ``signer``: None to say it without a signature."""
+    """The content of announcements besides the offer. Without a ``signer`` they are not signed."""
 
     subject: str
     pool: str
@@ -38,7 +36,7 @@ class Publication:
 
 
 async def publish(connection: Bus, publication: Publication, find_offer: Callable[[], Offer]) -> None:
-    """Until cancelled. An offer that cannot be found out is not made: silence is the honest answer."""
+    """Announce until cancelled. While the capacity is unknown nothing is announced."""
     while True:
         await connection.connected()
         try:
@@ -62,7 +60,7 @@ def message(publication: Publication, offer: Offer, now: float) -> Json:
         "taints": list(publication.taints),
         "schema": 2,
         "pool": publication.pool,
-        # Grows from start to start, as long as clocks do.
+        # Grows over restarts, as the clock does.
         "seq": int(now * 1000),
         "ts": now,
         "period": publication.period_seconds,

@@ -1,11 +1,10 @@
 """
-The far end: takes pods for a pool over NATS and runs them as processes of this machine.
+The site's end of a pool: takes pods over NATS and runs them as processes of this machine.
 
-Only those on the list may ask, over a connection that nobody else can read. What a pod needs comes with it, so the
-runner has no access to anybody's API. It keeps what it was given: a request that is repeated finds its pod.
+Only listed keys may send requests, over a private connection. ConfigMaps and Secrets come with the pod, encrypted to
+the key of the runner, so it needs no access to an API server. It keeps its pods, so a repeated request finds its pod.
 
-Called by: cli/pool.py (`kyu pool publish --run`). Calls: runtime/processes.py, bus.
-The near end: pools/pods.py.
+The control plane's end: pools/pods.py.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import os
 import re
 import time
 from collections.abc import Collection
@@ -28,7 +28,7 @@ from kyu.runtime import logs, node, podplan
 from kyu.runtime.processes import Machine, Runtime
 
 LONGEST_LOG_BYTES = 256 * 1024
-# It names a folder.
+# The uid is the name of a folder.
 UID = re.compile(r"[0-9A-Za-z][-0-9A-Za-z]{0,63}")
 
 
@@ -46,7 +46,7 @@ class Sent:
 
 
 class Runner:
-    """One pool. ``run`` runs until it is cancelled; the pods run on."""
+    """The runner of a pool. Pods outlive ``run``."""
 
     def __init__(self, connection: Bus, subject: str, pool: str, folder: Path, allowed: Collection[str]) -> None:
         self._connection = connection
@@ -59,7 +59,9 @@ class Runner:
         self._tasks: set[asyncio.Task[None]] = set()
         facts = node.read_facts(str(folder))
         machine = Machine(facts.hostname or "localhost", node.resources(facts), gpus=facts.gpus)
-        self._runtime = Runtime(str(folder / "runtime"), machine, self._on_status, podplan.Options())
+        # Pods of several namespaces come here, and none of them may be root.
+        options = podplan.Options(tenants=os.geteuid() == 0)
+        self._runtime = Runtime(str(folder / "runtime"), machine, self._on_status, options)
 
     async def run(self) -> None:
         await self._runtime.open()
@@ -73,7 +75,7 @@ class Runner:
             await self._runtime.close()
 
     def _on_status(self, pod: Json, status: Json) -> None:
-        """A pod that cannot run here has no entry in the runtime, so what became of it is kept."""
+        """Keep the status of a pod that cannot run here, since it is not in the runtime."""
         uid = pod["metadata"]["uid"]
         if self._runtime.find_status(uid) is None:
             self._refused[uid] = status
@@ -85,10 +87,10 @@ class Runner:
 
     async def _handle(self, payload: bytes, reply: str) -> None:
         try:
-            letter = envelopes.unseal(payload, self._pool, self._allowed)
+            letter, sender = envelopes.unseal(payload, self._pool, self._allowed, self._signer)
             self._once.check(letter, time.time())
         except NotOpened as error:
-            # Whoever it was learns nothing.
+            # No answer: an unauthorized sender learns nothing.
             log.warning("request refused", pool=self._pool, reason=error)
             return
         try:
@@ -98,7 +100,7 @@ class Runner:
             content, problem = {}, f"{type(error).__name__}: {error}"
         answer = Letter(letter.verb, time.time(), letter.nonce, content, problem)
         if reply:
-            await self._connection.send(reply, envelopes.seal(answer, self._pool, self._signer))
+            await self._connection.send(reply, envelopes.seal(answer, self._pool, self._signer, to=sender))
 
     async def _do(self, letter: Letter) -> Json:
         content = letter.content
@@ -136,7 +138,7 @@ class Runner:
         return {}
 
     async def _logs(self, content: Json) -> Json:
-        """A piece of a container's output from an offset on; ``ended`` when there will be no more."""
+        """Return a piece of a container's log from an offset; ``ended`` means that no more follows."""
         if self._runtime.find_status(content["uid"]) is None:
             return {"missing": "the runner does not know the pod"}
         folder = self._runtime.folder(content["uid"])

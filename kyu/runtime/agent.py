@@ -1,9 +1,8 @@
 """
-Between the API and a runtime: pods bound to our nodes are run, ended and forgotten, and their status is written.
+Connects the API with a runtime: starts, ends and forgets the pods bound to its nodes, and writes their status.
 
-What the API wants of a pod is read off its object each time it changes: run it, end it, or nothing. What the runtime
-tells is written as the pod's status, the newest only if it tells faster than can be written. A pod is gone from the
-API only after its processes are.
+Each change of a Pod says what to do: run it, end it, or nothing. Statuses of the runtime are written to the Pod; if
+they come faster than they can be written, only the newest is. A pod is gone from the API only after its processes are.
 
 Called by: embedded.py. Calls: processes.py, simulate.py or pools/pods.py, through PodRuntime; kube.
 Kubernetes: the kubelet's sync loop.
@@ -28,7 +27,7 @@ from kyu.runtime.background import Background
 from kyu.runtime.environment import Objects
 
 OVER = ("Succeeded", "Failed")
-# A pod that waits for a ConfigMap is looked at again, and so is a write that failed.
+# The delays before a pod that waits for a ConfigMap is tried again, or a write that failed.
 FIRST_DELAY_SECONDS = 1.0
 LONGEST_DELAY_SECONDS = 30.0
 DEFAULT_GRACE_SECONDS = 30
@@ -38,7 +37,7 @@ Write = Callable[[Sequence[Action]], Awaitable[None]]
 
 
 class PodRuntime(Protocol):
-    """What runs pods, or pretends to."""
+    """A runtime of pods, real or simulated."""
 
     async def open(self) -> None: ...
 
@@ -70,9 +69,9 @@ class Fetched:
 
 class Agent:
     """
-    The pods of the nodes that ``owns`` accepts by name. Give ``on_status`` to the runtime, then ``run`` with it.
+    The agent of the nodes that ``owns`` accepts by name. Give ``on_status`` to the runtime, then ``run`` with it.
 
-    The cache must follow Pods; it is asked when its first list has come.
+    The cache must follow Pods; it is read when its first list has come.
     """
 
     def __init__(self, client: Client, cache: Cache, write: Write, owns: Callable[[str], bool]) -> None:
@@ -91,7 +90,7 @@ class Agent:
         self._background = Background("agent")
 
     async def run(self, runtime: PodRuntime) -> None:
-        """Until cancelled; the pods run on."""
+        """Run until cancelled; the pods run on."""
         await self._cache.synced()
         self._cache.subscribe(self._changed, Pod.KIND)
         for pod in self._cache.list_json(Pod.KIND):
@@ -123,7 +122,7 @@ class Agent:
         else:
             self._pods.pop(uid, None)
         if old is not None and old["metadata"]["uid"] != uid:
-            # Another pod took its name before we saw it go.
+            # Another pod took its name before its deletion was seen.
             self._pods.pop(old["metadata"]["uid"], None)
             self._again(old["metadata"]["uid"])
         self._again(uid)
@@ -136,12 +135,12 @@ class Agent:
         try:
             self._look(runtime, uid)
         except OSError as error:
-            # A full disk takes no wish to stop. One pod that cannot be ended must not keep the others waiting.
+            # A full disk takes no stop request. A pod that cannot be ended must not delay the others.
             log.warning("pod not looked after", uid=uid, error=error)
             self._later(uid)
 
     def _look(self, runtime: PodRuntime, uid: str) -> None:
-        """Compare what is wanted of the pod with what is, and take the next step."""
+        """Compare the wanted state of the pod with the present one, and take the next step."""
         pod, status = self._pods.get(uid), runtime.find_status(uid)
         is_known, is_over = status is not None, status is not None and status.get("phase") in OVER
         if pod is None:
@@ -152,7 +151,7 @@ class Agent:
         elif not is_known and pod.get("status", {}).get("phase") not in OVER:
             self._start(runtime, pod)
         elif status and pod.get("status", {}).get("phase") != status.get("phase"):
-            # It was not written: nobody was here, or the write failed.
+            # The status was not written: Kyu was down, or the write failed.
             self.on_status(pod, status)
 
     def _forget(self, runtime: PodRuntime, uid: str, *, is_over: bool) -> None:
@@ -189,7 +188,7 @@ class Agent:
         uid = pod["metadata"]["uid"]
         try:
             objects = await self._fetch(pod)
-            # It may have been deleted meanwhile.
+            # The pod may have been deleted meanwhile.
             if uid in self._pods and not self._pods[uid]["metadata"].get("deletionTimestamp"):
                 outcome = runtime.start(pod, objects)
                 if isinstance(outcome, podplan.NotYet):
@@ -211,12 +210,12 @@ class Agent:
         return fetched
 
     async def _tell(self, pod: Json, outcome: podplan.Outcome | None) -> None:
-        """What the user should know about how the pod was started."""
+        """Write events about how the pod was started."""
         events = []
         if isinstance(outcome, podplan.Refused | podplan.NotYet):
             events.append(("Failed", outcome.message))
-        elif isinstance(outcome, podplan.Plan) and (wishes := podplan.not_done(pod)):
-            events.append(("NotSupported", f"no effect on this node: {', '.join(wishes)}"))
+        elif isinstance(outcome, podplan.Plan) and outcome.no_effect:
+            events.append(("NotSupported", f"no effect on this node: {', '.join(outcome.no_effect)}"))
         uid = pod["metadata"]["uid"]
         if events:
             await self._write([Event(pod_ref(pod), "Warning", reason, text, uid) for reason, text in events])
@@ -230,12 +229,20 @@ class Agent:
     # The runtime's side
 
     def on_status(self, pod: Json, status: Json) -> None:
-        """The runtime tells what became of a pod."""
+        """Write a status that the runtime reports."""
         uid = pod["metadata"]["uid"]
         self._statuses[uid] = (pod, status)
         if uid not in self._writing:
             self._writing.add(uid)
             self._background.start(self._write_status(uid))
+
+    def on_event(self, pod: Json, reason: str, message: str) -> None:
+        """Write a warning of the runtime as an event of the pod."""
+        self._background.start(self._write_event(pod, reason, message))
+
+    async def _write_event(self, pod: Json, reason: str, message: str) -> None:
+        uid = pod["metadata"]["uid"]
+        await self._try([Event(pod_ref(pod), "Warning", reason, message, uid)], uid)
 
     async def _write_status(self, uid: str) -> None:
         """Write the newest status until there is none newer."""
@@ -251,7 +258,7 @@ class Agent:
         self._again(uid)
 
     async def _try(self, actions: Sequence[Action], uid: str) -> bool:
-        """False if it was not done. What is worth another try is looked at again later."""
+        """Write, and return whether that was possible. A write worth another try is repeated later."""
         async with self._slots:
             try:
                 await self._write(actions)

@@ -1,5 +1,5 @@
 """
-Tasks that run beside who starts them: kept until they end, since the event loop does not, and told if they fail.
+Tasks in the background: kept until they end, since the event loop does not keep them, and logged if they fail.
 
 Called by: agent.py, processes.py, pools/pods.py.
 """
@@ -13,7 +13,7 @@ from kyu import log
 
 
 class Background:
-    """``name`` says in the log whose task has failed."""
+    """A set of tasks; ``name`` says in the log whose task has failed."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -1,10 +1,10 @@
 """
 CPU and memory limits of containers, through control groups (version 2) where the system lets Kyu make them.
 
-A pod has a group, each of its containers one below it. Where groups cannot be made, containers run without limits
-and the node's conditions say so and why.
+A pod has a group, each of its containers one below it. If groups cannot be made, containers run without limits, and
+the node's conditions say so and why. A supervisor opens the files of its groups before it becomes the pod's user.
 
-Called by: processes.py (is it possible?), supervisor.py (makes and removes the groups). Standard library only.
+Called by: processes.py (finds the root, removes groups), supervisor.py (makes and enters them). Standard library only.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ CPU_PERIOD_MICROSECONDS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """Where the groups of pods are made; with an empty path there are none, for the reason given."""
+    """The group that those of pods are made in; with an empty path there are none, for the reason given."""
 
     path: str = ""
     reason: str = ""
 
 
 def find_root(mount_info: str = "/proc/self/mountinfo") -> Root:
-    """The folder for our groups, made and ready, or the reason why limits cannot be enforced."""
+    """Return the folder for Kyu's groups, made and ready, or the reason why limits cannot be enforced."""
     base = find_mount(mount_info)
     if base is None:
         return Root(reason="no cgroup v2 file system is mounted")
@@ -61,7 +61,7 @@ def enable(path: str) -> None:
 
 
 def limits(milli_cpu: int | None, memory_bytes: int | None) -> dict[str, str]:
-    """The files to write for these limits."""
+    """Return the text of each file of a group with these limits."""
     files = {}
     if milli_cpu is not None:
         quota = max(1000, milli_cpu * CPU_PERIOD_MICROSECONDS // 1000)
@@ -72,15 +72,34 @@ def limits(milli_cpu: int | None, memory_bytes: int | None) -> dict[str, str]:
     return files
 
 
-def enter(path: str, files: dict[str, str], pid: int) -> None:
-    """Make the group, set its limits and move the process there."""
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The group of a container, with its files open for the supervisor."""
+
+    path: str
+    processes: int
+    kill: int
+
+    def enter(self, pid: int) -> None:
+        os.write(self.processes, str(pid).encode())
+
+    def end(self) -> None:
+        """End every process in the group, also those that left the session."""
+        with contextlib.suppress(OSError):
+            os.write(self.kill, b"1")
+
+
+def make(path: str, files: dict[str, str]) -> Group:
+    """Make the group and set its limits."""
     parent = os.path.dirname(path)
     os.makedirs(parent, exist_ok=True)
     enable(parent)
     os.makedirs(path, exist_ok=True)
     for name, text in files.items():
         write(path, name, text)
-    write(path, "cgroup.procs", str(pid))
+    flags = os.O_WRONLY | os.O_CLOEXEC
+    processes = os.open(os.path.join(path, "cgroup.procs"), flags)
+    return Group(path, processes, os.open(os.path.join(path, "cgroup.kill"), flags))
 
 
 def was_killed_for_memory(path: str) -> bool:
@@ -92,14 +111,29 @@ def was_killed_for_memory(path: str) -> bool:
     return int(counts.get("oom_kill", "0")) > 0
 
 
-def kill(path: str) -> None:
-    """End every process in the group, also those that left the session."""
+def kill_pod(path: str) -> None:
+    """End every process in the groups of a pod."""
     with contextlib.suppress(OSError):
-        write(path, "cgroup.kill", "1")
+        for entry in os.scandir(path):
+            if entry.is_dir():
+                with contextlib.suppress(OSError):
+                    write(entry.path, "cgroup.kill", "1")
+
+
+def processes(path: str) -> set[int]:
+    """Return the pids in the groups of a pod."""
+    found: set[int] = set()
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(path) if path else ():
+            with contextlib.suppress(OSError), open(os.path.join(entry.path, "cgroup.procs")) as file:
+                found.update(map(int, file.read().split()))
+    return found
 
 
 def remove(path: str) -> None:
-    """Remove the pod's group with those below it. A group that is still in use stays; it is empty soon."""
+    """Remove the pod's group with those below it, if it has one."""
+    if not path:
+        return
     with contextlib.suppress(OSError):
         for entry in os.scandir(path):
             if entry.is_dir():

@@ -1,5 +1,5 @@
 """
-What a container's words become: its environment, and $(NAME) in its command and arguments.
+Resolves the environment of a container, and $(NAME) in its command and arguments.
 
 Sources are read in Kubernetes' order: envFrom, then env; a later name wins, and a value may use the names before it.
 A source that is missing and not optional keeps the pod waiting; a source that can never be is refused.
@@ -41,12 +41,12 @@ class Refused(Exception):
 
 
 class Missing(Exception):
-    """Something that the pod needs is not there yet. ``podplan`` makes it a value."""
+    """An object that the pod needs does not exist yet. ``podplan`` makes it a value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the downward API tells a pod about itself and its node."""
+    """The facts about a pod and its node that the downward API gives."""
 
     pod: Json
     node_name: str
@@ -58,7 +58,7 @@ class Facts:
 
 
 def references(pod: Json) -> list[tuple[Literal["ConfigMap", "Secret"], str]]:
-    """The objects that the pod reads, each once."""
+    """Return the objects that the pod reads, each once."""
     spec = pod["spec"]
     found: dict[tuple[Literal["ConfigMap", "Secret"], str], None] = {}
     for container in (*(spec.get("initContainers") or ()), *spec["containers"]):
@@ -83,7 +83,7 @@ def note(found: dict[tuple[Literal["ConfigMap", "Secret"], str], None], source: 
 
 
 def resolve(container: Json, facts: Facts, objects: Objects) -> dict[str, str]:
-    """The variables that the container declares, without those that every container gets."""
+    """Return the variables that the container declares, without those that every container gets."""
     result: dict[str, str] = {}
     for source in container.get("envFrom") or ():
         prefix = source.get("prefix", "")
@@ -131,7 +131,7 @@ def secret_data(ref: Json, namespace: str, objects: Objects) -> dict[str, bytes]
 def variable_value(
     variable: Json, container: Json, known: Mapping[str, str], facts: Facts, objects: Objects
 ) -> str | None:
-    """The value of one entry of env; None if its source is optional and missing."""
+    """Return the value of one entry of env; None if its source is optional and missing."""
     source = variable.get("valueFrom")
     if not source:
         return expand(variable.get("value") or "", known)
@@ -154,7 +154,7 @@ def key_text(ref: Json, data: Mapping[str, bytes]) -> str | None:
 
 
 def field_text(path: str, facts: Facts) -> str:
-    """One field of the pod, as the downward API gives it."""
+    """Return one field of the pod, as the downward API gives it."""
     meta, spec = facts.pod["metadata"], facts.pod.get("spec") or {}
     texts = {
         "metadata.name": meta.get("name"),
@@ -179,7 +179,7 @@ def escape(text: str) -> str:
 
 
 def resource_text(ref: Json, container: Json, facts: Facts) -> str:
-    """A request or limit in units of the divisor, rounded up. Without a limit, what the node has."""
+    """Return a request or limit in units of the divisor, rounded up. Without a limit, return that of the node."""
     which, _, resource = str(ref.get("resource", "")).partition(".")
     if which not in ("limits", "requests") or not resource:
         raise Refused("InvalidPod", f"resourceFieldRef {ref.get('resource')!r} is not supported")

@@ -1,5 +1,5 @@
 """
-What a pod's supervisor does next: which container to start, which to end, and when all is over.
+Decides the next steps of a pod's supervisor: the containers to start and to end, and when the pod is over.
 
 Containers are ordered: init containers one after the other, each to its success; sidecars (init containers that
 always restart) are passed as soon as they run; then the main containers together; when those are done, the sidecars
@@ -36,17 +36,19 @@ class Container:
     started_at: float = 0.0
     finished_at: float = 0.0
     exit_code: int = 0
-    # It could not be started at all, and trying again would not help.
+    # It could not be started at all, and another try would not help.
     hopeless: bool = False
     # Consecutive quick ends; the length of the back-off.
     crashes: int = 0
-    # Set when it was asked to end; at kill_at it is made to.
+    # Set with SIGTERM: the time of SIGKILL.
     kill_at: float | None = None
     killed: bool = False
 
 
 @dataclass(slots=True)
 class Pod:
+    """A pod as it stands."""
+
     containers: list[Container]
     started_at: float
     active_deadline_seconds: float | None = None
@@ -56,7 +58,7 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Why the pod ends before its time, and by when each of its processes must be gone."""
+    """The reason why the pod ends before its time, and the time by which its processes must be gone."""
 
     kill_at: float
     reason: str = ""
@@ -115,7 +117,7 @@ def next_steps(pod: Pod, now: float) -> Next:
 
 
 def request_stop(pod: Pod, stop: Stop) -> None:
-    """A further wish may hurry the end, but the first reason for it stands."""
+    """Stop the pod. A further request may hurry the end, but the first reason for it stands."""
     if pod.stop is None:
         pod.stop = stop
         return
@@ -135,7 +137,7 @@ def deadline(pod: Pod, now: float, result: Next) -> Stop | None:
 
 
 def is_over(pod: Pod) -> bool:
-    """Nothing is left to do but to end: all mains are done, or one of the containers will never be."""
+    """Return whether the pod can only end: all main containers are done, or one of the containers never will be."""
     mains = [container for container in pod.containers if container.role == "main"]
     return (
         all(is_done(container) for container in mains)
@@ -145,7 +147,7 @@ def is_over(pod: Pod) -> bool:
 
 
 def advance(pod: Pod, now: float, result: Next) -> None:
-    """Start what is due: up to the first init container that is not done yet, or all."""
+    """Start the containers that are due: up to the first init container that is not done yet, or all."""
     for container in pod.containers:
         if container.role == "init" and container.state == "exited" and container.exit_code == 0:
             continue
@@ -155,7 +157,7 @@ def advance(pod: Pod, now: float, result: Next) -> None:
 
 
 def is_lost(container: Container) -> bool:
-    """An init container or sidecar that will never let the pod go on."""
+    """Return whether an init container or sidecar will never let the pod go on."""
     if container.state != "exited" or container.role == "main":
         return False
     return container.hopeless or (container.exit_code != 0 and not restarts(container))
@@ -184,14 +186,14 @@ def start_if_due(container: Container, now: float, result: Next) -> None:
 
 
 def back_off_seconds(container: Container) -> float:
-    """The first restart comes at once, the next after 10 s, then twice as long each time, up to five minutes."""
+    """Return the delay of a restart: none at first, then 10 s, then twice as long each time, up to five minutes."""
     if container.crashes <= 1:
         return 0.0
     return min(FIRST_BACK_OFF_SECONDS * 2.0 ** min(container.crashes - 2, 16), LONGEST_BACK_OFF_SECONDS)
 
 
 def end(pod: Pod, now: float, result: Next) -> None:
-    """Ask what still runs to end: mains and init containers together, then sidecars, the last first."""
+    """Terminate the running containers: mains and init containers together, then sidecars, the last first."""
     running = [container for container in pod.containers if container.state == "running"]
     if not running:
         result.steps.append(Finish(phase(pod)))
@@ -213,7 +215,7 @@ def phase(pod: Pod) -> Literal["Succeeded", "Failed"]:
 
 
 def all_succeeded(containers: Sequence[Container]) -> bool:
-    """A container that never ran has not succeeded. Sidecars do not count: they are ended from outside."""
+    """Return whether all have succeeded. One that never ran has not; sidecars do not count, since the pod ends them."""
     return all(
         container.state == "exited" and container.exit_code == 0
         for container in containers

@@ -1,5 +1,5 @@
 """
-Reads what a container has printed, as ``kubectl logs`` asks for it: the last lines, since a time, on and on.
+Reads the output of a container, as ``kubectl logs`` requests it: the last lines, since a time, with new lines.
 
 The files are those that output.py writes, the oldest first. Following looks at the file's size ten times a second, over
 the change from a full file to the next, until the container has ended and its last line is read.
@@ -48,7 +48,7 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class NoLog:
-    """There is nothing to read, and why."""
+    """The reason why there is no log to read."""
 
     message: str
 
@@ -66,7 +66,7 @@ def find_log(folder: str, pod: str, container: str, *, previous: bool) -> Log | 
 
 
 def has_ended(log: Log) -> bool:
-    """This start of the container is over. A pod without a folder is too."""
+    """Return whether this start of the container is over. It is if the pod has no folder."""
     record = records.find(os.path.join(log.folder, records.RECORD))
     entry = (record or {"containers": {}})["containers"].get(log.container)
     if entry is None:
@@ -75,7 +75,7 @@ def has_ended(log: Log) -> bool:
 
 
 async def stream(log: Log, options: LogOptions, closed: asyncio.Event | None = None) -> AsyncGenerator[bytes, None]:
-    """The text, in blocks that end with whole lines where the container has printed them, until ``closed`` is set."""
+    """Yield the text, in blocks of whole lines where the container has printed them, until ``closed`` is set."""
     left = options.limit_bytes
     async for text in rendered(log, options, closed or asyncio.Event()):
         if left is not None:
@@ -144,7 +144,7 @@ class Reader:
     rest: bytes = b""
 
     def read(self) -> list[bytes]:
-        """Some more whole lines; none if there are none now."""
+        """Return some more whole lines; none if there are none now."""
         while True:
             if self.descriptor < 0 and not self._open_next():
                 return []
@@ -159,13 +159,13 @@ class Reader:
                 self.close()
 
     def tail(self, count: int) -> list[bytes]:
-        """The last lines of all files; reading goes on behind them."""
+        """Return the last lines of all files; reading goes on behind them."""
         lines: list[bytes] = []
         self.waiting = []
         older: list[str] = []
         if self._open_next():
             *lines, self.rest = read_all(self.descriptor).split(b"\n")
-            # It may have been set aside meanwhile.
+            # It may have been renamed meanwhile.
             older = [path for path in self._rotated() if os.stat(path).st_ino != os.fstat(self.descriptor).st_ino]
         while older and full_lines(lines) <= count:
             lines = read_lines(older.pop()) + lines
@@ -193,7 +193,7 @@ class Reader:
         return True
 
     def _is_full(self) -> bool:
-        """The file was set aside: another one is written now."""
+        """Return whether the file was renamed because it is full: another one is written now."""
         try:
             return os.stat(self.path).st_ino != os.fstat(self.descriptor).st_ino
         except FileNotFoundError:
@@ -221,7 +221,7 @@ def is_full(line: bytes) -> bool:
 
 
 def last_full_lines(lines: list[bytes], count: int) -> list[bytes]:
-    """The last printed lines, each with all its parts. Text after the last end of a line counts as one more."""
+    """Return the last printed lines, each with all its parts. Text after the last end of a line counts as one more."""
     if count == 0:
         return []
     needed = count + 1 if lines and is_full(lines[-1]) else count

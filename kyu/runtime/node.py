@@ -1,8 +1,8 @@
 """
-The Node of this machine, as the API shows it: what it has, what it can do, and that it is alive.
+The Node of this machine, as the API shows it: its resources, its abilities, and its heartbeat.
 
-Facts are read once from /proc and the like; the Node and its Lease are made of them without looking again. What this
-machine cannot do for pods (limits, mounts, separate users) stands in its conditions, with the reason.
+Facts are read once from /proc and the like; the Node and its Lease are made of them. Abilities that this machine lacks
+(limits, mounts, isolation) stand in its conditions, with the reason.
 
 Called by: heartbeat.py, embedded.py, simulated_nodes.py, pools/. Kubernetes: the kubelet's node status setters.
 """
@@ -18,23 +18,24 @@ import kyu
 from kyu.api import quantity
 from kyu.api.meta import Json
 from kyu.kube.lease import LEASE
-from kyu.runtime import cgroups, isolation, records
+from kyu.runtime import cgroups, records
 from kyu.runtime.status import ADDRESS
 
 LEASE_NAMESPACE = "kube-node-lease"
 LEASE_SECONDS = 40
 GPU = "nvidia.com/gpu"
-# Processes are light: what bounds them is cpu and memory.
+# Processes are light: cpu and memory bound them.
 MOST_PODS = 1000
-# The condition that says whether pods of different namespaces are kept apart, and its reason when that is not wanted.
+# The condition that says whether pods of different namespaces are isolated, and its reasons when they are not.
 ISOLATED = "kyu.dev/TenantsIsolated"
 TRUSTED = "UsersTrusted"
+PODS_REFUSED = "PodsRefused"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm"}
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What this machine is."""
+    """The facts about this machine."""
 
     hostname: str
     cores: int
@@ -50,13 +51,18 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What this machine can do for pods; an empty reason means that it can."""
+    """The abilities of this machine; an empty reason means that it has the ability."""
 
     limits_refused: str
     mounts_refused: str
-    isolation: isolation.Level
-    # The administrator has said that users need not be kept apart.
+    # Why pods of different users cannot run here; empty if each namespace has its own user and sandbox.
+    isolation_refused: str = ""
+    # The parts of the isolation that this system does not permit.
+    isolation_missing: tuple[str, ...] = ()
+    # The administrator declares by --trust-users that users need not be isolated from each other.
     trusts_users: bool = False
+    # Pods of different users are refused, rather than run without isolation.
+    refuses_pods: bool = False
 
 
 def read_facts(folder: str) -> Facts:
@@ -84,7 +90,7 @@ def total_memory_bytes() -> int:
 
 
 def cgroup_memory_bytes() -> int:
-    """The limit that this process itself is under, as in a container; a very large number if there is none."""
+    """Return the memory limit of this process itself, as in a container; a very large number if there is none."""
     base = cgroups.find_mount("/proc/self/mountinfo")
     own = next((line[3:] for line in read_text("/proc/self/cgroup").splitlines() if line.startswith("0::")), "")
     text = read_text(f"{base}{own}/memory.max") if base else ""
@@ -92,7 +98,7 @@ def cgroup_memory_bytes() -> int:
 
 
 def count_gpus() -> int:
-    """Those of NVIDIA's driver."""
+    """Count the GPUs of NVIDIA's driver."""
     try:
         return len(os.listdir("/proc/driver/nvidia/gpus"))
     except OSError:
@@ -112,7 +118,7 @@ def read_text(path: str) -> str:
 
 
 def resources(facts: Facts) -> dict[str, str]:
-    """Capacity, and all of it can be allocated."""
+    """Return the capacity; all of it can be allocated."""
     found = {
         "cpu": str(facts.cores),
         "memory": f"{facts.memory_bytes // 1024}Ki",
@@ -155,10 +161,13 @@ def make_node(name: str, facts: Facts, abilities: Abilities, now: datetime) -> J
 
 
 def conditions(abilities: Abilities, now: datetime) -> list[Json]:
-    no_isolation = "all pods run as the same user" if abilities.isolation == "None" else ""
-    isolated = ability(ISOLATED, "separate users for namespaces", no_isolation, now)
+    granted = "; ".join(("a user and a sandbox for each namespace", *abilities.isolation_missing))
+    isolated = ability(ISOLATED, granted, abilities.isolation_refused, now)
     if abilities.trusts_users:
         isolated = condition(ISOLATED, "False", TRUSTED, "all pods run as the same user, by --trust-users", now)
+    elif abilities.refuses_pods:
+        message = f"pods are refused: {abilities.isolation_refused}"
+        isolated = condition(ISOLATED, "False", PODS_REFUSED, message, now)
     return [
         condition("Ready", "True", "KubeletReady", "kyu runs pods as processes", now),
         ability("kyu.dev/LimitsEnforced", "cpu and memory limits", abilities.limits_refused, now),
@@ -186,7 +195,7 @@ def condition(type_: str, status: str, reason: str, message: str, now: datetime)
 
 
 def make_lease(name: str, now: datetime) -> Json:
-    """The heartbeat: whoever reads it knows until when the node may be taken as alive."""
+    """Return the heartbeat: it says until when the node counts as alive."""
     return {
         "apiVersion": LEASE.api_version,
         "kind": LEASE.kind,

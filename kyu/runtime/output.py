@@ -1,5 +1,5 @@
 """
-Writes what a container prints, a line of text for each of its lines, and starts a new file when one is full.
+Writes the output of a container, a line of text for each of its lines, and starts a new file when one is full.
 
 A line is ``TIME stdout F text``: when it came, from which stream, and whether it is Full or a Part of a longer one
 (the CRI log format). A file belongs to one start of the container and is made when there is something to write; a
@@ -14,6 +14,8 @@ import contextlib
 import os
 import time
 from dataclasses import dataclass, field
+
+from kyu.runtime import user_files
 
 # Longer lines are cut in parts, so that a program that never ends its line costs no memory.
 LONGEST_LINE_BYTES = 16 * 1024
@@ -63,7 +65,7 @@ class LogFile:
 
 
 def rotated(path: str) -> list[str]:
-    """The full files of this log, the oldest first."""
+    """Return the full files of this log, the oldest first."""
     folder, name = os.path.split(path)
     return [os.path.join(folder, entry) for entry in sorted(os.listdir(folder)) if entry.startswith(f"{name}.")]
 
@@ -75,9 +77,12 @@ class Stream:
     name: str
     log: LogFile
     rest: bytes = field(default=b"")
+    # A file of the user that gets the same output, or -1.
+    user_file: int = -1
 
     def take(self, data: bytes, now_ns: int) -> None:
         """Write all whole lines; keep the last one until it ends."""
+        user_files.append(self.user_file, data)
         stamp = timestamp(now_ns)
         full, part = f"{stamp} {self.name} F ".encode(), f"{stamp} {self.name} P ".encode()
         *lines, self.rest = (self.rest + data).split(b"\n")
@@ -93,14 +98,16 @@ class Stream:
             self.log.write(b"".join(parts))
 
     def close(self, now_ns: int) -> None:
-        """A last line without an end is written as a part: a reader must not add an end that was not printed."""
+        """Write a last line without an end as a part: a reader must not add an end that was not printed."""
         if self.rest:
             self.log.write(f"{timestamp(now_ns)} {self.name} P ".encode() + self.rest + b"\n")
             self.rest = b""
+        user_files.close(self.user_file)
+        self.user_file = -1
 
 
 def last_cut(line: bytes) -> int:
-    """Where the last part of a line begins."""
+    """Return the position of the last part of a line."""
     return max(0, (len(line) - 1) // LONGEST_LINE_BYTES) * LONGEST_LINE_BYTES
 
 

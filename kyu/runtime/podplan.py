@@ -1,8 +1,8 @@
 """
-From a Pod to what its supervisor runs: plain words, with every reference resolved.
+Turns a Pod into the plan of its supervisor: plain words, with every reference resolved.
 
 The plan is all that the supervisor knows of the pod; it never reads the API. A pod that cannot run as its manifest
-says is ``Refused`` with the reason, one that waits for a ConfigMap or Secret is ``NotYet``. Nothing is half done.
+says is ``Refused`` with the reason, one that waits for a ConfigMap or Secret is ``NotYet``. No pod is half planned.
 
 Called by: processes.py. Calls: environment.py, volumes.py.
 """
@@ -12,18 +12,21 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import asdict, dataclass, field
+from typing import Literal, TypeAlias
 
 from kyu.api import quantity
 from kyu.api.meta import Json
-from kyu.runtime import cgroups, environment, records, volumes
+from kyu.runtime import cgroups, environment, records, user_files, user_ids, volumes
 from kyu.runtime.environment import Facts, Objects
+from kyu.runtime.sandbox.mounts import Mount
+from kyu.runtime.sandbox.namespaces import Sandbox
 
 # Run the pod although its mount paths cannot be provided: it finds its volumes by $KYU_VOLUME_<NAME>.
 VOLUME_MOUNTS_ANNOTATION = "kyu.dev/volume-mounts"
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 GPU = "nvidia.com/gpu"
+DEFAULT_GRACE_SECONDS = 30.0
 DEFAULT_MESSAGE_PATH = "/dev/termination-log"
 # Images whose whole purpose is one program that every machine has: with them, args alone are enough.
 ENTRYPOINTS: Mapping[str, tuple[str, ...]] = {"perf-tests/sleep": ("sleep",), "pause": ("sleep", "infinity")}
@@ -33,13 +36,20 @@ ENTRYPOINTS: Mapping[str, tuple[str, ...]] = {"perf-tests/sleep": ("sleep",), "p
 class Options:
     """How pods run on this node. Given once, by the composition root."""
 
-    # Where commands are looked for; the containers' PATH.
+    # The search path for commands; the containers' PATH.
     path: str = DEFAULT_PATH
-    # Whether pods may have folders and files of the machine as volumes.
-    host_paths: bool = False
-    # A user of its own for each namespace; needs root.
-    user_per_namespace: bool = False
-    first_user: int = 2_000_000
+    # The folders of the machine that hostPath volumes may name.
+    host_paths: tuple[str, ...] = ()
+    # The folders of the system that volumes may cover.
+    mount_over: tuple[str, ...] = ()
+    # The namespaces belong to different people: each gets a user id of its own, and its pods are isolated or refused.
+    tenants: bool = False
+    # The file of the machine that user ids are registered in.
+    user_ids: str = user_ids.REGISTRY
+    # The machine's network for all pods, or for each pod a loopback interface of its own.
+    network: Literal["host", "none"] = "host"
+    # A longer grace period is cut: a pod that is being deleted may have given its quota back already.
+    longest_grace_seconds: float = 600.0
     # The kubelet's numbers: five files of 10 MiB a container.
     log_most_bytes: int = 10 * 1024 * 1024
     log_most_files: int = 5
@@ -47,7 +57,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the pod runs: its folder, and what this machine can give."""
+    """The place of a pod: its folder, and the abilities of this machine."""
 
     folder: str
     notices: str
@@ -55,15 +65,19 @@ class Place:
     cgroup_root: str = ""
     # Empty if mounts work, else why not.
     mounts_refused: str = ""
-    user: int | None = None
+    sandbox: Sandbox = field(default_factory=Sandbox)
     # The GPUs of this machine that the pod may use, by number.
     gpus: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
+    """The supervisor's plan, and the volumes to make for it."""
+
     document: Json
     volumes: tuple[volumes.Volume, ...]
+    # The fields of the manifest that have no effect on this node.
+    no_effect: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +91,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class NotYet:
-    """The container waits for this."""
+    """The container waits for an object, which the message names."""
 
     container: str
     message: str
@@ -90,7 +104,7 @@ def plan_pod(facts: Facts, objects: Objects, options: Options, place: Place) -> 
     spec, meta = facts.pod["spec"], facts.pod["metadata"]
     at_fault = ""
     try:
-        planned = volumes.plan_volumes(facts, objects, host_paths=options.host_paths)
+        planned = volumes.plan_volumes(facts, objects, options.host_paths)
         containers = []
         for container, role in ordered(spec):
             at_fault = container["name"]
@@ -99,7 +113,6 @@ def plan_pod(facts: Facts, objects: Objects, options: Options, place: Place) -> 
         return NotYet(at_fault, str(missing))
     except environment.Refused as refused:
         return Refused(refused.reason, str(refused), at_fault)
-    grace = spec.get("terminationGracePeriodSeconds")
     document = {
         "pod": facts.pod,
         "uid": meta["uid"],
@@ -107,20 +120,25 @@ def plan_pod(facts: Facts, objects: Objects, options: Options, place: Place) -> 
         "name": meta["name"],
         "bootId": place.boot_id,
         "notices": place.notices,
-        "user": place.user,
+        "sandbox": asdict(place.sandbox),
         "gpus": list(place.gpus),
         "cgroup": os.path.join(place.cgroup_root, meta["uid"]) if place.cgroup_root else "",
         "activeDeadlineSeconds": spec.get("activeDeadlineSeconds"),
-        "graceSeconds": 30 if grace is None else grace,
+        "graceSeconds": min(grace_seconds(spec), options.longest_grace_seconds),
         "logMostBytes": options.log_most_bytes,
         "logMostFiles": options.log_most_files,
         "containers": containers,
     }
-    return Plan(document, tuple(planned))
+    return Plan(document, tuple(planned), tuple(not_done(facts.pod, options)))
+
+
+def grace_seconds(spec: Json) -> float:
+    grace = spec.get("terminationGracePeriodSeconds")
+    return DEFAULT_GRACE_SECONDS if grace is None else float(grace)
 
 
 def ordered(spec: Json) -> list[tuple[Json, str]]:
-    """All containers with their roles, in the order in which they start."""
+    """Return all containers with their roles, in the order in which they start."""
     first = [(c, "sidecar" if c.get("restartPolicy") == "Always" else "init") for c in spec.get("initContainers") or ()]
     return first + [(container, "main") for container in spec["containers"]]
 
@@ -138,32 +156,48 @@ def plan_container(
     declared = environment.resolve(container, facts, objects)
     home = os.path.join(place.folder, records.HOME)
     message_file = os.path.join(place.folder, records.message_file(name))
-    message_mounts = message_mount(container, message_file)
     known = {**volume_variables(planned, place), "KYU_TERMINATION_LOG": message_file} | declared
     base = {
         "PATH": options.path,
         "HOME": home,
         "TMPDIR": "/tmp",
         "LANG": "C.UTF-8",
+        # Output that a program holds back is lost when the pod is killed.
+        "PYTHONUNBUFFERED": "1",
         "HOSTNAME": facts.pod["spec"].get("hostname") or facts.pod["metadata"]["name"],
-        # Also when there are none: a pod that asked for no GPU must not find one.
+        # Set to nothing, too: a pod that requests no GPU must not find one.
         "CUDA_VISIBLE_DEVICES": ",".join(map(str, container_gpus(container, facts.pod, place))),
     }
+    working_dir = environment.expand(container.get("workingDir") or home, known)
+    volumes.check_path(working_dir, "workingDir")
+    message_mounts = message_mount(container, message_file)
+    volume_mounts = plan_mounts(container, planned, known, facts, options, place)
     return {
         "name": name,
         "role": role,
         "image": container.get("image", ""),
         "restartPolicy": restart_policy(facts.pod["spec"], role),
         "argv": command_line(container, known),
-        "env": base | known,
-        "workingDir": environment.expand(container.get("workingDir") or home, known),
-        "mounts": [*plan_mounts(container, planned, known, facts, place), *message_mounts],
-        "scratch": os.path.join(place.folder, records.SCRATCH),
-        "messageFile": message_file,
+        "env": base | known | {records.MARK: facts.pod["metadata"]["uid"]},
+        "workingDir": working_dir,
+        "mounts": [asdict(mount) for mount in (*volume_mounts, *message_mounts)],
         "messageIsMounted": bool(message_mounts),
+        "mayCover": list(options.mount_over),
+        "scratch": os.path.join(place.folder, records.SCRATCH),
         "messageFromLog": container.get("terminationMessagePolicy") == "FallbackToLogsOnError",
         "limits": container_limits(container),
+        "umask": user_files.umask_of(facts.pod),
+        "outputFiles": output_files(container, facts.pod, working_dir),
     }
+
+
+def output_files(container: Json, pod: Json, working_dir: str) -> dict[str, str]:
+    """Return the user's file of each stream, or refuse a file outside of the working directory."""
+    files = user_files.plan_files(container, pod, working_dir)
+    for path in files.values():
+        if why := user_files.why_not_below(path, working_dir):
+            raise environment.Refused("InvalidPod", f"output file {path}: {why}")
+    return files
 
 
 def restart_policy(spec: Json, role: str) -> str:
@@ -207,8 +241,13 @@ def volume_folder(volume: volumes.Volume, place: Place) -> str:
 
 
 def plan_mounts(
-    container: Json, planned: Sequence[volumes.Volume], known: Mapping[str, str], facts: Facts, place: Place
-) -> list[tuple[str, str, bool]]:
+    container: Json,
+    planned: Sequence[volumes.Volume],
+    known: Mapping[str, str],
+    facts: Facts,
+    options: Options,
+    place: Place,
+) -> list[Mount]:
     mounts = container.get("volumeMounts") or []
     if not mounts or wants_no_mounts(facts.pod):
         return []
@@ -226,12 +265,17 @@ def plan_mounts(
         volume = volume_by_name.get(mount["name"])
         if volume is None:
             raise environment.Refused("InvalidPod", f'volumeMount "{mount["name"]}": there is no such volume')
+        volumes.check_path(mount["mountPath"], "mountPath")
         inner = environment.expand(mount.get("subPathExpr") or "", known) or mount.get("subPath") or ""
-        source = volume_folder(volume, place)
-        if inner:
-            source = os.path.join(source, volumes.inner_path(inner))
-        read_only = bool(mount.get("readOnly")) or not volume.writable
-        result.append((source, mount["mountPath"], read_only))
+        result.append(
+            Mount(
+                volume_folder(volume, place),
+                mount["mountPath"],
+                read_only=bool(mount.get("readOnly")) or not volume.writable,
+                inner=volumes.inner_path(inner) if inner else "",
+                allowed=options.host_paths if volume.host_path else None,
+            )
+        )
     return result
 
 
@@ -239,10 +283,13 @@ def wants_no_mounts(pod: Json) -> bool:
     return (pod["metadata"].get("annotations") or {}).get(VOLUME_MOUNTS_ANNOTATION) == "env"
 
 
-def message_mount(container: Json, message_file: str) -> list[tuple[str, str, bool]]:
-    """A path that the user chose is provided; the usual one only by $KYU_TERMINATION_LOG: it costs a namespace."""
+def message_mount(container: Json, message_file: str) -> list[Mount]:
+    """Provide a path that the manifest chose; the usual one only by $KYU_TERMINATION_LOG, since a mount costs time."""
     path = container.get("terminationMessagePath") or DEFAULT_MESSAGE_PATH
-    return [] if path == DEFAULT_MESSAGE_PATH else [(message_file, path, False)]
+    if path == DEFAULT_MESSAGE_PATH:
+        return []
+    volumes.check_path(path, "terminationMessagePath")
+    return [Mount(message_file, path)]
 
 
 def wanted_gpus(container: Json) -> int:
@@ -252,13 +299,13 @@ def wanted_gpus(container: Json) -> int:
 
 
 def pod_gpus(pod: Json) -> int:
-    """How many GPUs the pod needs: main containers have their own, init containers borrow those."""
+    """Return the number of GPUs that the pod needs: main containers have their own, init containers borrow those."""
     main = sum(wanted_gpus(container) for container in pod["spec"]["containers"])
     return max(main, *(wanted_gpus(container) for container, _ in ordered(pod["spec"])))
 
 
 def container_gpus(container: Json, pod: Json, place: Place) -> tuple[int, ...]:
-    """The container's part of the pod's GPUs."""
+    """Return the container's part of the pod's GPUs."""
     first = 0
     for other in pod["spec"]["containers"]:
         if other["name"] == container["name"]:
@@ -278,9 +325,11 @@ def container_limits(container: Json) -> dict[str, str]:
     )
 
 
-def not_done(pod: Json) -> list[str]:
-    """Wishes of the manifest that have no effect here; the user is told, the pod runs."""
+def not_done(pod: Json, options: Options) -> list[str]:
+    """Return the fields of the manifest that have no effect here; the user is told, the pod runs."""
     wishes = []
+    if (grace := grace_seconds(pod["spec"])) > options.longest_grace_seconds:
+        wishes.append(f"terminationGracePeriodSeconds {grace:.0f}, above {options.longest_grace_seconds:.0f}")
     for container, _ in ordered(pod["spec"]):
         keys = [key for key in ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle") if container.get(key)]
         wishes += [f"{container['name']}: {key}" for key in keys]

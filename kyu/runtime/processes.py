@@ -1,12 +1,12 @@
 """
-Runs pods as processes of this machine, and tells what becomes of them. START READING HERE.
+Runs pods as processes of this machine, and reports their states. START READING HERE.
 
 ``start`` resolves the pod, makes its folder and hands it to the launcher, which forks a supervisor. From then on the
-supervisor owns the pod; Runtime only reads its records when told so through a pipe, and watches that it lives. A pod's
-folder gets its name in one step, and a supervisor claims it in one step, so whenever Kyu dies, the next Kyu can tell
-what was started and starts nothing twice.
+supervisor owns the pod; Runtime reads its records when a pipe says so, and watches that it lives. A pod's folder gets
+its name in one step, and a supervisor claims it in one step, so whenever Kyu dies, the next Kyu can tell which pods
+were started and starts none twice. A pod is over when all its processes are gone, not before.
 
-Called by: agent.py, through PodRuntime; pools/runner.py. Calls: podplan.py, podfolder.py, status.py;
+Called by: agent.py, through PodRuntime; pools/runner.py. Calls: podplan.py, podfolder.py, left_over.py, status.py;
 launcher.py, through a pipe.
 """
 
@@ -14,45 +14,51 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
-import shutil
 import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import assert_never
-
-import msgspec
 
 import kyu
 from kyu import log
 from kyu.api.meta import Json
-from kyu.runtime import cgroups, isolation, podfolder, podplan, records, status
+from kyu.runtime import cgroups, left_over, podfolder, podplan, records, status, user_ids
 from kyu.runtime.background import Background
 from kyu.runtime.environment import Facts, Objects
+from kyu.runtime.log_archive import LogArchive
+from kyu.runtime.sandbox import files, namespaces, seccomp
+from kyu.runtime.sandbox.namespaces import Sandbox
 
 # A folder that is being made, and one that is being removed. Neither is ever run.
 NEW = ".new"
 GONE = ".gone"
-# Where Python finds the launcher, without any search path.
+# Faults of the machine that pass; all others are faults of the pod.
+NOT_FOR_EVER = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EIO, errno.EROFS, errno.ENOMEM})
+# A folder like that of a pod, to try in what can be isolated here.
+TRIAL = "trial"
+# Processes of a lost pod that the kernel cannot end keep its quota no longer than this.
+LEFT_OVER_SECONDS = 300.0
+# A pod that lives this long after its last grace period is reported.
+SLOW_END_SECONDS = 30.0
+# The folder that Python finds the launcher in, without any search path.
 PACKAGES = os.path.dirname(os.path.dirname(os.path.abspath(kyu.__file__)))
 
 OnStatus = Callable[[Json, Json], None]
+OnEvent = Callable[[Json, str, str], None]
 
 
 class UnsupportedSystem(Exception):
     """This operating system lacks what pods need."""
 
 
-class CannotIsolate(Exception):
-    """A user for each namespace was asked for, and cannot be had in this folder."""
-
-
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What pods see of their node."""
+    """The node, as pods see it."""
 
     node_name: str
     allocatable: dict[str, str] = field(default_factory=dict)
@@ -68,20 +74,43 @@ class Entry:
     claimed: bool = False
     over: bool = False
     stopping: bool = False
+    losing: bool = False
     gpus: tuple[int, ...] = ()
+    cgroup: str = ""
+    # The namespaces that its supervisor is forked into, as flags of the kernel.
+    namespaces: int = 0
     pidfd: int = -1
     status: Json = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """How pods are isolated on this machine: the sandbox of each, or why pods of tenants are refused.
+
+    ``missing`` names the parts that this system does not permit.
+    """
+
+    sandbox: Sandbox = field(default_factory=Sandbox)
+    refused: str = ""
+    missing: tuple[str, ...] = ()
 
 
 class Runtime:
     """
     All pods of this machine. ``on_status(pod, status)`` is called in the event loop after each change.
 
-    The folder belongs to one Runtime at a time; the caller sees to that.
+    ``on_event(pod, reason, message)`` is called for warnings. The folder belongs to one Runtime at a time; the caller
+    sees to that.
     """
 
     def __init__(
-        self, folder: str, machine: Machine, on_status: OnStatus, options: podplan.Options | None = None
+        self,
+        folder: str,
+        machine: Machine,
+        on_status: OnStatus,
+        options: podplan.Options | None = None,
+        archive: LogArchive | None = None,
+        on_event: OnEvent | None = None,
     ) -> None:
         if sys.platform != "linux":
             raise UnsupportedSystem("pods run as processes on Linux only; elsewhere use simulated nodes")
@@ -90,18 +119,21 @@ class Runtime:
         self._notices = os.path.join(self._folder, records.NOTICES)
         self._machine = machine
         self._on_status = on_status
+        self._on_event = on_event
         self._options = options or podplan.Options()
+        self._archive = archive
         self._entries: dict[str, Entry] = {}
         self._boot_id = records.boot_id()
         self._mounts_refused = ""
         self._cgroups = cgroups.find_root()
-        self._users: isolation.Users | None = None
+        self._users: user_ids.UserIds | None = None
+        self._isolation = Isolation()
         self._launcher: asyncio.subprocess.Process | None = None
         self._waiting: list[str] = []
         self._background = Background("runtime")
         self._notice_reader = -1
         self._notice_rest = b""
-        # Set when pods are adopted and can be started, and what this machine can do is known.
+        # Set when pods are adopted and can be started, and the abilities of this machine are known.
         self.opened = asyncio.Event()
 
     # Life of the runtime itself
@@ -110,19 +142,26 @@ class Runtime:
         """Get ready, and adopt the pods that an earlier Kyu left."""
         os.makedirs(self._pods, exist_ok=True)
         for folder in (self._folder, self._pods):
-            os.chmod(folder, 0o711)
-        if isolation.isolation_level(self._options) == "UserPerNamespace":
-            if barrier := isolation.find_barrier(self._folder):
-                raise CannotIsolate(f"{barrier} keeps other users out, so pods of other users cannot run below it")
-            self._users = isolation.Users(self._folder, self._options.first_user)
+            os.chmod(folder, 0o700)
         with contextlib.suppress(FileExistsError):
             os.mkfifo(self._notices, 0o600)
+        # Supervisors run as the pod's user. They hold a descriptor of the pipe; no other process reaches its folder.
+        os.chmod(self._notices, 0o622)
         # Also open for writing, so that the pipe never ends when a supervisor does.
         self._notice_reader = os.open(self._notices, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         asyncio.get_running_loop().add_reader(self._notice_reader, self._read_notices)
+        try:
+            self._users = user_ids.UserIds(self._folder, self._options.user_ids) if self._gives_users() else None
+        except (user_ids.NoUserIds, OSError) as error:
+            self._isolation = Isolation(refused=f"no user ids: {error}")
         await self._start_launcher()
+        if self._archive is not None:
+            self._archive.open()
         self._adopt()
         self.opened.set()
+
+    def _gives_users(self) -> bool:
+        return self._options.tenants and os.geteuid() == 0
 
     async def close(self) -> None:
         """Let go. The pods run on, and are adopted by the next Runtime on this folder."""
@@ -140,13 +179,18 @@ class Runtime:
 
     @property
     def cgroup_root(self) -> cgroups.Root:
-        """Where limits are enforced, or why they are not."""
+        """The control group of pods, or why limits are not enforced."""
         return self._cgroups
 
     @property
     def mounts_refused(self) -> str:
         """Empty if volumes appear at their mount paths, else why they cannot."""
         return self._mounts_refused
+
+    @property
+    def isolation(self) -> Isolation:
+        """How pods are isolated, once the runtime is open."""
+        return self._isolation
 
     # Pods
 
@@ -158,12 +202,12 @@ class Runtime:
         return entry.status if entry else None
 
     def folder(self, uid: str) -> str:
-        """Where logs.py finds what the pod has printed."""
+        """Return the pod's folder, in which logs.py finds its output."""
         return os.path.join(self._pods, uid)
 
     def start(self, pod: Json, objects: Objects) -> podplan.Outcome | None:
         """
-        Start the pod, once: None if it was started before. ``objects`` are those that it reads its settings from.
+        Start the pod, once: None if it was started before. ``objects`` are the ConfigMaps and Secrets that it reads.
 
         A refused pod gets its last status at once. One that is not yet ready to start may be tried again.
         """
@@ -176,13 +220,17 @@ class Runtime:
             message = "the pod ran on this machine, and its folder is gone"
             self._on_status(pod, status.failed_status(pod, "PodFolderLost", message, "", now))
             return None
-        place = self._place(pod)
-        facts = Facts(pod, self._machine.node_name, self._machine.allocatable)
-        outcome = podplan.plan_pod(facts, objects, self._options, place)
+        outcome = self._plan(pod, objects)
         match outcome:
-            case podplan.Plan():
-                self._make(outcome, place)
-                self._entries[uid] = Entry(pod, place.folder, gpus=place.gpus, status=pod.get("status") or {})
+            case podplan.Plan(document):
+                self._entries[uid] = Entry(
+                    pod,
+                    self.folder(uid),
+                    gpus=tuple(document["gpus"]),
+                    cgroup=document["cgroup"],
+                    namespaces=namespaces.flags(Sandbox(**document["sandbox"])),
+                    status=pod.get("status") or {},
+                )
                 self._launch_soon(uid)
             case podplan.Refused(reason, message, container):
                 self._on_status(pod, status.failed_status(pod, reason, message, container, now))
@@ -193,44 +241,108 @@ class Runtime:
         return outcome
 
     def stop(self, uid: str, grace_seconds: float, reason: str = "", message: str = "") -> None:
-        """End the pod: the polite signal now, the other after the grace period. With a reason the pod has failed."""
+        """End the pod: SIGTERM now, SIGKILL after the grace period. With a reason the pod has failed."""
         entry = self._entries[uid]
         if entry.over:
             return
+        grace_seconds = min(grace_seconds, self._options.longest_grace_seconds)
         wish = {"requestedAt": time.time(), "graceSeconds": grace_seconds, "reason": reason, "message": message}
         try:
-            records.write(os.path.join(entry.folder, records.STOP), wish)
+            # The supervisor reads it as the pod's user; no other process of that user reaches the folder.
+            records.write(os.path.join(entry.folder, records.STOP), wish, mode=0o644)
         except FileNotFoundError:
-            # It has not got its name yet, and gets it with the wish in it; or got it just now.
+            # The folder has not got its name yet, and gets it with the stop in it; or got it just now.
             folder = entry.folder + NEW
-            records.write(os.path.join(folder if os.path.isdir(folder) else entry.folder, records.STOP), wish)
+            path = os.path.join(folder if os.path.isdir(folder) else entry.folder, records.STOP)
+            records.write(path, wish, mode=0o644)
+        if not entry.stopping:
+            delay = grace_seconds + SLOW_END_SECONDS
+            asyncio.get_running_loop().call_later(delay, self._kill_slow_pod, uid)
         entry.stopping = True
-        # A supervisor that has not claimed the pod yet reads the wish when it does.
+        # A supervisor that has not claimed the pod yet reads the stop when it does.
         if entry.pidfd >= 0:
             self._signal(entry)
 
     async def remove(self, uid: str) -> None:
-        """Forget a pod that is over, with its logs and volumes."""
+        """Forget a pod that is over, with its volumes. The archive keeps its logs."""
         entry = self._entries[uid]
         assert entry.over, f"pod {uid} still runs"
         self._forget_supervisor(entry)
         del self._entries[uid]
         gone = entry.folder + GONE
         os.rename(entry.folder, gone)
-        await asyncio.to_thread(shutil.rmtree, gone, ignore_errors=True)
+        await asyncio.to_thread(self._discard, gone, {**entry.pod, "status": entry.status})
+
+    def _discard(self, folder: str, pod: Json | None) -> None:
+        """Remove the folder of a deleted pod, after its logs are kept. If the disk refuses, the next Kyu does it."""
+        if self._archive is not None and pod is not None:
+            try:
+                self._archive.keep(pod, folder)
+            except OSError as error:
+                log.warning("pod logs not kept", folder=folder, error=error)
+                return
+        remove_folder(folder)
+
+    def _kill_slow_pod(self, uid: str) -> None:
+        """Kill a supervisor that has not ended its pod in time: the kernel ends the pod with it."""
+        entry = self._entries.get(uid)
+        if entry is None or entry.over or entry.losing:
+            return
+        if entry.namespaces and entry.pidfd >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(entry.pidfd, signal.SIGKILL)
+        asyncio.get_running_loop().call_later(SLOW_END_SECONDS, self._report_slow_end, uid)
+
+    def _report_slow_end(self, uid: str) -> None:
+        entry = self._entries.get(uid)
+        if entry is not None and not entry.over:
+            self._warn(entry.pod, "NotEnded", "its processes were killed and are not gone; its quota stays in use")
+
+    def _warn(self, pod: Json, reason: str, message: str) -> None:
+        log.warning("pod", uid=pod["metadata"]["uid"], reason=reason, message=message)
+        if self._on_event is not None:
+            self._on_event(pod, reason, message)
 
     # Starting
 
+    def _plan(self, pod: Json, objects: Objects) -> podplan.Outcome:
+        """Plan the pod and make its folder. A fault that another try would not mend is a refusal."""
+        if self._isolation.refused:
+            message = f"pods of several users are not run here: {self._isolation.refused}"
+            return podplan.Refused("IsolationFailed", message)
+        facts = Facts(pod, self._machine.node_name, self._machine.allocatable)
+        try:
+            place = self._place(pod)
+            outcome = podplan.plan_pod(facts, objects, self._options, place)
+            if isinstance(outcome, podplan.Plan):
+                self._make(outcome, place)
+        except user_ids.NoUserIds as error:
+            return podplan.Refused("IsolationFailed", str(error))
+        except (ValueError, RecursionError) as error:
+            return podplan.Refused("InvalidPod", f"{type(error).__name__}: {error}")
+        except OSError as error:
+            if error.errno in NOT_FOR_EVER:
+                return podplan.NotYet("", f"the pod's folder cannot be made: {error.strerror}")
+            return podplan.Refused("StartError", f"the pod's folder cannot be made: {error}")
+        return outcome
+
     def _place(self, pod: Json) -> podplan.Place:
         meta = pod["metadata"]
-        user = self._users.user(meta.get("namespace", "")) if self._users else None
-        folder = os.path.join(self._pods, meta["uid"])
+        sandbox = self._isolation.sandbox
+        if self._users is not None:
+            sandbox = replace(sandbox, user=self._users.user(meta.get("namespace", "")))
         return podplan.Place(
-            folder, self._notices, self._boot_id, self._cgroups.path, self._mounts_refused, user, self._gpus(pod)
+            self.folder(meta["uid"]),
+            self._notices,
+            self._boot_id,
+            self._cgroups.path,
+            self._mounts_refused,
+            sandbox,
+            self._gpus(pod),
         )
 
     def _gpus(self, pod: Json) -> tuple[int, ...]:
-        """The first ones that no other pod has. Binding sees to it that there are enough."""
+        """Return the first ones that no other pod has. Binding ensures that there are enough."""
         taken = {gpu for entry in self._entries.values() if not entry.over for gpu in entry.gpus}
         free = [gpu for gpu in range(self._machine.gpus) if gpu not in taken]
         return tuple(free[: podplan.pod_gpus(pod)])
@@ -238,8 +350,8 @@ class Runtime:
     def _make(self, plan: podplan.Plan, place: podplan.Place) -> None:
         try:
             podfolder.make(place.folder + NEW, plan, place)
-        except OSError:
-            shutil.rmtree(place.folder + NEW, ignore_errors=True)
+        except (OSError, ValueError, RecursionError):
+            remove_folder(place.folder + NEW)
             raise
 
     def _launch_soon(self, uid: str) -> None:
@@ -254,17 +366,17 @@ class Runtime:
             folders = [self._entries[uid].folder for uid in batch]
             try:
                 await asyncio.to_thread(self._name, folders)
-                await self._hand_over(folders)
+                await self._hand_over(batch)
             except OSError as error:
                 for uid in batch:
                     self._give_up(uid, f"cannot keep the pod's folder: {error}")
             del self._waiting[: len(batch)]
 
     def _give_up(self, uid: str, message: str) -> None:
-        """The disk refuses: the pod has not run, and must not by chance do so later."""
+        """Fail the pod that the disk refuses: it has not run, and must not by chance do so later."""
         entry = self._entries.pop(uid)
         for folder in (entry.folder, entry.folder + NEW):
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_folder(folder)
         now = records.rfc3339(time.time())
         failed = status.failed_status(entry.pod, "StartError", message, "", now)
         self._on_status(entry.pod, failed)
@@ -275,18 +387,22 @@ class Runtime:
         # The name survives a power cut: after one, a pod that may have run is not run again.
         records.sync_folder(self._pods)
 
-    async def _hand_over(self, folders: list[str]) -> None:
+    async def _hand_over(self, uids: list[str]) -> None:
         launcher = self._launcher
         if launcher is None or launcher.stdin is None:
             # Closing: the next Kyu finds the folder without a claim, and starts it.
             return
         with contextlib.suppress(ConnectionError):
-            launcher.stdin.write("".join(f"{folder}\n" for folder in folders).encode())
+            entries = [self._entries[uid] for uid in uids]
+            launcher.stdin.write("".join(f"{entry.namespaces} {entry.folder}\n" for entry in entries).encode())
             await launcher.stdin.drain()
 
     async def _start_launcher(self) -> None:
+        wanted = self._sandboxes()
+        trial = self._make_trial()
         launcher = await asyncio.create_subprocess_exec(
             sys.executable, "-S", "-E", "-s", "-m", "kyu.runtime.launcher",
+            json.dumps([asdict(sandbox) for sandbox in wanted]), trial,
             cwd=PACKAGES,
             env={"PATH": podplan.DEFAULT_PATH},
             stdin=asyncio.subprocess.PIPE,
@@ -294,11 +410,31 @@ class Runtime:
         )  # fmt: skip
         assert launcher.stdout is not None
         first = await launcher.stdout.readline()
+        remove_folder(trial)
         if not first:
             raise RuntimeError(f"the launcher of pods ended at once, with code {await launcher.wait()}")
-        self._mounts_refused = json.loads(first)["mountsRefused"]
+        answer = json.loads(first)
+        if not self._isolation.refused:
+            self._isolation = choose(wanted, answer["refused"], tenants=self._options.tenants)
+        self._mounts_refused = "" if self._isolation.sandbox.namespaces else answer["mountsRefused"]
         self._launcher = launcher
         self._background.start(self._watch_launcher(launcher))
+
+    def _sandboxes(self) -> list[Sandbox]:
+        """Return the sandboxes to try, the best first."""
+        network = self._options.network
+        if self._users is not None:
+            best = Sandbox(self._users.first, namespaces=True, user_namespace=True, tenant=True, network=network)
+            return [best, replace(best, user_namespace=False)]
+        if self._options.tenants:
+            return []
+        return [Sandbox(None, namespaces=True, user_namespace=os.geteuid() != 0, network=network)]
+
+    def _make_trial(self) -> str:
+        trial = os.path.join(self._pods, TRIAL + NEW)
+        remove_folder(trial)
+        podfolder.make_trial(trial, self._users.first if self._users is not None else None)
+        return trial
 
     async def _watch_launcher(self, launcher: asyncio.subprocess.Process) -> None:
         code = await launcher.wait()
@@ -306,30 +442,37 @@ class Runtime:
             return
         log.warning("launcher ended", exit_code=code)
         await self._start_launcher()
-        # Those that it had not started yet. One that it had is claimed, so asking again does no harm.
-        await self._hand_over([entry.folder for entry in self._entries.values() if not entry.claimed])
+        # The pods that it had not started yet. A pod that it had is claimed, so a second request does no harm.
+        await self._hand_over([uid for uid, entry in self._entries.items() if not entry.claimed])
 
     # Adopting
 
     def _adopt(self) -> None:
         for name in sorted(os.listdir(self._pods)):
             folder = os.path.join(self._pods, name)
-            if name.endswith((NEW, GONE)):
-                shutil.rmtree(folder, ignore_errors=True)
-                continue
             plan = records.find(os.path.join(folder, records.PLAN))
+            if name.endswith((NEW, GONE)):
+                self._discard(folder, plan["pod"] if plan and name.endswith(GONE) else None)
+                continue
             if plan is None:
                 log.warning("pod folder without a pod", folder=folder)
                 continue
             stopping = os.path.exists(os.path.join(folder, records.STOP))
-            self._entries[name] = entry = Entry(plan["pod"], folder, stopping=stopping, gpus=tuple(plan["gpus"]))
+            self._entries[name] = entry = Entry(
+                plan["pod"],
+                folder,
+                stopping=stopping,
+                gpus=tuple(plan["gpus"]),
+                cgroup=plan["cgroup"],
+                namespaces=namespaces.flags(Sandbox(**plan["sandbox"])),
+            )
             if any(os.path.exists(os.path.join(folder, file)) for file in (records.CLAIM, records.RECORD)):
                 self._look(name)
             elif plan["bootId"] == self._boot_id:
-                self._background.start(self._hand_over([folder]))
+                self._background.start(self._hand_over([name]))
             else:
                 # Its claim may have been lost with the power. Rather not at all than twice.
-                self._lose(entry)
+                self._lose(entry, None)
 
     # Watching
 
@@ -343,7 +486,7 @@ class Runtime:
             self._look(uid.decode())
 
     def _look(self, uid: str) -> None:
-        """Read the pod's files again, and tell what has changed."""
+        """Read the pod's files again, and report changes."""
         entry = self._entries.get(uid)
         if entry is None or entry.over:
             return
@@ -355,7 +498,7 @@ class Runtime:
             self._tell(entry, record)
 
     def _watch_supervisor(self, uid: str, entry: Entry) -> bool:
-        """False if the supervisor has ended."""
+        """Watch the supervisor; return False if it has ended."""
         claim = records.find(os.path.join(entry.folder, records.CLAIM))
         entry.claimed = True
         if claim is None:
@@ -365,7 +508,7 @@ class Runtime:
             entry.pidfd = os.pidfd_open(process.pid)
         except ProcessLookupError:
             return False
-        # Asked after the descriptor was opened: it cannot be somebody else's now.
+        # Checked after the descriptor was opened: from here on it cannot be that of another process.
         if not records.is_alive(process):
             self._forget_supervisor(entry)
             return False
@@ -379,11 +522,12 @@ class Runtime:
             signal.pidfd_send_signal(entry.pidfd, signal.SIGTERM)
 
     def _ended(self, uid: str) -> None:
-        """The supervisor has gone: with a last record, or without."""
+        """Take note that the supervisor has gone: with a last record, or without."""
         entry = self._entries[uid]
         self._forget_supervisor(entry)
         record = records.find(os.path.join(entry.folder, records.RECORD))
         if record is not None and record["phase"] in ("Succeeded", "Failed"):
+            cgroups.remove(entry.cgroup)
             self._tell(entry, record)
         else:
             self._lose(entry, record)
@@ -394,23 +538,31 @@ class Runtime:
             os.close(entry.pidfd)
             entry.pidfd = -1
 
-    def _lose(self, entry: Entry, record: Json | None = None) -> None:
-        """Nobody watched how the pod ended: end what is left of it, and say so for ever."""
+    def _lose(self, entry: Entry, record: Json | None) -> None:
+        """Fail a pod whose end was not watched, after all that is left of it has ended."""
+        if not entry.losing:
+            entry.losing = True
+            self._background.start(self._end_left_over(entry, record))
+
+    async def _end_left_over(self, entry: Entry, record: Json | None) -> None:
         plan = records.find(os.path.join(entry.folder, records.PLAN)) or {}
-        now = records.rfc3339(time.time())
         if plan.get("bootId") == self._boot_id:
             reason, message = "SupervisorLost", "the process that watched the pod was killed"
+            remains = left_over.Remains.of(entry.pod["metadata"]["uid"], plan, record)
+            if not await asyncio.to_thread(left_over.end, remains, LEFT_OVER_SECONDS):
+                text = f"its processes could not be ended within {LEFT_OVER_SECONDS:.0f} s; its quota is given back"
+                self._warn(entry.pod, "ProcessesLeft", text)
         else:
             reason, message = "NodeRestarted", "the machine was restarted while the pod ran"
+        now = records.rfc3339(time.time())
         record = record or {"uid": entry.pod["metadata"]["uid"], "startTime": now, "containers": {}}
-        for state in record["containers"].values():
-            kill_left_over(state.get("process"))
         record = status.lost_record(record, reason, message, now)
         try:
             records.write(os.path.join(entry.folder, records.RECORD), record, durable=True)
         except OSError as error:
-            # Whoever comes next finds it as lost as it is now.
+            # The next Kyu finds the pod as lost as it is now.
             log.warning("pod not written down", folder=entry.folder, error=error)
+        cgroups.remove(entry.cgroup)
         self._tell(entry, record)
 
     def _tell(self, entry: Entry, record: Json) -> None:
@@ -423,19 +575,30 @@ class Runtime:
             self._on_status(entry.pod, changed)
 
 
+def choose(wanted: list[Sandbox], refused: list[str], *, tenants: bool) -> Isolation:
+    """Return the best of the sandboxes that this machine permits. Without one, pods of tenants are refused."""
+    for sandbox, reason in zip(wanted, refused, strict=True):
+        if not reason:
+            missing = [f"no user namespaces: {refused[0]}"] if sandbox != wanted[0] else []
+            if sandbox.tenant and seccomp.build_filter(namespaces.MACHINE) is None:
+                missing.append(f"no filter of system calls for {namespaces.MACHINE}")
+            return Isolation(sandbox, missing=tuple(missing))
+    if not tenants:
+        return Isolation(missing=tuple(f"no namespaces: {reason}" for reason in refused))
+    if not wanted:
+        return Isolation(refused="only root can give each namespace a user of its own")
+    return Isolation(refused=f"the system does not permit the namespaces that keep them apart: {refused[-1]}")
+
+
+def remove_folder(path: str) -> None:
+    """Remove a pod's folder. If the disk refuses, the next Kyu removes it."""
+    try:
+        files.remove_tree(path)
+    except OSError as error:
+        log.warning("pod folder not removed", folder=path, error=error)
+
+
 def has_run(pod: Json) -> bool:
-    """A container of it was seen running, or ended."""
+    """Return whether a container of the pod was seen running, or ended."""
     entries = (pod.get("status") or {}).get("containerStatuses") or ()
     return any({"running", "terminated"} & set(entry.get("state") or {}) or entry.get("lastState") for entry in entries)
-
-
-def kill_left_over(process: list[object] | None) -> None:
-    """End a container's processes, if it is still the same that was written down."""
-    if not process:
-        return
-    known = msgspec.convert(process, records.Process)
-    if records.is_alive(known):
-        # The process too: one that was forked just now has no group of its own yet.
-        for kill in (os.killpg, os.kill):
-            with contextlib.suppress(ProcessLookupError):
-                kill(known.pid, signal.SIGKILL)

@@ -1,8 +1,8 @@
 """
 Ends all pods of a folder without a Runtime: for ``kyu down --stop-jobs``, when Kyu itself has stopped already.
 
-Each supervisor is asked to end its pod, as Runtime would ask it, and waited for. The records stay: the next Kyu reads
-how the pods ended.
+Each supervisor gets a stop request, as from Runtime, and is awaited. The records stay: the next Kyu reads how the pods
+ended.
 
 Called by: the command. Calls: records.py.
 """
@@ -22,7 +22,7 @@ SPARE_SECONDS = 10.0
 
 
 def stop_all(folder: str, grace_seconds: float) -> int:
-    """How many pods were ended. Raises TimeoutError if some have not ended long after their grace period."""
+    """End all pods and return their number. Raise TimeoutError if some live long after their grace period."""
     pods = os.path.join(folder, "pods")
     waiting: dict[int, str] = {}
     for uid in sorted(os.listdir(pods)) if os.path.isdir(pods) else ():
@@ -39,7 +39,7 @@ def stop_all(folder: str, grace_seconds: float) -> int:
 
 
 def ask(folder: str, grace_seconds: float) -> int | None:
-    """A descriptor that tells when the supervisor has gone; None if there is none."""
+    """Return a descriptor that tells when the supervisor has gone; None if there is none."""
     claim = records.find(os.path.join(folder, records.CLAIM))
     if claim is None:
         return None
@@ -52,7 +52,7 @@ def ask(folder: str, grace_seconds: float) -> int | None:
         os.close(descriptor)
         return None
     wish = {"requestedAt": time.time(), "graceSeconds": grace_seconds, "reason": "", "message": ""}
-    records.write(os.path.join(folder, records.STOP), wish)
+    records.write(os.path.join(folder, records.STOP), wish, mode=0o644)
     with contextlib.suppress(ProcessLookupError):
         signal.pidfd_send_signal(descriptor, signal.SIGTERM)
     return descriptor

@@ -95,7 +95,7 @@ class SimulatedRuntime:
             self._clock.call_at(entry.started_at + run_seconds, lambda: self._end(uid, entry, exit_code))
 
     def stop(self, uid: str, grace_seconds: float, reason: str = "", message: str = "") -> None:
-        """A simulated pod has nothing to clean up: it ends at once."""
+        """End a simulated pod at once: it has no process to clean up."""
         entry = self._entries[uid]
         self._end(uid, entry, TERMINATED_EXIT_CODE, reason, message)
 
@@ -133,7 +133,7 @@ class SimulatedRuntime:
 
 
 def parse_wishes(pod: Json) -> tuple[float, int]:
-    """How long the pod takes, and how it ends."""
+    """Return how long the pod takes, and how it ends."""
     annotations = pod["metadata"].get("annotations") or {}
     seconds, code = annotations.get(RUN_SECONDS), annotations.get(EXIT_CODE, "0")
     try:
@@ -149,6 +149,6 @@ def parse_wishes(pod: Json) -> tuple[float, int]:
 
 
 def find_start(pod: Json) -> float | None:
-    """When it was started, by an earlier Kyu."""
+    """Return when an earlier Kyu started the pod."""
     text = (pod.get("status") or {}).get("startTime")
     return datetime.fromisoformat(text).astimezone(UTC).timestamp() if text else None

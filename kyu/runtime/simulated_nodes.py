@@ -32,7 +32,7 @@ class BadNodes(ValueError):
 
 
 def read(text: str, source: str, now: datetime) -> list[Json]:
-    """The Nodes of the file, ready to be created."""
+    """Return the Nodes of the file, ready to be created."""
     try:
         manifests = codec.read(text, source)
     except codec.DecodeError as error:

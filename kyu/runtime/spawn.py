@@ -1,8 +1,8 @@
 """
-Starts one container: a process in its own session, with its environment, mounts, user and limits, and nothing else.
+Starts one container: a process in its own session, with its environment, mounts and limits, and nothing else.
 
-The child waits until its parent has written down its pid; so no process ever runs that the records do not know. What
-goes wrong before the program runs comes back through a pipe that closes by itself when the program starts.
+The child waits until its parent has written down its pid; so no process ever runs that the records do not know. A
+failure before the program runs comes back through a pipe that closes by itself when the program starts.
 
 Called by: supervisor.py. Standard library only.
 """
@@ -12,18 +12,26 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import select
 import signal
+import time
 from dataclasses import dataclass
 from typing import Any
 
-from kyu.runtime import mounts
+from kyu.runtime.sandbox import kernel, mounts, namespaces
+from kyu.runtime.sandbox.namespaces import Sandbox
 
 NOT_FOUND_EXIT_CODE = 127
 NOT_RUNNABLE_EXIT_CODE = 126
+# Less than a pipe holds, so that the child never waits for its parent to read.
+LONGEST_FAILURE = 4096
+START_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Child:
+    """A container's process that waits for its permission to run."""
+
     pid: int
     stdout: int
     stderr: int
@@ -33,28 +41,31 @@ class Child:
 
 
 class StartFailed(Exception):
+    """The program of a container could not be run."""
+
     def __init__(self, exit_code: int, message: str) -> None:
         super().__init__(message)
         self.exit_code = exit_code
 
 
-def fork(container: dict[str, Any], user: int | None) -> Child:
+def fork(container: dict[str, Any], sandbox: Sandbox) -> Child:
+    """Start a child that turns to the container's program when it is released."""
     stdout_reader, stdout_writer = os.pipe()
     stderr_reader, stderr_writer = os.pipe()
     go_reader, go_writer = os.pipe()
     failure_reader, failure_writer = os.pipe()
-    parent = os.getpid()
     pid = os.fork()
     if pid == 0:
         try:
-            # A copy of the parent's end would keep the pipe open after the parent's death.
+            # A copy of the parent's end would keep a pipe open after the parent's death.
             os.close(go_writer)
+            os.close(failure_reader)
             prepare(stdout_writer, stderr_writer)
             if os.read(go_reader, 1):
-                become(container, user, parent)
+                become(container, sandbox, failure_writer)
         except BaseException as error:
             with contextlib.suppress(OSError):
-                os.write(failure_writer, why_failed(container, error))
+                os.write(failure_writer, why_failed(container, error)[:LONGEST_FAILURE])
         finally:
             os._exit(NOT_FOUND_EXIT_CODE)
     for descriptor in (stdout_writer, stderr_writer, go_reader, failure_writer):
@@ -65,13 +76,11 @@ def fork(container: dict[str, Any], user: int | None) -> Child:
 
 
 def release(child: Child) -> None:
-    """Let the child run its program. Raises StartFailed if it could not; the child is reaped as any other."""
+    """Let the child run its program. Raise StartFailed if it could not; the child is reaped as any other."""
     try:
         with contextlib.suppress(BrokenPipeError):
             os.write(child.go, b"g")
-        failure = b""
-        while chunk := os.read(child.failure, 65536):
-            failure += chunk
+        failure = read_failure(child)
     finally:
         os.close(child.go)
         os.close(child.failure)
@@ -80,8 +89,21 @@ def release(child: Child) -> None:
         raise StartFailed(int(code), message)
 
 
+def read_failure(child: Child) -> bytes:
+    """Wait until the program runs, or could not be run. A folder on a broken network drive may keep it from both."""
+    poll = select.poll()
+    poll.register(child.failure, select.POLLIN)
+    failure, until = b"", time.monotonic() + START_SECONDS
+    while poll.poll(max(0.0, until - time.monotonic()) * 1000):
+        chunk = os.read(child.failure, LONGEST_FAILURE)
+        if not chunk:
+            return failure
+        failure += chunk
+    return f"{NOT_RUNNABLE_EXIT_CODE} the program did not start within {START_SECONDS:.0f} seconds".encode()
+
+
 def prepare(stdout: int, stderr: int) -> None:
-    """In the child: be a session of its own, with the container's output and default signals."""
+    """Make the child a session of its own, with the container's output and default signals."""
     os.setsid()
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE):
@@ -92,51 +114,76 @@ def prepare(stdout: int, stderr: int) -> None:
     os.dup2(stderr, 2)
 
 
-def become(container: dict[str, Any], user: int | None, parent: int) -> None:
-    """In the child: turn to the container's program. Returns only if the parent has died."""
-    if container["mounts"]:
-        mounts.enter([mounts.Mount(*mount) for mount in container["mounts"]], container["scratch"])
-    if user is not None:
-        os.setgroups([])
-        os.setresgid(user, user, user)
-        os.setresuid(user, user, user)
-    # After the change of user, which clears it.
-    mounts.die_with_parent(signal.SIGKILL)
-    if os.getppid() != parent:
-        # It died before that, so no signal will come.
+def become(container: dict[str, Any], sandbox: Sandbox, failure: int) -> None:
+    """Turn to the container's program, in the child. Returns only if the parent has died."""
+    namespaces.load_nothing_more()
+    try:
+        isolate(container, sandbox)
+    except OSError as error:
+        message = f"the container cannot be isolated: {error.strerror}"
+        raise StartFailed(NOT_RUNNABLE_EXIT_CODE, message) from error
+    if is_abandoned(failure):
+        # The parent died before that, so no signal will come.
         return
-    os.umask(0o022)
+    os.umask(container["umask"])
     try:
         os.chdir(container["workingDir"])
     except OSError as error:
-        whose = f", for user {user}, whom pods of this namespace run as" if user is not None else ""
-        message = f"workingDir {container['workingDir']}: {error.strerror}{whose}"
+        user = sandbox.user
+        suffix = f", for user {user}, the user of pods of this namespace" if user is not None else ""
+        message = f"workingDir {container['workingDir']}: {error.strerror}{suffix}"
         raise StartFailed(NOT_RUNNABLE_EXIT_CODE, message) from error
+    namespaces.close_descriptors(failure)
     os.execvpe(container["argv"][0], container["argv"], container["env"])
 
 
+def isolate(container: dict[str, Any], sandbox: Sandbox) -> None:
+    """Put the volumes in place and give up all privileges."""
+    if container["mounts"]:
+        if sandbox.namespaces:
+            kernel.unshare(kernel.CLONE_NEWNS)
+        else:
+            mounts.enter_namespaces()
+        wanted = [mounts.Mount(**mount) for mount in container["mounts"]]
+        mounts.enter(wanted, container["scratch"], container["mayCover"])
+    namespaces.drop_privileges(sandbox)
+    kernel.die_with_parent(signal.SIGKILL)
+
+
+def is_abandoned(failure: int) -> bool:
+    """Return whether the supervisor, which alone reads this pipe, is gone."""
+    poll = select.poll()
+    poll.register(failure, 0)
+    return bool(poll.poll(0))
+
+
 def why_failed(container: dict[str, Any], error: BaseException) -> bytes:
-    """An exit code and a sentence, as ``release`` reads them."""
+    """Return an exit code and a sentence, as ``release`` reads them."""
+    code, message = explain(container, error)
+    return f"{code} {message}".encode(errors="replace")
+
+
+def explain(container: dict[str, Any], error: BaseException) -> tuple[int, str]:
     command, image = container["argv"][0], container["image"]
     match error:
         case StartFailed():
-            return f"{error.exit_code} {error}".encode()
+            return error.exit_code, str(error)
         case mounts.MountFailed():
-            return f"{NOT_RUNNABLE_EXIT_CODE} {error}".encode()
+            return NOT_RUNNABLE_EXIT_CODE, str(error)
         case OSError(errno=errno.ENOENT | errno.ENOTDIR):
             reason = f'command "{command}" is not on this machine; the image "{image}" is not pulled'
-            return f"{NOT_FOUND_EXIT_CODE} {reason}".encode()
+            return NOT_FOUND_EXIT_CODE, reason
         case PermissionError() if closed := closed_folders(command, container["env"].get("PATH", "")):
             reason = f'command "{command}" is not found; user {os.getuid()} may not look into {", ".join(closed)}'
-            return f"{NOT_FOUND_EXIT_CODE} {reason}".encode()
+            return NOT_FOUND_EXIT_CODE, reason
         case OSError():
-            return f'{NOT_RUNNABLE_EXIT_CODE} command "{command}" cannot be run: {error.strerror}'.encode()
+            return NOT_RUNNABLE_EXIT_CODE, f'command "{command}" cannot be run: {error.strerror}'
         case _:
-            return f"{NOT_RUNNABLE_EXIT_CODE} {type(error).__name__}: {error}".encode()
+            return NOT_RUNNABLE_EXIT_CODE, f"{type(error).__name__}: {error}"
 
 
 def closed_folders(command: str, path: str) -> list[str]:
-    """The folders of the search path that kept us from finding the command; none if it was found somewhere."""
+    """Return the folders of the search path that hid the command; none if it was found in another."""
     closed = []
     for folder in path.split(os.pathsep) if "/" not in command else ():
         try:

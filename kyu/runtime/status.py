@@ -1,7 +1,7 @@
 """
-From a supervisor's record to the status of a Pod, in Kubernetes' words.
+Turns a supervisor's record into the status of a Pod, in Kubernetes' words.
 
-The record says what became of each container; phase, readiness and conditions follow. A condition keeps its time of
+The record has the state of each container; phase, readiness and conditions follow. A condition keeps its time of
 change as long as its status stays.
 
 Called by: processes.py and simulate.py. Kubernetes: the kubelet's generateAPIPodStatus.
@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 
 from kyu.api.meta import Json
 
-# Of every pod, and of its node: all share the network of this machine.
+# The address of every pod and of its node: all share the network of this machine.
 ADDRESS = "127.0.0.1"
 LOST_EXIT_CODE = 137
 
 
 def pod_status(pod: Json, record: Json, now: str) -> Json:
-    """The status but for its ``qosClass``, which is the server's; ``pod`` gives images, and conditions as they were."""
+    """Return the status without ``qosClass``, which is the server's; ``pod`` gives images and former conditions."""
     spec = pod["spec"]
     init = [container_status(container, record, is_init=True) for container in spec.get("initContainers") or ()]
     main = [container_status(container, record, is_init=False) for container in spec["containers"]]
@@ -93,7 +93,7 @@ def condition(type_: str, status: str, reason: str, message: str, present: Mappi
 
 
 def failed_status(pod: Json, reason: str, message: str, container: str, now: str) -> Json:
-    """The status of a pod that was never started."""
+    """Return the status of a pod that was never started."""
     names = [c["name"] for c in pod["spec"]["containers"]]
     ended = {"exitCode": 128, "reason": reason, "message": message, "startedAt": now, "finishedAt": now}
     states = {name: {"state": {"terminated": ended}} for name in names if name == container or not container}
@@ -110,7 +110,7 @@ def failed_status(pod: Json, reason: str, message: str, container: str, now: str
 
 
 def waiting_status(pod: Json, container: str, message: str, now: str) -> Json:
-    """The status of a pod that waits for a ConfigMap or a Secret."""
+    """Return the status of a pod that waits for a ConfigMap or a Secret."""
     names = [c["name"] for c in pod["spec"]["containers"]]
     at_fault = {"reason": "CreateContainerConfigError", "message": message}
     states = {
@@ -125,7 +125,7 @@ def waiting_status(pod: Json, container: str, message: str, now: str) -> Json:
 
 
 def lost_record(record: Json, reason: str, message: str, now: str) -> Json:
-    """The last record of a pod whose supervisor is gone: what ran then has ended, how is not known."""
+    """Return the last record of a pod whose supervisor is gone: its containers have ended, with an unknown code."""
     containers = {}
     for name, entry in record["containers"].items():
         if "terminated" in entry["state"]:

@@ -1,9 +1,11 @@
 """
-One small process per pod: starts its containers, writes down what becomes of them, and outlives Kyu.
+One small process per pod: starts its containers, records their states, and outlives Kyu.
 
-It claims the pod's folder with a file that can be made only once, so a pod never runs twice. Then it sleeps until
-something happens: output, an exit, a stop, a time. After each it asks lifecycle.py for the next steps, and writes the
-record. When Kyu is killed, nothing changes here; the next Kyu reads the record and goes on.
+It claims the pod's folder with a file that can be made only once, so a pod never runs twice. Then it becomes the
+pod's user. In the pod's namespaces it is process 1: the kernel ends the pod with it. From there on it sleeps until an
+event: output, an exit, a stop, a time. After each it asks lifecycle.py for the next steps, and writes the record. If
+Kyu is killed, nothing changes here; the next Kyu reads the record and goes on. All paths are relative to the pod's
+folder, the working directory.
 
 Started by: launcher.py, in a fork. Speaks with processes.py through the files of records.py. Standard library only.
 """
@@ -20,22 +22,26 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
-from kyu.runtime import cgroups, lifecycle, mounts, output, records, spawn
+from kyu.runtime import cgroups, lifecycle, output, records, spawn, user_files
+from kyu.runtime.sandbox import files, kernel, namespaces
+from kyu.runtime.sandbox.namespaces import Sandbox, SandboxFailed
 
 READ_BYTES = 65536
-# How much of a termination message is kept, and how much of a log stands in for one (the kubelet's numbers).
+# A container's last output is read to its end, unless a process that left the container goes on writing.
+MOST_LAST_BYTES = 2 * 1024 * 1024
+# Sizes of a termination message, and of the part of a log that stands in for one (the kubelet's numbers).
 LONGEST_MESSAGE_BYTES = 4096
 LONGEST_LOG_MESSAGE_BYTES = 2048
 LOG_MESSAGE_LINES = 80
 NOTICE_RETRY_SECONDS = 0.05
-# How often it is looked whether the pod's folder is still there.
+# The interval at which the supervisor checks that the pod's folder is there.
 LOOK_SECONDS = 5.0
 FULL_DISK_RETRY_SECONDS = 1.0
 
 
 @dataclass(slots=True)
 class Running:
-    """A container's live process, and what is open for it."""
+    """A container's live process, with its open streams."""
 
     container: lifecycle.Container
     plan: dict[str, Any]
@@ -46,52 +52,59 @@ class Running:
 
 @dataclass(slots=True)
 class Supervisor:
-    folder: str
+    """The life of one pod."""
+
     plan: dict[str, Any]
     pod: lifecycle.Pod
+    # The path of the pipe to Kyu, through a descriptor that was opened before the change of user.
+    notices: str
+    groups: dict[str, cgroups.Group]
     # The container states in Kubernetes' words, as they go to the record.
     states: dict[str, dict[str, Any]]
     running: dict[int, Running] = field(default_factory=dict)
     wake_at: float | None = None
     saved: str = ""
     must_notify: bool = False
+    sandbox: Sandbox = field(default_factory=Sandbox)
 
-    def run(self) -> None:
-        poll = select.poll()
-        wakeup, wakeup_writer = os.pipe()
-        os.set_blocking(wakeup, False)
-        os.set_blocking(wakeup_writer, False)
-        signal.set_wakeup_fd(wakeup_writer, warn_on_full_buffer=False)
-        for number in (signal.SIGCHLD, signal.SIGTERM):
-            signal.signal(number, lambda *_: None)
-        poll.register(wakeup, select.POLLIN)
-        me = records.find_process(os.getpid())
-        if me is None or not records.write_once(self.path(records.CLAIM), me._asdict()):
-            return
+    def run(self, folder: str, wakeup: int) -> None:
+        self.sandbox = Sandbox(**self.plan["sandbox"])
         try:
-            self.read_stop()
-            while not self.advance(poll):
-                self.wait(poll, wakeup)
-                if not os.path.isdir(self.folder):
-                    self.give_up()
-                    return
+            namespaces.enter(self.sandbox, folder)
+            namespaces.load_nothing_more()
+            self.run_containers(wakeup)
+        except SandboxFailed as error:
+            self.refuse(f"the pod cannot be isolated: {error}")
         except FileNotFoundError:
-            if os.path.isdir(self.folder):
+            if not folder_is_gone():
                 raise
+        if folder_is_gone():
             self.give_up()
             return
-        while not records.notify(self.plan["notices"], self.plan["uid"]):
+        while not records.notify(self.notices, self.plan["uid"]):
             time.sleep(NOTICE_RETRY_SECONDS)
 
+    def run_containers(self, wakeup: int) -> None:
+        poll = select.poll()
+        poll.register(wakeup, select.POLLIN)
+        self.read_stop()
+        while not self.advance(poll):
+            self.wait(poll, wakeup)
+            if folder_is_gone():
+                return
+
+    def refuse(self, message: str) -> None:
+        """End the pod before any of its containers has run."""
+        stop = lifecycle.Stop(time.time(), "IsolationFailed", message, fails=True)
+        lifecycle.request_stop(self.pod, stop)
+        self.finish("Failed")
+
     def give_up(self) -> None:
-        """The folder was deleted: nobody can ever ask for this pod again, so it must not run on."""
+        """End the pod whose folder was deleted: no request can reach it any more."""
         for pid in self.running:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
         self.end_left_over()
-
-    def path(self, name: str) -> str:
-        return os.path.join(self.folder, name)
 
     # Steps ------------------------------------------------------------------------------------------------------------
 
@@ -119,16 +132,20 @@ class Supervisor:
                     case _:
                         assert_never(step)
         self.show_waiting()
-        # On a full disk the pod runs on, and the next look tries again; whether its folder is there, it asks as well.
+        # On a full disk the pod runs on, and the record is written later.
         with contextlib.suppress(OSError):
             self.save()
         return False
 
     def start(self, container: lifecycle.Container, poll: select.poll) -> None:
         plan = next(plan for plan in self.plan["containers"] if plan["name"] == container.name)
-        path = self.path(records.log_file(container.name, container.starts))
+        path = records.log_file(container.name, container.starts)
         log = output.LogFile(path, self.plan["logMostBytes"], self.plan["logMostFiles"])
-        child = spawn.fork(plan, self.plan["user"])
+        try:
+            child = spawn.fork(plan, self.sandbox)
+        except OSError as error:
+            self.fail_to_fork(container, error)
+            return
         running = Running(container, plan, child.pid, log)
         running.streams = {child.stdout: output.Stream("stdout", log), child.stderr: output.Stream("stderr", log)}
         self.running[child.pid] = running
@@ -137,8 +154,9 @@ class Supervisor:
         try:
             # The record knows the process before it may run.
             self.save()
-            if self.plan["cgroup"]:
-                cgroups.enter(os.path.join(self.plan["cgroup"], container.name), plan["limits"], child.pid)
+            if container.name in self.groups:
+                self.groups[container.name].enter(child.pid)
+            self.open_user_files(running)
             spawn.release(child)
         except (spawn.StartFailed, OSError) as error:
             os.kill(child.pid, signal.SIGKILL)
@@ -150,6 +168,24 @@ class Supervisor:
             return
         for descriptor in running.streams:
             poll.register(descriptor, select.POLLIN)
+
+    def open_user_files(self, running: Running) -> None:
+        """Open the files of the user that get the container's output as well, before the container runs."""
+        for stream in running.streams.values():
+            if path := running.plan["outputFiles"].get(stream.name):
+                try:
+                    stream.user_file = user_files.open_as(
+                        self.sandbox.user, running.plan["workingDir"], path, running.plan["umask"]
+                    )
+                except OSError as error:
+                    message = f"output file {path}: {error.strerror}"
+                    raise spawn.StartFailed(spawn.NOT_RUNNABLE_EXIT_CODE, message) from error
+
+    def fail_to_fork(self, container: lifecycle.Container, error: OSError) -> None:
+        """End the pod, whose user has too many processes."""
+        message = f"no process can be started: {error.strerror}"
+        lifecycle.request_stop(self.pod, lifecycle.Stop(time.time(), "StartError", message, fails=True))
+        container.hopeless = True
 
     def signal(self, container: lifecycle.Container, number: signal.Signals) -> None:
         for pid, running in self.running.items():
@@ -204,7 +240,7 @@ class Supervisor:
             if pid not in self.running:
                 continue
             running = self.running[pid]
-            # As in a container, nothing survives the main process.
+            # As in a container, no process survives the main process.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
             self.close(running, poll)
@@ -212,17 +248,18 @@ class Supervisor:
             self.show_exited(running, code if code >= 0 else 128 - code, self.exit_reason(running, code), None)
 
     def exit_reason(self, running: Running, code: int) -> str:
-        if self.plan["cgroup"]:
-            group = os.path.join(self.plan["cgroup"], running.container.name)
-            if code == -signal.SIGKILL and cgroups.was_killed_for_memory(group):
-                return "OOMKilled"
+        group = self.groups.get(running.container.name)
+        if group is not None and code == -signal.SIGKILL and cgroups.was_killed_for_memory(group.path):
+            return "OOMKilled"
         return "Error" if code else "Completed"
 
     def close(self, running: Running, poll: select.poll) -> None:
         """Take the last output, as far as it is there, and forget the process."""
         for descriptor, stream in running.streams.items():
+            left = MOST_LAST_BYTES
             with contextlib.suppress(BlockingIOError):
-                while data := os.read(descriptor, READ_BYTES):
+                while left > 0 and (data := os.read(descriptor, READ_BYTES)):
+                    left -= len(data)
                     stream.take(data, time.time_ns())
             stream.close(time.time_ns())
             with contextlib.suppress(KeyError):
@@ -232,7 +269,7 @@ class Supervisor:
         del self.running[running.pid]
 
     def read_stop(self) -> None:
-        stop = records.find(self.path(records.STOP))
+        stop = records.find(records.STOP)
         if stop is not None:
             kill_at = stop["requestedAt"] + stop["graceSeconds"]
             wish = lifecycle.Stop(kill_at, stop["reason"], stop["message"], fails=bool(stop["reason"]))
@@ -243,8 +280,8 @@ class Supervisor:
     def show_started(self, running: Running) -> None:
         container = running.container
         state = self.states[container.name]
-        process = records.find_process(running.pid)
-        state["process"] = process
+        # In a pod with namespaces, the claim stands for all processes: they end with the supervisor.
+        state["process"] = None if self.sandbox.namespaces else records.find_process(running.pid)
         if "terminated" in state["state"]:
             state["lastState"] = state["state"]
         state["state"] = {"running": {"startedAt": records.rfc3339(container.started_at)}}
@@ -268,7 +305,7 @@ class Supervisor:
         state["state"] = {"terminated": terminated}
 
     def show_waiting(self) -> None:
-        """A container between two runs waits, and its last end is its last state."""
+        """Show a container between two runs as waiting, with its last end as its last state."""
         for container in self.pod.containers:
             state = self.states[container.name]
             ended = state["state"].get("terminated")
@@ -280,9 +317,10 @@ class Supervisor:
             state["state"] = {"waiting": {"reason": "CrashLoopBackOff", "message": message}}
 
     def termination_message(self, running: Running, exit_code: int) -> str:
-        with contextlib.suppress(OSError), open(running.plan["messageFile"], "rb") as file:
-            text = file.read(LONGEST_MESSAGE_BYTES).decode(errors="replace")
-            os.truncate(running.plan["messageFile"], 0)
+        path = records.message_file(running.container.name)
+        with contextlib.suppress(OSError), open(files.open_regular(path, os.O_RDWR), "rb+", buffering=0) as file:
+            text = (file.read(LONGEST_MESSAGE_BYTES) or b"").decode(errors="replace")
+            file.truncate(0)
             if text:
                 return text
         if exit_code == 0 or not running.plan["messageFromLog"]:
@@ -303,18 +341,18 @@ class Supervisor:
     def save(self) -> None:
         document = self.record(phase_before_end(self.pod))
         if (text := json.dumps(document)) != self.saved:
-            records.write(self.path(records.RECORD), document)
+            records.write(records.RECORD, document)
             self.saved = text
             self.must_notify = True
         if self.must_notify:
-            self.must_notify = not records.notify(self.plan["notices"], self.plan["uid"])
+            self.must_notify = not records.notify(self.notices, self.plan["uid"])
 
     def finish(self, phase: str) -> None:
         """End what is left of the pod, then write the last record, however long the disk is full, and only then go."""
         self.end_left_over()
         while True:
             try:
-                records.write(self.path(records.RECORD), self.record(phase), durable=True)
+                records.write(records.RECORD, self.record(phase), durable=True)
             except FileNotFoundError:
                 raise
             except OSError:
@@ -323,12 +361,18 @@ class Supervisor:
                 return
 
     def end_left_over(self) -> None:
-        if self.plan["cgroup"]:
-            for container in self.pod.containers:
-                cgroups.kill(os.path.join(self.plan["cgroup"], container.name))
+        """End every process of the pod, and wait until all are gone."""
+        for group in self.groups.values():
+            group.end()
         kill_descendants()
-        if self.plan["cgroup"]:
-            cgroups.remove(self.plan["cgroup"])
+
+
+def folder_is_gone() -> bool:
+    """Return whether the pod's folder, the working directory, was deleted."""
+    try:
+        return os.stat(".").st_nlink == 0
+    except OSError:
+        return True
 
 
 def phase_before_end(pod: lifecycle.Pod) -> str:
@@ -337,9 +381,9 @@ def phase_before_end(pod: lifecycle.Pod) -> str:
 
 
 def tail(path: str) -> str:
-    """The last lines of a log, as they were printed."""
+    """Return the last lines of a log, as they were printed."""
     try:
-        with open(path, "rb") as file:
+        with open(files.open_regular(path), "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - LONGEST_LOG_MESSAGE_BYTES * 2))
             lines = file.read().decode(errors="replace").splitlines()[-LOG_MESSAGE_LINES:]
     except OSError:
@@ -350,9 +394,9 @@ def tail(path: str) -> str:
 
 def kill_descendants() -> None:
     """
-    End the processes that a container left behind in a session of their own: they are our children now.
+    End the processes that a container left behind in a session of their own: the supervisor is their parent now.
 
-    Their children become ours in turn, so this goes on until there are none.
+    Their children become its children in turn, so this goes on until there are none.
     """
     while True:
         try:
@@ -360,7 +404,8 @@ def kill_descendants() -> None:
                 pass
         except ChildProcessError:
             return
-        for pid in children():
+        # As process 1 of the pod, the supervisor can signal all others of it, and no other process.
+        for pid in (-1,) if os.getpid() == 1 else children():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
@@ -379,11 +424,16 @@ def children() -> list[int]:
 
 
 def supervise(folder: str) -> None:
-    """Run the pod of this folder to its end, unless somebody else does."""
-    mounts.become_subreaper()
-    plan = records.find(os.path.join(folder, records.PLAN))
+    """Run the pod of this folder to its end, unless another supervisor does."""
+    kernel.become_subreaper()
+    os.chdir(folder)
+    plan = records.find(records.PLAN)
     if plan is None:
         sys.exit(f"{folder}: no {records.PLAN}")
+    wakeup = wake_on_signals()
+    me = records.find_self()
+    if me is None or not records.write_once(records.CLAIM, me._asdict()):
+        return
     containers = [
         lifecycle.Container(container["name"], container["role"], container["restartPolicy"])
         for container in plan["containers"]
@@ -394,4 +444,33 @@ def supervise(folder: str) -> None:
         container.name: {"state": waiting, "lastState": {}, "restartCount": 0, "process": None}
         for container in containers
     }
-    Supervisor(folder, plan, pod, states).run()
+    notices = f"/proc/self/fd/{os.open(plan['notices'], os.O_PATH | os.O_CLOEXEC)}"
+    supervisor = Supervisor(plan, pod, notices, {}, states)
+    try:
+        supervisor.groups = make_groups(plan)
+    except OSError as error:
+        supervisor.refuse(f"the limits of the pod cannot be set: {error}")
+        return
+    supervisor.run(folder, wakeup)
+
+
+def wake_on_signals() -> int:
+    """Return a pipe that can be read after each signal."""
+    wakeup, wakeup_writer = os.pipe()
+    os.set_blocking(wakeup, False)
+    os.set_blocking(wakeup_writer, False)
+    signal.set_wakeup_fd(wakeup_writer, warn_on_full_buffer=False)
+    for number in (signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    # Containers see the supervisor as process 1. Python would end at this signal.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return wakeup
+
+
+def make_groups(plan: dict[str, Any]) -> dict[str, cgroups.Group]:
+    if not plan["cgroup"]:
+        return {}
+    return {
+        container["name"]: cgroups.make(os.path.join(plan["cgroup"], container["name"]), container["limits"])
+        for container in plan["containers"]
+    }

@@ -1,8 +1,8 @@
 """
-Volumes as folders: which files a volume holds, and where a container sees them.
+Volumes as folders: the files of each volume, and the place of each.
 
 emptyDir, configMap, secret, downwardAPI and projected volumes are folders of the pod, filled once, when it starts.
-hostPath is a place of the machine, where that is permitted. All others are refused by name.
+hostPath is a place of the machine, where the administrator permits it. All others are refused by name.
 
 Called by: podplan.py (plans), podfolder.py (writes the files). Kubernetes: pkg/volume, atomic writer aside.
 """
@@ -11,20 +11,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kyu.api.meta import Json
 from kyu.runtime import environment
 from kyu.runtime.environment import Facts, Missing, Objects, Refused
+from kyu.runtime.sandbox import files, mounts
 
 DEFAULT_MODE = 0o644
+# The widest mode of a Secret's files, whatever the manifest says: other users have no business with them.
+SECRET_MODE = 0o500
+LONGEST_SHOWN = 100
 HOST_PATH_TYPES = ("", "Directory", "File")
-# What a volume may be; the name of its source is its kind.
+# The kinds of volumes; the name of a volume's source is its kind.
 FOLDERS = ("emptyDir", "configMap", "secret", "downwardAPI", "projected")
 
 
 @dataclass(frozen=True, slots=True)
 class File:
+    """A file of a volume."""
+
     path: str
     content: bytes
     mode: int
@@ -40,18 +46,17 @@ class Volume:
     host_path: str = ""
 
 
-def plan_volumes(facts: Facts, objects: Objects, *, host_paths: bool) -> list[Volume]:
+def plan_volumes(facts: Facts, objects: Objects, host_paths: Sequence[str]) -> list[Volume]:
+    """Resolve the pod's volumes. ``host_paths`` are the folders that hostPath may name."""
     found = facts.pod["spec"].get("volumes") or ()
-    return [plan_volume(volume, facts, objects, host_paths=host_paths) for volume in found]
+    return [plan_volume(volume, facts, objects, host_paths) for volume in found]
 
 
-def plan_volume(volume: Json, facts: Facts, objects: Objects, *, host_paths: bool) -> Volume:
+def plan_volume(volume: Json, facts: Facts, objects: Objects, host_paths: Sequence[str]) -> Volume:
     name = volume["name"]
     kind = next((key for key in volume if key != "name" and volume[key] is not None), "emptyDir")
     if kind == "hostPath":
-        if not host_paths:
-            raise Refused("VolumeRefused", f'volume "{name}": `kyu up --host-paths` permits hostPath volumes')
-        return Volume(name, writable=True, host_path=host_path(name, volume[kind]))
+        return Volume(name, writable=True, host_path=host_path(name, volume[kind], host_paths))
     if kind not in FOLDERS:
         raise Refused("VolumeRefused", f'volume "{name}": {kind} volumes are not supported by this node')
     if kind == "emptyDir":
@@ -63,15 +68,22 @@ def plan_volume(volume: Json, facts: Facts, objects: Objects, *, host_paths: boo
     return Volume(name, tuple(files))
 
 
-def host_path(name: str, body: Json) -> str:
-    """What is there already can be mounted; nothing is made on the machine."""
+def host_path(name: str, body: Json, host_paths: Sequence[str]) -> str:
+    """Return the place of the machine. It must exist when the container starts; none is made."""
     path, type_ = body.get("path") or "", body.get("type") or ""
     if type_ not in HOST_PATH_TYPES:
         known = ", ".join(filter(None, HOST_PATH_TYPES))
         raise Refused("VolumeRefused", f'volume "{name}": a hostPath of type {type_} is not supported, only {known}')
     if not os.path.isabs(path):
         raise Refused("VolumeRefused", f'volume "{name}": hostPath {path!r} does not begin with a slash')
-    return str(path)
+    check_path(path, f'volume "{name}": hostPath')
+    normal = os.path.normpath(path)
+    if not any(mounts.is_within(normal, folder) for folder in host_paths):
+        raise Refused(
+            "VolumeRefused",
+            f'volume "{name}": hostPath {path} is not permitted here; `kyu up --host-paths` permits hostPath volumes',
+        )
+    return normal
 
 
 def source_files(name: str, source: Json, mode: int | None, facts: Facts, objects: Objects) -> list[File]:
@@ -82,12 +94,13 @@ def source_files(name: str, source: Json, mode: int | None, facts: Facts, object
             source["configMap"], environment.config_map_data(source["configMap"], facts.namespace, objects), mode
         )
     if "secret" in source:
-        return keyed_files(source["secret"], environment.secret_data(source["secret"], facts.namespace, objects), mode)
+        data = environment.secret_data(source["secret"], facts.namespace, objects)
+        return [replace(file, mode=file.mode & SECRET_MODE) for file in keyed_files(source["secret"], data, mode)]
     raise Refused("VolumeRefused", f'volume "{name}": a projected {", ".join(source)} is not supported by this node')
 
 
 def keyed_files(ref: Json, data: Mapping[str, bytes], mode: int | None) -> list[File]:
-    """A file for each key, or for each of the items."""
+    """Return a file for each key, or for each of the items."""
     mode = DEFAULT_MODE if mode is None else mode
     items = ref.get("items")
     if not items:
@@ -116,32 +129,41 @@ def downward_files(body: Json, mode: int | None, facts: Facts) -> list[File]:
 
 
 def inner_path(path: str) -> str:
-    """A path that stays in its volume."""
+    """Return the path, which must stay in its volume."""
+    check_path(path, "path")
     normal = os.path.normpath(path)
     if os.path.isabs(normal) or normal.split("/")[0] == "..":
         raise Refused("VolumeRefused", f"path {path!r} leaves its volume")
     return normal
 
 
-def write(volumes: Sequence[Volume], folder: str) -> None:
-    """Make the folders and files."""
+def check_path(path: str, what: str) -> None:
+    """Refuse a path that no file can have. It could never be provided, however long the pod waits."""
+    if reason := files.why_not_a_path(path):
+        shown = path if len(path) <= LONGEST_SHOWN else f"{path[:LONGEST_SHOWN]}…"
+        raise Refused("InvalidPod", f"{what} {shown!r} cannot be: {reason}")
+
+
+def write(volumes: Sequence[Volume], folder: str, user: int | None) -> None:
+    """Make the folders and files, for the pod's user alone."""
     for volume in volumes:
         if volume.host_path:
             continue
         root = os.path.join(folder, volume.name)
-        os.makedirs(root)
-        os.chmod(root, 0o755)
+        os.mkdir(root, 0o700)
         for file in volume.files:
             path = os.path.join(root, file.path)
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(path, "wb") as writer:
+                os.fchmod(writer.fileno(), file.mode)
                 writer.write(file.content)
-            os.chmod(path, file.mode)
+        if user is not None:
+            give(root, user)
 
 
 def give(root: str, user: int) -> None:
-    """Make the user of the pod's namespace the owner."""
+    """Make the user of the pod's namespace the owner. No process of that user can reach the folder yet."""
     os.chown(root, user, user)
-    for folder, names, files in os.walk(root):
-        for name in (*names, *files):
+    for folder, folders, names in os.walk(root):
+        for name in (*folders, *names):
             os.chown(os.path.join(folder, name), user, user, follow_symlinks=False)

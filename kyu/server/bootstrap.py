@@ -1,10 +1,8 @@
 """
-What is there before anyone has asked: namespaces, roles, the definitions of Kueue's kinds, and a first set of queues.
+The objects of a new server: namespaces, roles, the definitions of Kueue's kinds, and a first set of queues.
 
 Everything is created if it is missing and then belongs to the users; only the definitions are kept up to date, because
 the code depends on them.
-
-Called by: app.py at each start.
 """
 
 from __future__ import annotations
@@ -12,20 +10,23 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
-from kyu.api import crds, pools
+from kyu.api import pools
+from kyu.api.definitions import crds
 from kyu.api.meta import Json
 from kyu.kinds import table
-from kyu.server import auth, errors, rbac, tokens
+from kyu.server import errors
 from kyu.server.api import INTERNAL, Api
+from kyu.server.auth import auth, tokens
+from kyu.server.builtin.rbac import GROUP
 from kyu.server.exchange import encode
 from kyu.server.options import WriteOptions
-from kyu.server.targets import Target
+from kyu.server.paths import Target
 
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease", tokens.NAMESPACE)
 MANAGER = "kyu"
 # Small jobs that ask for next to nothing still take a process each.
 PODS_PER_PROCESSOR = 50
-# Which text of a definition was applied last.
+# The hash of the definition that was applied last.
 FINGERPRINT = "kyu.dev/definition"
 READ = ["get", "list", "watch"]
 WRITE = ["create", "delete", "deletecollection", "patch", "update"]
@@ -37,9 +38,9 @@ async def ensure(api: Api) -> None:
     for name in NAMESPACES:
         _create(api, "v1", "Namespace", {"metadata": {"name": name}})
     for name, rules in cluster_roles().items():
-        _create(api, f"{rbac.GROUP}/v1", "ClusterRole", {"metadata": {"name": name}, "rules": rules})
+        _create(api, f"{GROUP}/v1", "ClusterRole", {"metadata": {"name": name}, "rules": rules})
     for name, group in CLUSTER_BINDINGS.items():
-        _create(api, f"{rbac.GROUP}/v1", "ClusterRoleBinding", _binding(name, group))
+        _create(api, f"{GROUP}/v1", "ClusterRoleBinding", _binding(name, group))
     for definition in (*crds.definitions(), pools.definition()):
         _put_definition(api, definition)
     await api.store.flush()
@@ -54,7 +55,7 @@ async def create_all(api: Api, objects: Iterable[Json]) -> None:
 
 
 async def apply(api: Api, obj: Json) -> None:
-    """Let an object be so, whoever wrote it before."""
+    """Apply an object by force, whatever its other managers wrote."""
     resource = api.registry.find_kind(obj["apiVersion"], obj["kind"])
     assert resource is not None, f"{obj['kind']} is not served"
     target = Target(resource, obj["metadata"].get("namespace"), obj["metadata"]["name"])
@@ -64,7 +65,7 @@ async def apply(api: Api, obj: Json) -> None:
 
 
 def local_queues(processors: int, memory_bytes: int) -> list[Json]:
-    """A flavor, a ClusterQueue of the size of this machine and a LocalQueue to it, all named ``local``."""
+    """Return a flavor, a ClusterQueue of the size of this machine and a LocalQueue to it, all named ``local``."""
     version, name = f"{KUEUE}/v1beta2", {"name": "local"}
     quotas = [
         {"name": "cpu", "nominalQuota": str(processors)},
@@ -99,7 +100,7 @@ def _create(api: Api, api_version: str, kind: str, body: Json) -> None:
     try:
         obj, _ = resource.rules.read({"apiVersion": api_version, "kind": kind, **body})
         api.writes.create_object(resource, obj, WriteOptions(MANAGER), INTERNAL)
-    except errors.ApiError as error:
+    except errors.StatusError as error:
         raise AssertionError(f"{kind} {metadata['name']}: {error}") from error
 
 
@@ -127,12 +128,12 @@ CLUSTER_BINDINGS = {
 
 
 def cluster_roles() -> dict[str, list[Json]]:
-    """By name: ``batch-user`` submits in a namespace, ``batch-admin`` cares for queues, ``admin`` for a namespace."""
+    """Return the roles: ``batch-user`` submits, ``batch-admin`` manages queues, ``admin`` manages a namespace."""
     everything = [_rule(["*"], ["*"], ["*"]), {"nonResourceURLs": ["*"], "verbs": ["*"]}]
     return {
         "cluster-admin": everything,
         "admin": [*_user_rules(WRITE), _rule([""], ["secrets", "serviceaccounts", "pods"], READ + WRITE),
-                  _rule([rbac.GROUP], ["roles", "rolebindings"], READ + WRITE),
+                  _rule([GROUP], ["roles", "rolebindings"], READ + WRITE),
                   _rule([KUEUE], ["localqueues"], READ + WRITE)],
         "batch-admin": [
             *_user_rules(WRITE),
@@ -169,7 +170,7 @@ def _user_rules(verbs: list[str]) -> list[Json]:
 
 
 def job_resources() -> dict[str, list[str]]:
-    """The kinds of jobs by group, for those who submit them. Pods have rules of their own."""
+    """Return the kinds of jobs by group, for users who submit them. Pods have rules of their own."""
     found: dict[str, list[str]] = {}
     for kind in (job_kind.kind for job_kind in table.KINDS if job_kind.kind.group):
         found.setdefault(kind.group, []).append(kind.plural)
@@ -187,6 +188,6 @@ def _paths(*paths: str) -> Json:
 def _binding(role: str, group: str) -> Json:
     return {
         "metadata": {"name": role},
-        "roleRef": {"apiGroup": rbac.GROUP, "kind": "ClusterRole", "name": role},
-        "subjects": [{"apiGroup": rbac.GROUP, "kind": "Group", "name": group}],
+        "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": GROUP, "kind": "Group", "name": group}],
     }

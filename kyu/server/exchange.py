@@ -1,8 +1,4 @@
-"""
-A request and its answer, as values: what the HTTP server and the in-process client both speak.
-
-Called by: server/http.py and app.py (make requests, send answers), server/routes.py (turns one into the other).
-"""
+"""A request and its answer, as values: what the HTTP server and the in-process client both speak."""
 
 from __future__ import annotations
 
@@ -20,11 +16,13 @@ from kyu.server import errors
 
 JSON = "application/json"
 encode = msgspec.json.Encoder().encode
+# Longer queries are not remembered: the memo is bounded in bytes, too.
+REMEMBERED_LENGTH = 512
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Who asks. The group ``system:masters`` may do everything."""
+    """The user of a request. The group ``system:masters`` has all rights."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -43,6 +41,8 @@ class Request(msgspec.Struct, frozen=True):
     headers: Mapping[str, str] = {}
     body: bytes = b""
     user: User = ANONYMOUS
+    # The address of the client; empty within the process.
+    host: str = ""
 
     @property
     def accept(self) -> str:
@@ -54,11 +54,11 @@ class Request(msgspec.Struct, frozen=True):
         return self.headers.get("content-type", "").partition(";")[0].strip()
 
 
-class Stream(Protocol):
+class ResponseStream(Protocol):
     """An answer without an end: a watch, or a log that is followed."""
 
     def parts(self) -> AsyncGenerator[bytes, None]:
-        """The bytes as they come, until the stream is closed."""
+        """Yield the bytes as they come, until the stream is closed."""
 
     def close(self) -> None:
         """End it soon; called when the client has gone or the server stops."""
@@ -66,7 +66,7 @@ class Stream(Protocol):
 
 class Response(msgspec.Struct, frozen=True):
     status: int
-    body: bytes | Stream = b""
+    body: bytes | ResponseStream = b""
     content_type: str = JSON
     warnings: tuple[str, ...] = ()
     headers: Mapping[str, str] = {}
@@ -80,16 +80,24 @@ def text_response(status: int, text: str) -> Response:
     return Response(status, text.encode(), "text/plain; charset=utf-8")
 
 
-def error_response(error: errors.ApiError) -> Response:
+def error_response(error: errors.StatusError) -> Response:
     headers = {}
     if error.details and "retryAfterSeconds" in error.details:
         headers["Retry-After"] = str(error.details["retryAfterSeconds"])
     return Response(error.code, encode(error.status()) + b"\n", warnings=error.warnings, headers=headers)
 
 
-@lru_cache(maxsize=1024)
 def parse_query(text: str) -> Mapping[str, str]:
-    """Clients ask the same way again and again, so the answer is shared."""
+    """Return the parameters of a query, which must not be changed: those of short queries are shared."""
+    return _short_query(text) if len(text) <= REMEMBERED_LENGTH else _parse_query(text)
+
+
+@lru_cache(maxsize=1024)
+def _short_query(text: str) -> Mapping[str, str]:
+    return _parse_query(text)
+
+
+def _parse_query(text: str) -> Mapping[str, str]:
     query: dict[str, str] = {}
     for name, value in parse_qsl(text, keep_blank_values=True):
         query.setdefault(name, value)

@@ -48,7 +48,7 @@ GROUP_VERSIONS: Final = {
     "apis__scheduling.k8s.io__v1": "scheduling/v1",
     "apis__storage.k8s.io__v1": "storage/v1",
 }
-# Go types that are written in a form of their own, by the name that schema_typed.py and protobuf.py know.
+# Go types with a form of their own in JSON, by the name that schema/typed.py and decode/protobuf.py know.
 SPECIAL: Final = {
     "metav1.Time": "time",
     "metav1.MicroTime": "microtime",
@@ -67,7 +67,7 @@ FIELD: Final = re.compile(r'^\t(?:(\w+)\s+)?([^\s`]+)\s+`json:"([^"]*)"(?:.*?pro
 
 
 @dataclass
-class Field:
+class GoField:
     """One field of a Go struct: an empty JSON name is a struct whose fields stand in the outer one."""
 
     name: str
@@ -81,7 +81,7 @@ class Package:
     """One folder of Go types; the prefix is that of their names in OpenAPI."""
 
     prefix: str
-    structs: dict[str, list[Field]] = field(default_factory=dict)
+    structs: dict[str, list[GoField]] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
 
 
@@ -104,7 +104,7 @@ class Types:
             for name, fields in package.structs.items():
                 yield package.prefix + name, self._shape(word, fields), self._wire(word, fields)
 
-    def _shape(self, word: str, fields: list[Field]) -> dict[str, str]:
+    def _shape(self, word: str, fields: list[GoField]) -> dict[str, str]:
         shape: dict[str, str] = {}
         for each in fields:
             if not each.name:
@@ -114,7 +114,7 @@ class Types:
                 shape[each.name] = code
         return shape
 
-    def _code(self, word: str, each: Field) -> str:
+    def _code(self, word: str, each: GoField) -> str:
         kind = self.resolve(word, each.type)
         if "omitzero" in each.options or (kind.startswith("*") and "omitempty" in each.options):
             return "z" if "omitzero" in each.options and not kind.startswith("*") else ""
@@ -124,18 +124,18 @@ class Types:
             return "o" if "omitempty" in each.options else {"string": "e", "bool": "b"}.get(kind, "i")
         return {"quantity": "q", "intorstring": "i", "duration": "d"}.get(kind, "s")
 
-    def _wire(self, word: str, fields: list[Field]) -> dict[str, list[str]]:
+    def _wire(self, word: str, fields: list[GoField]) -> dict[str, list[str]]:
         return {
             str(each.number): [each.name, self.resolve(word, each.type).lstrip("*")] for each in fields if each.number
         }
 
-    def _struct(self, word: str, name: str) -> tuple[str, list[Field]] | None:
+    def _struct(self, word: str, name: str) -> tuple[str, list[GoField]] | None:
         word, name = self._split(word, name.lstrip("*"))
         package = self._packages.get(word)
         return (word, package.structs[name]) if package and name in package.structs else None
 
     def resolve(self, word: str, type_: str) -> str:
-        """A Go type as one of: a scalar, a special form, ``[]X``, ``map:X``, ``*X``, or the name of a struct."""
+        """Return a Go type as one of: a scalar, a special form, ``[]X``, ``map:X``, ``*X``, or the name of a struct."""
         if type_.startswith("*"):
             return "*" + self.resolve(word, type_[1:]).lstrip("*")
         if type_ == "[]byte":
@@ -164,7 +164,7 @@ class Types:
 
 
 def _read_file(text: str, package: Package) -> None:
-    struct: list[Field] | None = None
+    struct: list[GoField] | None = None
     for line in text.splitlines():
         if match := re.match(r"^type (\w+) struct \{", line):
             struct = package.structs[match[1]] = []
@@ -177,11 +177,11 @@ def _read_file(text: str, package: Package) -> None:
             name, *options = match[3].split(",")
             number = int(match[4].split(",")[1]) if match[4] else 0
             if name != "-" and not (not name and match[2].endswith("TypeMeta")):
-                struct.append(Field(name, match[2], set(options), number))
+                struct.append(GoField(name, match[2], set(options), number))
 
 
 def plain(value: Any) -> Any:
-    """A schema without its sentences."""
+    """Return a schema without its descriptions."""
     if isinstance(value, dict):
         # A property may be called "description" itself: then its value is a schema, not a text.
         return {k: plain(v) for k, v in value.items() if k != "description" or not isinstance(v, str)}
@@ -219,7 +219,7 @@ def main(kubernetes: Path, api: Path, apimachinery: Path, apiextensions: Path) -
 
 
 def _is_reachable(name: str, schemas: Json) -> bool:
-    """In the document itself, or one of the structs whose fields stand in an outer one and so have no schema."""
+    """Return whether a schema is in the document, itself or as a struct whose fields stand in an outer one."""
     return name in schemas or name.rpartition(".")[0] in {known.rpartition(".")[0] for known in schemas}
 
 

@@ -1,9 +1,4 @@
-"""
-Values as Go prints them, in the messages that Kubernetes makes of them.
-
-Called by: server/strategic.py, server/patch.py, server/bodies.py, server/schema_typed.py, server/managed_shape.py,
-server/custom.py.
-"""
+"""Values as Go prints them, in the messages that Kubernetes makes of them."""
 
 from __future__ import annotations
 
@@ -22,13 +17,13 @@ def shown(value: Any) -> str:
 
 
 def type_of(value: Any) -> str:
-    """The name of the type that JSON has in Go."""
+    """Return the name of the type that a JSON value has in Go."""
     names = {str: "string", bool: "bool", int: "int64", float: "float64", list: "[]interface {}"}
     return names.get(type(value), "map[string]interface {}" if isinstance(value, dict) else "<nil>")
 
 
 def json_name(value: Any) -> str:
-    """What sort of JSON a value is."""
+    """Return the kind of JSON that a value is."""
     if value is None:
         return "null"
     return {list: "array", str: "string", bool: "bool", int: "number", float: "number"}.get(type(value), "object")

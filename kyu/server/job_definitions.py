@@ -3,31 +3,29 @@ The definitions of job kinds that a server is born with, until a user brings the
 
 They are applied under the name that `kubectl apply --server-side` goes by, so that a user's definition of the same kind
 takes the place of ours whole, without a conflict. From then on it is theirs, and later starts leave it alone.
-
-Called by: app.py at each start. Calls: kinds/crds.py.
 """
 
 from __future__ import annotations
 
 from kyu.api.meta import Json
 from kyu.kinds import crds
-from kyu.server import forms
+from kyu.server import representations
 from kyu.server.api import INTERNAL, Api
 from kyu.server.options import WriteOptions
-from kyu.server.targets import Target
+from kyu.server.paths import Target
 
 MANAGER = "kubectl"
 BUILT_IN = "kyu.dev/built-in"
 
 
 async def ensure(api: Api) -> None:
-    """Create the definitions that are missing, and bring those up to date that nobody else has written."""
+    """Create the definitions that are missing, and bring those up to date that have no other writer."""
     resource = api.registry.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
     assert resource is not None
     for definition in crds.definitions():
         name = definition["metadata"]["name"]
         record = api.store.latest(resource.storage, "", name)
-        if record is None or is_ours(forms.decode(record.value)):
+        if record is None or is_ours(representations.decode(record.value)):
             target = Target(resource, None, name)
             api.writes.apply_object(target, marked(definition), WriteOptions(MANAGER, force=True), INTERNAL)
     await api.store.flush()
@@ -40,7 +38,7 @@ def marked(definition: Json) -> Json:
 
 
 def is_ours(stored: Json) -> bool:
-    """It has our mark, and no other writer than us."""
+    """Return whether a definition has the mark of the server, and no other writer."""
     metadata = stored["metadata"]
     writers = {
         (entry.get("manager"), entry.get("operation"))

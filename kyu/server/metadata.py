@@ -1,7 +1,7 @@
 """
-What the server itself writes into ``metadata`` (uid, times, generated names), and what of a client's it ignores.
+The fields of ``metadata`` that the server writes (uid, times, generated names), and those of clients that it ignores.
 
-Called by: server/writes.py, server/deletion.py. Kubernetes: apiserver/pkg/registry/rest/{create,update,delete}.go.
+Kubernetes: apiserver/pkg/registry/rest/{create,update,delete}.go.
 """
 
 from __future__ import annotations
@@ -11,12 +11,16 @@ import random
 from datetime import UTC, datetime
 from functools import lru_cache
 
+import msgspec
+
 from kyu.api.meta import Json, Kind
 from kyu.server import errors
 
 # No vowels and no digits that look like letters: a random name is never a word.
 SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 SUFFIX_LENGTH = 5
+# The digits of a number of 64 bits.
+LONGEST_VERSION = 20
 LONGEST_PREFIX = 63 - SUFFIX_LENGTH
 # Only the server writes these; an update that leaves one out or changes it is not believed.
 KEPT = ("creationTimestamp", "deletionTimestamp", "generation", "selfLink")
@@ -28,7 +32,7 @@ CLEARED = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriod
 
 
 def timestamp(now: datetime) -> str:
-    """To the second, in UTC, as all times in metadata."""
+    """Return a time to the second, in UTC, as all times in metadata are."""
     return _written(int(now.timestamp()))
 
 
@@ -39,7 +43,7 @@ def _written(second: int) -> str:
 
 
 def check_place(kind: Kind, obj: Json, namespace: str | None, name: str = "") -> None:
-    """The body must mean the object of the URL; a namespace that it leaves open is filled in."""
+    """Reject a body for another object than that of the URL; fill in a namespace that it leaves open."""
     metadata = obj.setdefault("metadata", {})
     if kind.namespaced:
         given = metadata.get("namespace") or namespace
@@ -60,12 +64,12 @@ def check_place(kind: Kind, obj: Json, namespace: str | None, name: str = "") ->
 
 
 def is_version(text: str) -> bool:
-    """Whether a resourceVersion is one that a server could have given."""
-    return text.isascii() and text.isdigit()
+    """Return whether a resourceVersion is one that a server could have given."""
+    return text.isascii() and text.isdigit() and len(text) <= LONGEST_VERSION
 
 
 def prepare_create(obj: Json, now: datetime) -> None:
-    """A new identity. The name is generated where only its beginning is given."""
+    """Give the object a new identity. Generate its name where only a prefix is given."""
     metadata: Json = obj["metadata"]
     for field in CLEARED:
         metadata.pop(field, None)
@@ -76,7 +80,7 @@ def prepare_create(obj: Json, now: datetime) -> None:
 
 
 def new_uid() -> str:
-    """A random UUID: version 4, variant 1."""
+    """Return a random UUID: version 4, variant 1."""
     text = os.urandom(16).hex()
     return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{_VARIANTS[text[16]]}{text[17:20]}-{text[20:]}"
 
@@ -99,36 +103,37 @@ def prepare_update(new: Json, old: Json) -> None:
 
 
 def drop_double_owners(obj: Json, when: str = "") -> tuple[str, ...]:
-    """An owner that stands twice is kept once; the warning about it, if there is one to give."""
+    """Keep each owner once; return the warning about duplicates, if there are some."""
     metadata = obj["metadata"]
     owners = metadata.get("ownerReferences") or ()
     if len(owners) < 2:
         return ()
-    kept: list[Json] = []
+    kept: dict[bytes, Json] = {}
     dropped: list[str] = []
     for owner in owners:
-        if owner in kept:
+        text = _encode_sorted(owner)
+        if text in kept:
             dropped.append(owner.get("uid", ""))
         else:
-            kept.append(owner)
+            kept[text] = owner
     if not dropped:
         return ()
-    metadata["ownerReferences"] = kept
+    metadata["ownerReferences"] = list(kept.values())
     return (f'299 - "{DOUBLE_OWNERS.format(when=when, uids=", ".join(dropped))}"',)
 
 
-def tidy(obj: Json) -> Json:
+def normalize(obj: Json) -> Json:
     """Metadata in the usual order, without what is empty."""
     metadata = obj["metadata"]
     kept = {name: metadata[name] for name in _ordered(tuple(metadata))}
     if not all(kept.values()):
-        # Of what counts as false in Python, numbers alone say something.
+        # Empty values are dropped; a number that is 0 is not empty.
         kept = {name: value for name, value in kept.items() if value or type(value) in _NUMBERS}
-    tidied = {"metadata": kept, **obj}
-    tidied["metadata"] = kept
-    tidied.pop("kind", None)
-    tidied.pop("apiVersion", None)
-    return tidied
+    normalized = {"metadata": kept, **obj}
+    normalized["metadata"] = kept
+    normalized.pop("kind", None)
+    normalized.pop("apiVersion", None)
+    return normalized
 
 
 @lru_cache(maxsize=256)
@@ -137,6 +142,7 @@ def _ordered(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted(names, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER)))
 
 
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
 _VARIANTS = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))
 _NUMBERS = frozenset({int, float, bool})
 _ORDER = ("name", "generateName", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp",

@@ -1,8 +1,4 @@
-"""
-What the server tells about itself at /metrics, with the names that dashboards for Kubernetes know.
-
-Called by: server/api.py for each request, server/pages.py to show it.
-"""
+"""The metrics of the server, with the names that dashboards for Kubernetes know."""
 
 from __future__ import annotations
 
@@ -17,15 +13,15 @@ from prometheus_client.registry import Collector
 
 from kyu.server import options
 from kyu.server.exchange import Handler, Request, Response
-from kyu.server.store import Store
-from kyu.server.watch import Hub
+from kyu.server.storage.store import Store
+from kyu.server.verbs.watch import Hub
 
 VERBS = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
 class Durations(Collector):
-    """How long requests took, by verb. Plain numbers, which become a histogram only when somebody looks."""
+    """How long requests took, by verb. Plain numbers, which become a histogram only when they are collected."""
 
     def __init__(self) -> None:
         verbs = (*dict.fromkeys(VERBS.values()), "watch", "other")
@@ -65,7 +61,7 @@ class Metrics:
         self._objects = Gauge("apiserver_resource_objects", "Stored objects.", ["resource"], registry=self.registry)
 
     async def measured(self, handler: Handler, request: Request) -> Response:
-        """The answer of the handler, and a note of how long it took."""
+        """Return the answer of the handler, and count the time that it took."""
         verb = "watch" if options.is_watch(request.query) else VERBS.get(request.method, "other")
         self._in_flight += 1
         start = time.perf_counter()

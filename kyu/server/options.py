@@ -1,24 +1,25 @@
 """
 The options of a request, from its query or its body, with the refusals of wrong ones.
 
-Called by: server/reads.py, server/writes.py, server/deletion.py. Kubernetes: meta/v1 ListOptions, CreateOptions,
+Kubernetes: meta/v1 ListOptions, CreateOptions,
 UpdateOptions, PatchOptions, DeleteOptions and their validation.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import msgspec
 
+from kyu.api import duration
 from kyu.api import errors as fields
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json, Kind
 from kyu.server import errors
+from kyu.server.bounds import MOST_SECONDS
 from kyu.server.exchange import Request
 
 FieldValidation = Literal["Ignore", "Warn", "Strict"]
@@ -29,7 +30,6 @@ PROPAGATIONS: dict[str, Propagation] = {
     "Background": "Background",
     "Orphan": "Orphan",
 }
-_DURATION: Final = re.compile(r"[-+]?(?:0|(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:ns|us|µs|ms|s|m|h))+)")
 MAXIMAL_MANAGER_BYTES = 128
 
 
@@ -66,23 +66,16 @@ def list_options(query: Mapping[str, str]) -> ListOptions:
 
 
 def check_timeout(text: str) -> None:
-    """No request here takes so long that a timeout would matter; one that is no duration is refused nevertheless."""
-    fault = ""
-    if text and not _DURATION.fullmatch(text):
-        number = re.match(r"[-+]?[0-9]*(?:\.[0-9]*)?", text)
-        unit = re.match(r"[^0-9.]*", text[number.end() :]) if number and number[0].strip("+-.") else None
-        if unit is None:
-            fault = f'invalid duration "{text}"'
-        elif not unit[0]:
-            fault = f'missing unit in duration "{text}"'
-        else:
-            fault = f'unknown unit "{unit[0]}" in duration "{text}"'
-    if fault:
-        raise errors.bad_request(f"invalid timeout specified in the request URL - time: {fault}")
+    """Reject a timeout that is no duration. No request here takes so long that a valid one would matter."""
+    if text:
+        try:
+            duration.parse(text)
+        except duration.DurationError as error:
+            raise errors.bad_request(f"invalid timeout specified in the request URL - {error.go_message}") from None
 
 
 def is_watch(query: Mapping[str, str]) -> bool:
-    """Any text but 0 and false watches, even an empty one."""
+    """Return whether a request is a watch: any text but 0 and false watches, even an empty one."""
     return "watch" in query and query["watch"].lower() not in ("0", "false")
 
 
@@ -173,7 +166,7 @@ def _write_options(name: str, given: tuple[tuple[str, str], ...], user_agent: st
 
 
 def default_manager(user_agent: str) -> str:
-    """The program's name in the User-Agent."""
+    """Return the program's name in the User-Agent."""
     return user_agent.partition("/")[0][:MAXIMAL_MANAGER_BYTES] or "unknown"
 
 
@@ -204,7 +197,7 @@ class _DeleteBody(msgspec.Struct, rename="camel"):
 
 
 def delete_options(request: Request, body: Json) -> DeleteOptions:
-    """From the body if there is one, else from the query."""
+    """Read the options from the body if there is one, else from the query."""
     query: Mapping[str, Any] = request.query
     try:
         given = msgspec.convert(body, _DeleteBody)
@@ -220,6 +213,9 @@ def delete_options(request: Request, body: Json) -> DeleteOptions:
     dry_run = given.dry_run if given.dry_run is not None else ([query["dryRun"]] if "dryRun" in query else [])
     found = _dry_run_problems({"dryRun": dry_run[0]} if dry_run else {})
     found += _propagation_problems(given)
+    if (given.grace_period_seconds or 0) > MOST_SECONDS:
+        detail = f"must be less than or equal to {MOST_SECONDS}"
+        found.append(fields.invalid("gracePeriodSeconds", given.grace_period_seconds, detail))
     if found:
         raise errors.invalid(Kind("meta.k8s.io", "v1", "DeleteOptions", ""), "", found)
     propagation = PROPAGATIONS.get(given.propagation_policy or "")
@@ -264,5 +260,5 @@ def _integer(query: Mapping[str, str], name: str) -> int:
 
 
 def is_true(text: str) -> bool:
-    """Of a parameter that is yes or no."""
+    """Parse a boolean query parameter."""
     return text.lower() not in ("", "0", "false")

@@ -1,12 +1,11 @@
 """
-What is served: every resource in every version, by its path.
+The registry of served resources: every resource in every version, by its path.
 
 A Resource is one version of one kind, with all that the verbs need to know of it: names, schema, subresources, columns,
 and how an object gets from the stored version to this one and back. Built-in kinds are there from the start; those of
 CustomResourceDefinitions come and go as their definitions do.
 
-Called by: server/routes.py (which resource is this path?), server/discovery.py (what is there?).
-Filled by: server/builtin.py, through server/api.py, and server/definitions.py.
+Filled by: server/builtin/table.py, through server/api.py, and server/background/definitions.py.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from datetime import datetime
 from functools import cached_property
 
 from kyu.api.meta import Json, Kind
-from kyu.server.managed import Writer
+from kyu.server.fieldmanager.manager import FieldManager
 from kyu.server.rules import Rules
-from kyu.server.schema_node import Schema
+from kyu.server.schema.node import Schema
 from kyu.server.selectors import FieldLabels
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
@@ -53,7 +52,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class ScalePaths:
-    """Where a custom kind keeps what the scale subresource shows."""
+    """The paths in a custom kind of the fields that the scale subresource shows."""
 
     spec_replicas: str
     status_replicas: str
@@ -75,7 +74,7 @@ class Resource:
     scale: ScalePaths | None = None
     field_labels: FieldLabels = field(default_factory=FieldLabels)
     stored_version: str = ""
-    # Where the objects are, if that is the storage of another kind that shows the same ones.
+    # The storage of another kind, if this one shows the same objects.
     stored_as: str = ""
     convert: Converter | None = None
     is_custom: bool = False
@@ -95,16 +94,16 @@ class Resource:
 
     @cached_property
     def prefix(self) -> bytes:
-        """What an object in JSON starts with, up to its first own field."""
+        """The beginning of an object in JSON, up to its first own field."""
         return f'{{"kind":"{self.kind.kind}","apiVersion":"{self.kind.api_version}",'.encode()
 
     @cached_property
     def needs_conversion(self) -> bool:
         return self.convert is not None and self.stored_version != self.kind.version
 
-    def writer(self, manager: str, now: datetime, subresource: str = "") -> Writer:
-        """Who is to own what is written to an object, by way of a subresource if there is one."""
-        return Writer(manager, self.api_version, now, subresource, self.rules.resets(subresource))
+    def writer(self, manager: str, now: datetime, subresource: str = "") -> FieldManager:
+        """Return the manager that owns the fields written to an object, through a subresource if there is one."""
+        return FieldManager(manager, self.api_version, now, subresource, self.rules.resets(subresource))
 
 
 def storage_name(group: str, plural: str) -> str:
@@ -144,7 +143,7 @@ class Registry:
         return self._by_group.get(group, {}).get(version, {}).get(plural)
 
     def stored(self, storage: str) -> Resource | None:
-        """The resource in the version that is stored."""
+        """Return the resource in the version that is stored."""
         return self._by_storage.get(storage)
 
     def find_kind(self, api_version: str, kind: str) -> Resource | None:
@@ -156,12 +155,12 @@ class Registry:
         return list(self._by_group)
 
     def is_built_in(self, group: str) -> bool:
-        """Whether the group has kinds that nobody has defined."""
+        """Return whether the group has kinds that no definition brings."""
         versions = self._by_group.get(group, {}).values()
         return any(not resource.is_custom for resources in versions for resource in resources.values())
 
     def versions(self, group: str) -> list[str]:
-        """In order of preference: v1 before v1beta2 before v1beta1 before v1alpha1."""
+        """Return the versions in order of preference: v1 before v1beta2 before v1beta1 before v1alpha1."""
         return sorted(self._by_group.get(group, {}), key=_preference)
 
     def resources(self, group: str, version: str) -> list[Resource]:
@@ -179,6 +178,7 @@ def _preference(version: str) -> tuple[int, int, int, str]:
             break
     else:
         digits = rest
-    if not version.startswith("v") or not digits.isdigit() or (minor and not minor.isdigit()):
+    numbers = f"{digits}{minor or 0}"
+    if not version.startswith("v") or not digits or not (numbers.isascii() and numbers.isdigit()):
         return 3, 0, 0, version
     return stage, -int(digits), -int(minor or 0), version

@@ -1,10 +1,10 @@
 """
-What a kind has to say about its objects: how a body is read, what is filled in, what is refused.
+The rules of a kind: how a body is read, which fields are filled in, and which objects are refused.
 
 The verbs are the same for all kinds; this is the interface through which kinds differ. Built-in kinds implement it in
-terms of the rows of builtin.py, custom kinds in terms of their schema.
+terms of the rows of server/builtin/table.py, custom kinds in terms of their schema.
 
-Used by: server/writes.py, server/deletion.py. Implemented by: server/builtin_kind.py, server/custom.py.
+Implemented by: server/builtin/kind.py, server/crd/custom.py.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class Rules(Protocol):
     def counts_deletion(self) -> bool: ...
 
     def read(self, body: Json, stored: Json | None = None) -> tuple[Json, list[str]]:
-        """The body in the form of the kind, and the paths of unknown fields. Raises TypeMismatch.
+        """Return the body in the form of the kind, and the paths of unknown fields. Raises TypeMismatch.
 
         Parts that the body shares with the stored object need not be looked at: they have that form.
         """
 
     def default(self, obj: Json, stored: Json | None = None) -> None:
-        """Fill in what is absent, but in parts that are those of the stored object, or of another one."""
+        """Set defaults, except in parts that are shared with the stored object."""
 
     def prepare_create(self, obj: Json) -> None:
         """Drop what a new object cannot have, set what only the server sets."""
@@ -45,31 +45,30 @@ class Rules(Protocol):
     def prepare_update(self, new: Json, old: Json, subresource: str) -> None:
         """Take back what this path does not write, raise the generation."""
 
-    def validate_create(self, obj: Json, known: Json | None = None) -> list[FieldError]:
-        """What is wrong with a new object. ``known`` are parts that were accepted in another one."""
+    def validate_create(self, obj: Json) -> list[FieldError]: ...
 
     def validate_update(self, new: Json, old: Json, subresource: str) -> list[FieldError]: ...
 
     def warnings(self, new: Json, old: Json | None) -> list[str]:
-        """What is accepted and should not be done; ``old`` is None for a create."""
+        """Return warnings about an accepted object; ``old`` is None for a create."""
 
     def resets(self, subresource: str) -> frozenset[str]:
-        """The top-level fields that a path does not write, so that nobody owns them through it."""
+        """Return the top-level fields that a path does not write, and that have no owner through it."""
 
     def is_finally_deleted(self, obj: Json) -> bool:
-        """The object is marked for deletion and nothing holds it any more."""
+        """Return whether the object is marked for deletion and nothing holds it any more."""
 
     # How it is deleted.
 
-    # What a DELETE without a policy means.
+    # The policy of a DELETE that names none.
     @property
     def default_propagation(self) -> Propagation | None: ...
 
     def grace_seconds(self, obj: Json, asked: int | None) -> int:
-        """How long the object stays after it was marked; 0 for all kinds that need no time to end."""
+        """Return how long the object stays after it was marked; 0 for kinds that need no time to end."""
 
     def prepare_delete(self, obj: Json, now: datetime) -> None:
-        """What the mark of a deletion brings with it, besides the mark."""
+        """Change what the mark of a deletion changes, besides the mark."""
 
     # DELETE answers the object even if it is gone.
     @property

@@ -4,7 +4,7 @@ Label and field selectors: the texts of ``?labelSelector=`` and ``?fieldSelector
 A selector is a list of requirements that must all hold. A text that cannot be read is a 400 with the words of the
 parser of Kubernetes, because users see them in kubectl. ``FieldLabels`` says which fields a kind can be selected by.
 
-Called by: server/reads.py. Kubernetes: apimachinery/pkg/labels, apimachinery/pkg/fields.
+Kubernetes: apimachinery/pkg/labels, apimachinery/pkg/fields.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Final, TypeAlias
 
 from kyu.api import errors as fields
+from kyu.api.labels import holds
 from kyu.api.meta import Json
+from kyu.api.names import label_key, label_value
 from kyu.server import errors
-from kyu.server.builtin_names import label_key, label_value
 
-Operator: TypeAlias = Literal["in", "notin", "exists", "!", "gt", "lt"]
 Getter: TypeAlias = Callable[[Json], str]
-BINARY: Final = {"=": "in", "==": "in", "in": "in", "!=": "notin", "notin": "notin", ">": "gt", "<": "lt"}
+BINARY: Final = {"=": "In", "==": "In", "in": "In", "!=": "NotIn", "notin": "NotIn", ">": "Gt", "<": "Lt"}
+MOST_REQUIREMENTS: Final = 64
 EXPECTED_OPERATORS: Final = "in, notin, =, ==, !=, gt, lt"
 TOKEN: Final = re.compile(r"\s*(?:(==|!=|[=!<>(),])|([^=!<>(),\s]+))")
 
@@ -29,44 +30,27 @@ TOKEN: Final = re.compile(r"\s*(?:(==|!=|[=!<>(),])|([^=!<>(),\s]+))")
 @dataclass(frozen=True, slots=True)
 class Requirement:
     key: str
-    operator: Operator
+    operator: str
     values: frozenset[str] = frozenset()
-
-    def holds(self, labels: Mapping[str, str]) -> bool:
-        value = labels.get(self.key)
-        match self.operator:
-            case "in":
-                return value in self.values
-            case "notin":
-                return value not in self.values
-            case "exists":
-                return value is not None
-            case "!":
-                return value is None
-        return value is not None and _is_beyond(value, next(iter(self.values)), self.operator)
-
-
-def _is_beyond(value: str, bound: str, operator: Operator) -> bool:
-    try:
-        return int(value) > int(bound) if operator == "gt" else int(value) < int(bound)
-    except ValueError:
-        return False
 
 
 @dataclass(frozen=True, slots=True)
-class LabelSelector:
+class LabelQuery:
+    """The label selector of a list or watch."""
+
     requirements: tuple[Requirement, ...]
 
     def matches(self, labels: Mapping[str, str] | None) -> bool:
-        return all(requirement.holds(labels or {}) for requirement in self.requirements)
+        return all(holds(requirement, labels or {}) for requirement in self.requirements)
 
 
-def parse_labels(text: str) -> LabelSelector:
-    parser = _Parser(text)
+def parse_labels(text: str) -> LabelQuery:
+    parser = _SelectorParser(text)
     requirements: list[Requirement] = []
     try:
         while parser.peek():
             requirements.append(_requirement(parser))
+            _check_number(len(requirements))
             separator = parser.take()
             if separator == "," and (not parser.peek() or (parser.is_symbol() and parser.peek() != "!")):
                 raise _Unreadable(f"found '{parser.peek()}', expected: identifier after ','")
@@ -74,14 +58,20 @@ def parse_labels(text: str) -> LabelSelector:
                 raise _Unreadable(f"found '{separator}', expected: ',' or 'end of string'")
     except _Unreadable as error:
         raise errors.bad_request(str(error)) from None
-    return LabelSelector(tuple(requirements))
+    return LabelQuery(tuple(requirements))
+
+
+def _check_number(requirements: int) -> None:
+    """Raise 400 if a selector has too many requirements: each is tried on every object, and on every change."""
+    if requirements > MOST_REQUIREMENTS:
+        raise errors.bad_request(f"a selector has at most {MOST_REQUIREMENTS} requirements")
 
 
 class _Unreadable(Exception):
     pass
 
 
-class _Parser:
+class _SelectorParser:
     """The tokens of a selector, one at a time; the empty text is the end."""
 
     def __init__(self, text: str) -> None:
@@ -100,7 +90,7 @@ class _Parser:
         return token
 
 
-def _requirement(parser: _Parser) -> Requirement:
+def _requirement(parser: _SelectorParser) -> Requirement:
     if parser.is_symbol() and parser.peek() != "!":
         raise _Unreadable(f"found '{parser.peek()}', expected: !, identifier, or 'end of string'")
     try:
@@ -109,7 +99,7 @@ def _requirement(parser: _Parser) -> Requirement:
         raise _Unreadable(f"unable to parse requirement: {error}") from None
 
 
-def _unwrapped_requirement(parser: _Parser) -> Requirement:
+def _unwrapped_requirement(parser: _SelectorParser) -> Requirement:
     is_absent = parser.peek() == "!"
     if is_absent:
         parser.take()
@@ -119,7 +109,7 @@ def _unwrapped_requirement(parser: _Parser) -> Requirement:
     if objections := label_key(key):
         raise _Unreadable(str(fields.invalid("<nil>", key, "; ".join(objections))))
     if is_absent or parser.peek() in ("", ","):
-        return Requirement(key, "!" if is_absent else "exists")
+        return Requirement(key, "DoesNotExist" if is_absent else "Exists")
     sign = parser.take()
     operator = BINARY.get(sign)
     if operator is None:
@@ -130,18 +120,15 @@ def _unwrapped_requirement(parser: _Parser) -> Requirement:
 
 def _checked(key: str, operator: str, values: list[str]) -> Requirement:
     for index, value in enumerate(values):
-        if operator in ("gt", "lt") and not re.fullmatch(r"[+-]?\d+", value):
+        if operator in ("Gt", "Lt") and not re.fullmatch(r"[+-]?\d+", value):
             detail = "for 'Gt', 'Lt' operators, the value must be an integer"
             raise _Unreadable(str(fields.invalid(f"values[{index}]", value, detail)))
         if objections := label_value(value):
             raise _Unreadable(str(fields.invalid(f"values[{index}][{key}]", value, "; ".join(objections))))
-    match operator:
-        case "in" | "notin" | "gt" | "lt":
-            return Requirement(key, operator, frozenset(values))
-    raise AssertionError(operator)
+    return Requirement(key, operator, frozenset(values))
 
 
-def _exact_value(parser: _Parser) -> str:
+def _exact_value(parser: _SelectorParser) -> str:
     if parser.peek() in ("", ","):
         return ""
     if parser.is_symbol():
@@ -149,8 +136,8 @@ def _exact_value(parser: _Parser) -> str:
     return parser.take()
 
 
-def _values(parser: _Parser) -> set[str]:
-    """A list in parentheses; nothing between two commas is the empty value."""
+def _values(parser: _SelectorParser) -> set[str]:
+    """Parse a list in parentheses; nothing between two commas is the empty value."""
     if parser.peek() != "(":
         raise _Unreadable(f"found '{parser.peek()}' expected: '('")
     parser.take()
@@ -174,7 +161,7 @@ def _values(parser: _Parser) -> set[str]:
 
 
 def at(path: str, absent: str = "") -> Getter:
-    """The value at a dotted path as text."""
+    """Return the value at a dotted path as text."""
     parts = path.split(".")
 
     def getter(obj: Json) -> str:
@@ -213,7 +200,7 @@ PLAIN_REFUSAL: Final = "field label not supported: {name}"
 
 
 def custom_labels(paths: tuple[str, ...], *, namespaced: bool) -> FieldLabels:
-    """Those of a custom kind: its ``selectableFields``, given as ``.spec.color``."""
+    """Return the field labels of a custom kind: its ``selectableFields``, given as ``.spec.color``."""
     getters = {path.lstrip("."): at(path.lstrip(".")) for path in paths}
     return FieldLabels(getters, PLAIN_REFUSAL, knows_namespace=namespaced)
 
@@ -223,7 +210,7 @@ class FieldSelector:
     """Each term: how to read the field, the value, and whether it must be that or must not."""
 
     terms: tuple[tuple[Getter, str, bool], ...]
-    # The terms as they were written, for those who can answer them from an index.
+    # The terms as they were written, for storage that can answer them from an index.
     equal: Mapping[str, str] = field(default_factory=dict)
 
     def matches(self, obj: Json) -> bool:
@@ -233,7 +220,9 @@ class FieldSelector:
 def parse_fields(text: str, labels: FieldLabels) -> FieldSelector:
     terms: list[tuple[Getter, str, bool]] = []
     equal: dict[str, str] = {}
-    for part in sorted(re.findall(r"(?:\\.|[^,])+", text)):
+    parts = re.findall(r"(?:\\.|[^,])+", text)
+    _check_number(len(parts))
+    for part in sorted(parts):
         match = re.fullmatch(r"(.*?)(!=|==|=)(.*)", part, re.DOTALL)
         if match is None:
             raise errors.bad_request(f"invalid selector: '{text}'; can't understand '{part}'")

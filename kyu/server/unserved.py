@@ -1,8 +1,4 @@
-"""
-The resources of Kubernetes that this server leaves out on purpose, each with the reason that clients are told.
-
-Called by: server/routes.py, which answers 501 with these words instead of a plain 404.
-"""
+"""The resources of Kubernetes that this server leaves out on purpose, each with the reason that clients are told."""
 
 from __future__ import annotations
 
@@ -33,6 +29,6 @@ UNSERVED = {
 
 
 def why_not(group: str, plural: str, subresource: str) -> str:
-    """The reason why a path is not served; empty if it simply does not exist."""
+    """Return why a path is not served; empty if it does not exist in Kubernetes."""
     resource = f"{plural}.{group}" if group else plural
     return UNSERVED.get(f"{resource}/{subresource}" if subresource else resource, "")

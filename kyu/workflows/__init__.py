@@ -1,7 +1,6 @@
 """
-Scheduler plugins: what a workflow engine must write on a job so that Kueue or YuniKorn schedules it as meant.
+Scheduler plugins: the labels and fields that a workflow engine writes on a job for Kueue or YuniKorn.
 
-A library first. ``plugin.py`` has the interface and ``render``, ``queueconfig.py`` the settings; ``kueue.py`` and
-``yunikorn.py`` are the two plugins that Kyu brings, others come by entry point. Nothing here needs the rest of Kyu
-beyond its objects and its job kinds.
+``plugin.py`` has the interface and ``render``, ``queueconfig.py`` the settings. ``kueue.py`` and ``yunikorn.py`` are
+built in; other plugins come by entry point. The package uses the objects and job kinds of Kyu only.
 """

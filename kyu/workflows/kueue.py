@@ -1,9 +1,9 @@
 """
-The plugin for Kueue: one label on a kind that Kueue knows, a pod group on one that it does not.
+The plugin for Kueue: a queue label on kinds that Kueue queues, a pod group for others.
 
-Kueue admits all pods of a job at once and leaves placing them to the usual scheduler, so no name of a scheduler is
-set. Pods of other kinds are held one by one, so all of them must carry the name of their group, as a label, and its
-size, as an annotation; that works only if all of them are made without waiting for each other.
+Kueue admits all pods of a job at once and leaves their placement to kube-scheduler, so no scheduler name is set. Pods
+of other kinds are gated one by one, so each carries the name of its group as a label and its size as an annotation.
+That works only if all pods are created without waiting for each other.
 
 Kueue: site docs on plain pods and on the job integrations.
 """
@@ -24,7 +24,7 @@ from kyu.workflows.task import queue_path, safe_name
 DEFAULT_QUEUE = "{organization}.{type}"
 OBJECT_LABELS: fields.Path = ("metadata", "labels")
 OBJECT_ANNOTATIONS: fields.Path = ("metadata", "annotations")
-# Kinds whose label must stand elsewhere than on the object to reach the Jobs that they make.
+# Kinds whose label must be elsewhere than on the object to reach the Jobs that they create.
 LABELS_OF_JOBS: dict[str, fields.Path] = {
     "MiniCluster": ("spec", "jobLabels"),
     "CronJob": ("spec", "jobTemplate", "metadata", "labels"),
@@ -36,7 +36,7 @@ class KueuePlugin:
     name = "kueue"
 
     def __init__(self, config: QueueConfig, frameworks: Iterable[str] = table.FRAMEWORKS) -> None:
-        """``frameworks`` are those that are switched on in Kueue's configuration."""
+        """``frameworks`` are those enabled in Kueue's configuration."""
         self.settings = lru_cache(config.settings)
         self.frameworks = frozenset(frameworks)
 
@@ -87,7 +87,7 @@ class KueuePlugin:
         if str(settings.gang):
             notes.append("gangscheduling has no meaning for Kueue, which admits all pods of a job at once")
         if settings.allow_preemption is not None:
-            notes.append("allow-preemption has no meaning for Kueue: the ClusterQueue says who may be preempted")
+            notes.append("allow-preemption has no meaning for Kueue: the ClusterQueue defines its preemption")
         return notes
 
     def queue(self, job: Submission) -> str | Refusal:
@@ -98,7 +98,7 @@ class KueuePlugin:
         return safe_name(name)
 
     def known_kind(self, job: Submission) -> JobKind | Refusal | None:
-        """The kind of the object if Kueue queues it itself."""
+        """Return the kind of the object if Kueue queues it itself."""
         kind = job.job_kind
         if kind is None or not kind.framework or kind.framework in self.frameworks:
             return kind

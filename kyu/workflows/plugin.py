@@ -1,16 +1,16 @@
 """
-The interface of a scheduler plugin, and the order in which it is used. START HERE.
+The interface of a scheduler plugin, and the order in which it is used. Start here.
 
-A plugin is asked four things about an object: the scheduler's name, the labels that every job needs, those of its gang,
-and both as plain mappings. It keeps no state and changes nothing: each answer is a list of settings with reasons.
+A plugin answers four questions about an object: the scheduler's name, the labels of every job, the labels of its gang,
+and both as plain mappings. It is stateless and changes nothing: each answer is a list of settings with reasons.
 ``render`` asks in that order, merges the answers to a new object, and checks it by the scheduler's own rules.
 
     config = queueconfig.parse(text)
     result = plugin.render(plugin.load(config), Task("organization1", "f3ab12", user="user1"), job)
 
-Others bring a plugin by an entry point of the group ``kyu.schedulers``: a function from a QueueConfig to a plugin.
+Another package adds a plugin by an entry point of the group ``kyu.schedulers``: a function from a QueueConfig to it.
 
-Used by: workflow engines, ``kyu plugin``. Flyte: RFC on YuniKorn and Kueue, SchedulePlugin.
+Flyte: RFC on YuniKorn and Kueue, SchedulePlugin.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ ENTRY_POINTS = "kyu.schedulers"
 
 
 class SchedulerPlugin(Protocol):
-    """What a scheduler needs to find on an object. All methods are pure."""
+    """A plugin for one scheduler. All methods are pure."""
 
     name: str
 
     def set_scheduler_name(self, job: Submission) -> list[Setting] | Refusal:
-        """The name of the scheduler, on every pod; nothing if the usual scheduler places the pods."""
+        """Return the scheduler name for every pod; nothing if kube-scheduler places the pods."""
         ...
 
     def create_labels(self, job: Submission) -> list[Setting] | Refusal:
-        """What every job carries: its queue, its user, its application."""
+        """Return the queue, user and application of the job."""
         ...
 
     def create_group_labels(self, job: Submission) -> list[Setting] | Refusal:
-        """What makes its pods start together, computed from the object."""
+        """Return the settings that make its pods start together, computed from the object."""
         ...
 
     def get_group_labels(self, job: Submission) -> tuple[dict[str, str], dict[str, str]]:
-        """Labels and annotations of the object itself, for engines that merge on their own; empty when refused."""
+        """Return labels and annotations of the object itself, for engines that merge on their own; empty if refused."""
         ...
 
     def notes(self, job: Submission) -> list[str]:
-        """What the user should know, though it is no error."""
+        """Return notes for the user that are no errors."""
         ...
 
 
@@ -66,7 +66,7 @@ BUILT_IN: dict[str, Factory] = {"kueue": kueue.KueuePlugin, "yunikorn": yunikorn
 
 
 class Rendered(msgspec.Struct, frozen=True):
-    """The object as it should be submitted, and the story of it."""
+    """The object to submit, with the applied settings and notes."""
 
     object: Json
     applied: tuple[Applied, ...]
@@ -74,7 +74,7 @@ class Rendered(msgspec.Struct, frozen=True):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Refused:
+class NotRendered:
     """The object should not be submitted to this scheduler as it is."""
 
     refusals: tuple[Refusal, ...]
@@ -84,13 +84,13 @@ class Refused:
 
 
 def schedulers() -> dict[str, Factory]:
-    """All plugins by name; Kyu's own cannot be replaced by others."""
+    """Return all plugins by name; an entry point cannot replace a built-in one."""
     others = {point.name: point for point in packages.entry_points(group=ENTRY_POINTS)}
     return {**{name: loader(point) for name, point in sorted(others.items())}, **BUILT_IN}
 
 
 def loader(point: packages.EntryPoint) -> Factory:
-    """Another's plugin is imported only when it is used."""
+    """Return a factory that imports the entry point when it is used."""
 
     def make(config: QueueConfig) -> SchedulerPlugin:
         factory: Factory = point.load()
@@ -100,12 +100,14 @@ def loader(point: packages.EntryPoint) -> Factory:
 
 
 def load(config: QueueConfig) -> SchedulerPlugin:
-    """The plugin that the settings name. Raises ``KeyError`` for a name that no plugin has."""
+    """Return the plugin that the settings name. Raise ``KeyError`` for an unknown name."""
     return schedulers()[config.scheduler](config)
 
 
-def render(plugin: SchedulerPlugin, task: Task, obj: object, on_conflict: OnConflict = "error") -> Rendered | Refused:
-    """A new object with all that the scheduler needs; the given one is not changed."""
+def render(
+    plugin: SchedulerPlugin, task: Task, obj: object, on_conflict: OnConflict = "error"
+) -> Rendered | NotRendered:
+    """Return a copy of the object with all that the scheduler needs."""
     job = Submission(task, to_json(obj))
     problem = shape.why_not_object(job.object, job.slots)
     if not problem:
@@ -113,23 +115,23 @@ def render(plugin: SchedulerPlugin, task: Task, obj: object, on_conflict: OnConf
             return render_known(plugin, job, on_conflict)
         except fields.Misshapen as error:
             problem = str(error)
-    return Refused((Refusal(f"the {job.kind} has not the shape of one: {problem}", "correct the object"),))
+    return NotRendered((Refusal(f"the {job.kind} is malformed: {problem}", "correct the object"),))
 
 
-def render_known(plugin: SchedulerPlugin, job: Submission, on_conflict: OnConflict) -> Rendered | Refused:
+def render_known(plugin: SchedulerPlugin, job: Submission, on_conflict: OnConflict) -> Rendered | NotRendered:
     answers = (plugin.set_scheduler_name(job), plugin.create_labels(job), plugin.create_group_labels(job))
     refusals = [answer for answer in answers if isinstance(answer, Refusal)]
     if refusals:
-        return Refused(tuple(dict.fromkeys(refusals)))
+        return NotRendered(tuple(dict.fromkeys(refusals)))
     settings = [setting for answer in answers if not isinstance(answer, Refusal) for setting in answer]
     merged = merge(job.object, settings, on_conflict)
     if faults := merged.conflicts or rules.refusals(plugin.name, merged.object, merged.written):
-        return Refused(tuple(faults))
+        return NotRendered(tuple(faults))
     return Rendered(merged.object, tuple(merged.applied), tuple(plugin.notes(job)))
 
 
 def to_json(obj: object) -> Json:
-    """The object as JSON: from a dictionary, a model of the Kubernetes client, a Struct or a dataclass."""
+    """Convert a dictionary, a model of the Kubernetes client, a Struct or a dataclass to JSON."""
     if isinstance(obj, dict):
         return obj
     body = plain(obj)
@@ -147,7 +149,7 @@ def plain(value: Any) -> Any:
         return [plain(item) for item in value]
     if isinstance(value, datetime):
         return value.isoformat()
-    # Models of the Kubernetes client name their JSON fields themselves.
+    # Models of the Kubernetes client have their own map to JSON names.
     names = getattr(value, "attribute_map", None)
     if isinstance(names, dict):
         pairs = ((names[key], getattr(value, key)) for key in names)

@@ -8,11 +8,9 @@ The settings of a scheduler plugin: which scheduler, and for each type of job ho
           gangscheduling: "placeholderTimeoutInSeconds=60 gangSchedulingStyle=hard"
           allow-preemption: false
 
-Read strictly: what a scheduler would silently ignore is an error here, with the line and what to write instead.
-``gangSchedulingStyle`` is taken in any case, since YuniKorn itself takes ``hard`` for Soft. Two settings are Kyu's own:
-``queue``, for all jobs or for one type, says how the name of the queue is made.
-
-Used by: the plugins, ``kyu plugin``.
+The parser is strict: a setting that a scheduler would silently ignore is an error here, with its line and a remedy.
+``gangSchedulingStyle`` is case-insensitive, since YuniKorn itself takes ``hard`` for Soft. ``queue``, for all jobs or
+for one type, is an addition of Kyu: the template of the queue's name.
 """
 
 from __future__ import annotations
@@ -35,13 +33,13 @@ PLACEHOLDERS = ("organization", "project", "domain", "user", "type")
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """How the pods of a job are started together. None: as the scheduler does by default."""
+    """The gang scheduling parameters of a job. None is the scheduler's default."""
 
     timeout_seconds: int | None = None
     style: str | None = None
 
     def __str__(self) -> str:
-        """As YuniKorn reads it."""
+        """The parameters in YuniKorn's format."""
         parts = [f"placeholderTimeoutInSeconds={self.timeout_seconds}"] if self.timeout_seconds is not None else []
         return " ".join(parts + ([f"gangSchedulingStyle={self.style}"] if self.style else []))
 
@@ -63,7 +61,7 @@ class QueueConfig:
     jobs: tuple[JobSettings, ...] = field(default=())
 
     def settings(self, type_: str) -> JobSettings:
-        """Of a type that has none, those of ``default``. Where no type is listed, every type stands for itself."""
+        """Return the settings of a type, or those of ``default``, or empty ones."""
         for wanted in (type_, DEFAULT_TYPE):
             for job in self.jobs:
                 if job.type == wanted:
@@ -72,7 +70,7 @@ class QueueConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ConfigProblem:
     line: int
     field: str
     message: str
@@ -84,27 +82,28 @@ class Problem:
 class QueueConfigError(ValueError):
     """The file cannot be used. Each problem has its line and its remedy."""
 
-    def __init__(self, problems: Iterable[Problem], source: str = "") -> None:
+    def __init__(self, problems: Iterable[ConfigProblem], source: str = "") -> None:
         self.problems = tuple(problems)
         prefix = f"{source}: " if source else ""
         super().__init__("\n".join(f"{prefix}{problem}" for problem in self.problems))
 
 
 def parse(text: str, source: str = "", schedulers: Iterable[str] = ("kueue", "yunikorn")) -> QueueConfig:
-    """Read the YAML or JSON text of a file. Other sections beside ``queueconfig`` are left to their owners."""
+    """Parse the YAML or JSON text of a file. Sections other than ``queueconfig`` are ignored."""
     try:
         parsed = documents.parse(text)
     except documents.DocumentError as error:
-        raise QueueConfigError([Problem(error.line, "", error.detail)], source) from None
+        raise QueueConfigError([ConfigProblem(error.line, "", error.detail)], source) from None
     found = [d for d in parsed if isinstance(d.value, dict) and "queueconfig" in d.value]
     if len(found) != 1:
         what = "there is no section" if not found else "there is more than one section"
-        raise QueueConfigError([Problem(1, "queueconfig", f"{what} queueconfig: write exactly one")], source)
+        raise QueueConfigError([ConfigProblem(1, "queueconfig", f"{what} queueconfig: write exactly one")], source)
     document = found[0]
     faults = list(faults_of(document.value["queueconfig"], tuple(schedulers)))
     if faults:
         raise QueueConfigError(
-            (Problem(documents.line_of(text, document.number, path), path, message) for path, message in faults), source
+            (ConfigProblem(documents.line_of(text, document.number, path), path, message) for path, message in faults),
+            source,
         )
     return build(document.value["queueconfig"])
 
@@ -123,7 +122,7 @@ def build(section: Mapping[str, Any]) -> QueueConfig:
 
 
 def parse_gang(text: str) -> Gang:
-    """The text of a valid ``gangscheduling``."""
+    """Parse a valid ``gangscheduling``."""
     values = dict(word.split("=", 1) for word in text.split())
     timeout, style = values.get(PARAMETERS[0]), values.get(PARAMETERS[1])
     return Gang(int(timeout) if timeout is not None else None, style.capitalize() if style is not None else None)

@@ -1,11 +1,9 @@
 """
-The pods of a job, as a scheduler plugin sees them: which roles it has, what one pod of each asks for, and where labels,
-annotations and the scheduler's name must be written so that they reach the pods.
+The pods of a job for a scheduler plugin: its roles, the requests of a pod of each, and the places of its labels,
+annotations and scheduler name.
 
-Taken from the job kinds, with what a plugin sees differently: Ray with an autoscaler is sure of its minimum only, Spark
-has fields where others have templates, and Dask is no kind that Kyu queues itself.
-
-Used by: the plugins.
+They come from the job kinds, with differences: an autoscaled RayCluster counts with its minimum, a SparkApplication
+has fields in place of templates, and Dask is not queued by Kyu.
 """
 
 from __future__ import annotations
@@ -16,13 +14,15 @@ import msgspec
 
 from kyu.api.meta import Json
 from kyu.api.quantity import QuantityError
-from kyu.kinds import fields, ray, ray_pods, shape, spark_pods
+from kyu.kinds import fields, shape
 from kyu.kinds.kind import JobKind, Slot
+from kyu.kinds.ray import kinds, pods
 from kyu.kinds.requests import Requests, pod_requests
+from kyu.kinds.spark import pods as spark_pods
 from kyu.workflows.settings import Refusal
 
 DASK = "kubernetes.dask.org/v1"
-# Where a kind of Dask keeps its cluster. Its parts are templates, with settings of Dask beside.
+# The path of the cluster in a kind of Dask. Its parts are templates with settings of Dask beside them.
 DASK_CLUSTERS: dict[tuple[str, str], fields.Path] = {
     (DASK, "DaskCluster"): ("spec",),
     (DASK, "DaskJob"): ("spec", "cluster", "spec"),
@@ -31,9 +31,9 @@ DASK_CLUSTERS: dict[tuple[str, str], fields.Path] = {
 
 class Role(msgspec.Struct, frozen=True):
     """
-    Pods of one shape, and what one of them asks for.
+    Pods of one template, with their number and requests.
 
-    ``labels``, ``annotations`` and ``spec`` say where they are written in the object.
+    ``labels``, ``annotations`` and ``spec`` are their paths in the object.
     """
 
     name: str
@@ -43,12 +43,12 @@ class Role(msgspec.Struct, frozen=True):
     labels: fields.Path
     annotations: fields.Path
     spec: fields.Path
-    # A pod that is made only when the others run must not be waited for.
+    # False for a pod that is created only when the others run.
     starts_with_the_others: bool = True
 
 
 def slots_of(obj: Json, job_kind: JobKind | None) -> list[Slot]:
-    """Where the pod templates are: as the kind says, or as Dask has them; none of a kind that is not known."""
+    """Return the pod templates of the kind or of Dask; none of an unknown kind."""
     if job_kind is not None:
         return job_kind.slots(obj)
     cluster = DASK_CLUSTERS.get((str(obj.get("apiVersion")), str(obj.get("kind"))))
@@ -60,7 +60,7 @@ def slots_of(obj: Json, job_kind: JobKind | None) -> list[Slot]:
 
 
 def roles_of(obj: Json, job_kind: JobKind | None, slots: Sequence[Slot]) -> list[Role] | Refusal:
-    """The roles of an object of this kind, or why they are not known."""
+    """Return the roles of an object, or the reason why they are unknown."""
     try:
         return find_roles(obj, job_kind, slots)
     except QuantityError as error:
@@ -76,7 +76,7 @@ def find_roles(obj: Json, job_kind: JobKind | None, slots: Sequence[Slot]) -> li
         return Refusal(f"where {obj.get('apiVersion')} {kind} keeps its pods is not known", f"submit one of {known}")
     if job_kind is None:
         return [at_template(slot.name, slot.count, fields.json_at(obj, slot.template), slot.template) for slot in slots]
-    if isinstance(job_kind, ray.RayKind):
+    if isinstance(job_kind, kinds.RayKind):
         return ray_roles(job_kind, obj, slots)
     if kind == "SparkApplication":
         return spark_roles(obj)
@@ -85,9 +85,7 @@ def find_roles(obj: Json, job_kind: JobKind | None, slots: Sequence[Slot]) -> li
         pod: fields.Path = ("spec", "pod")
         template = job_kind.template(obj, slot)
         if problem := shape.why_not_template(template):
-            return Refusal(
-                f"the containers of the MiniCluster have not the shape of ones: {problem}", "correct the object"
-            )
+            return Refusal(f"the containers of the MiniCluster are malformed: {problem}", "correct the object")
         asked = requests_of("flux", template)
         return [Role("flux", slot.count, template, asked, (*pod, "labels"), (*pod, "annotations"), pod)]
     return [at_template(slot.name, slot.count, job_kind.template(obj, slot), slot.template) for slot in slots]
@@ -106,7 +104,7 @@ def at_template(name: str, count: int, template: Json, path: fields.Path, *, wit
     return Role(name, count, template, asked, labels, annotations, (*path, "spec"), starts_with_the_others=with_others)
 
 
-def ray_roles(kind: ray.RayKind, obj: Json, slots: Sequence[Slot]) -> list[Role] | Refusal:
+def ray_roles(kind: kinds.RayKind, obj: Json, slots: Sequence[Slot]) -> list[Role] | Refusal:
     if fields.json_at(obj, ("spec", "clusterSelector")):
         return Refusal(
             "a RayJob with clusterSelector has no pods of its own, so labels on it would be ignored",
@@ -116,15 +114,15 @@ def ray_roles(kind: ray.RayKind, obj: Json, slots: Sequence[Slot]) -> list[Role]
     roles = []
     for slot in slots:
         name, count = slot.name, slot.count
-        if slot.name == ray_pods.HEAD:
+        if slot.name == pods.HEAD:
             name = "headgroup"
-        elif slot.name == ray_pods.SUBMITTER:
+        elif slot.name == pods.SUBMITTER:
             if fields.value_at(obj, slot.template) is None:
                 continue
         elif autoscales:
             group = fields.json_at(obj, slot.template[:-1])
             count = fields.int_at(group, ("minReplicas",)) * max(1, fields.int_at(group, ("numOfHosts",), 1))
-        late = slot.name == ray_pods.SUBMITTER
+        late = slot.name == pods.SUBMITTER
         roles.append(at_template(name, count, kind.template(obj, slot), slot.template, with_others=not late))
     return roles
 

@@ -1,10 +1,9 @@
 """
-What YuniKorn and Kueue accept, as data: each key that they read, where it may stand, and the form of its value.
+The keys that YuniKorn and Kueue read from objects: their places, and the format of their values.
 
-A result of ``render`` is checked by this table before it is given back, so that no plugin can write what a scheduler
-would silently ignore. The forms say what is wrong in words.
+``render`` checks its result by this table, so that no plugin writes what a scheduler would silently ignore.
 
-Used by: plugin.py. YuniKorn 1.8: admission controller, k8shim cache, core configvalidator. Kueue 0.19: pod webhook.
+YuniKorn 1.8: admission controller, k8shim cache, core configvalidator. Kueue 0.19: pod webhook.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ _PARAMETER = re.compile(r"placeholderTimeoutInSeconds=\d+|gangSchedulingStyle=(H
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """A key that a scheduler reads from a pod. ``needs`` names a key that must stand beside it."""
+class KeyRule:
+    """A key that a scheduler reads from a pod. ``needs`` names a key that must be beside it."""
 
     scheduler: str
     key: str
@@ -46,16 +45,18 @@ class Rule:
 
 
 RULES = (
-    Rule("yunikorn", yunikorn.APP_ID, ("labels",), "label value"),
-    Rule("yunikorn", yunikorn.QUEUE, ("labels", "annotations"), "queue path"),
-    Rule("yunikorn", yunikorn.USER_INFO, ("annotations",), "user info"),
-    Rule("yunikorn", yunikorn.TASK_GROUPS, ("annotations",), "task groups", needs=yunikorn.TASK_GROUP_NAME),
-    Rule("yunikorn", yunikorn.TASK_GROUP_NAME, ("annotations",), "DNS label", needs=yunikorn.TASK_GROUPS),
-    Rule("yunikorn", yunikorn.PARAMETERS, ("annotations",), "policy parameters", needs=yunikorn.TASK_GROUPS),
-    Rule("yunikorn", yunikorn.ALLOW_PREEMPTION, ("annotations",), "true or false"),
-    Rule("kueue", metadata.QUEUE_NAME, ("labels",), "DNS subdomain"),
-    Rule("kueue", metadata.POD_GROUP_NAME, ("labels",), "DNS subdomain", needs=metadata.POD_GROUP_TOTAL_COUNT),
-    Rule("kueue", metadata.POD_GROUP_TOTAL_COUNT, ("annotations",), "positive number", needs=metadata.POD_GROUP_NAME),
+    KeyRule("yunikorn", yunikorn.APP_ID, ("labels",), "label value"),
+    KeyRule("yunikorn", yunikorn.QUEUE, ("labels", "annotations"), "queue path"),
+    KeyRule("yunikorn", yunikorn.USER_INFO, ("annotations",), "user info"),
+    KeyRule("yunikorn", yunikorn.TASK_GROUPS, ("annotations",), "task groups", needs=yunikorn.TASK_GROUP_NAME),
+    KeyRule("yunikorn", yunikorn.TASK_GROUP_NAME, ("annotations",), "DNS label", needs=yunikorn.TASK_GROUPS),
+    KeyRule("yunikorn", yunikorn.PARAMETERS, ("annotations",), "policy parameters", needs=yunikorn.TASK_GROUPS),
+    KeyRule("yunikorn", yunikorn.ALLOW_PREEMPTION, ("annotations",), "true or false"),
+    KeyRule("kueue", metadata.QUEUE_NAME, ("labels",), "DNS subdomain"),
+    KeyRule("kueue", metadata.POD_GROUP_NAME, ("labels",), "DNS subdomain", needs=metadata.POD_GROUP_TOTAL_COUNT),
+    KeyRule(
+        "kueue", metadata.POD_GROUP_TOTAL_COUNT, ("annotations",), "positive number", needs=metadata.POD_GROUP_NAME
+    ),
 )
 
 
@@ -147,7 +148,7 @@ FORMS: dict[str, Callable[[str], str]] = {
 
 
 def refusals(scheduler: str, obj: Json, written: Mapping[fields.Path, Json]) -> list[Refusal]:
-    """What the scheduler would refuse or ignore of the object, given each of its mappings that was written to."""
+    """Return what the scheduler would refuse or ignore in the written mappings of the object."""
     rule_by_key = RULES_OF.get(scheduler, {})
     found = [
         fault
@@ -160,8 +161,8 @@ def refusals(scheduler: str, obj: Json, written: Mapping[fields.Path, Json]) -> 
     return webhook_refusals(obj) if scheduler == "kueue" else []
 
 
-def why_not(rule: Rule, place: fields.Path, value: str, beside: Json, obj: Json) -> str:
-    """What is wrong with a value that stands at the place, beside others, or an empty text."""
+def why_not(rule: KeyRule, place: fields.Path, value: str, beside: Json, obj: Json) -> str:
+    """Return the fault of a value at a place, or an empty text."""
     # A MiniCluster's jobLabels become the labels of its Job.
     at = "labels" if place[-1] == "jobLabels" else place[-1]
     if at not in rule.at:
@@ -176,12 +177,12 @@ def why_not(rule: Rule, place: fields.Path, value: str, beside: Json, obj: Json)
 
 
 def stands_beside(obj: Json, place: fields.Path, key: str) -> bool:
-    """The key is in the labels or annotations of the same pod or object."""
+    """Return whether the key is in the labels or annotations of the same pod or object."""
     return any(key in fields.json_at(obj, (*place[:-1], other)) for other in ("labels", "annotations"))
 
 
 def webhook_refusals(obj: Json) -> list[Refusal]:
-    """What Kueue's webhook for the kind of the object would say to it."""
+    """Return the errors of Kueue's webhook for the object."""
     kind = table.find(obj)
     if kind is None or not kind.framework:
         return []
@@ -194,7 +195,7 @@ def webhook_refusals(obj: Json) -> list[Refusal]:
 
 @lru_cache(maxsize=1024)
 def judge(form: str, value: str) -> str:
-    """What is wrong with a value; all pods of a job have the same ones, so the answers are kept."""
+    """Return the fault of a value; cached, because all pods of a job have the same values."""
     return FORMS[form](value)
 
 

@@ -1,10 +1,10 @@
 """
-What a plugin wants to be written on an object, and how it is merged with what is there.
+The settings that a plugin writes on an object, and their merge with the object's own values.
 
-A setting is one value at one place, with its reason. Users' own values are never lost: where one stands in the way, it
-is an error, or one of the two is kept and the choice is recorded.
+A setting is a value at a place, with its reason. A user's own value is never lost: a conflict is an error, or one of
+the two values is kept and the choice is recorded.
 
-Used by: plugin.py and the plugins. Flyte: the last step of launching a resource, where labels are merged.
+Flyte: the last step of launching a resource, where labels are merged.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Setting(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why an object is not labelled, and what to do instead."""
+    """The reason why an object is not labelled, and the remedy."""
 
     reason: str
     way_out: str
@@ -47,7 +47,7 @@ class Refusal:
 
 
 class Applied(msgspec.Struct, frozen=True, gc=False):
-    """A setting, and what became of it. ``present`` is the object's own value, where there was another one."""
+    """A setting and its result. ``present`` is the object's own value, if it had another one."""
 
     setting: Setting
     outcome: Outcome
@@ -55,7 +55,7 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
 
 
 class Merged(msgspec.Struct, frozen=True):
-    """The object with the settings; what was done; the conflicts that are errors; and each mapping written to."""
+    """The object with the settings, the applied settings, the conflicts, and each written mapping."""
 
     object: Json
     applied: list[Applied]

@@ -1,9 +1,7 @@
 """
-One object on its way to a scheduler: the job of a workflow and the object that the engine made for it.
+An object on its way to a scheduler: the task of a workflow and the object that the engine made for it.
 
-What all plugins need to know of it is computed once and kept with it; the object must not change meanwhile.
-
-Used by: plugin.py makes it, the plugins read it.
+Facts that all plugins need are computed once; the object must not change meanwhile.
 """
 
 from __future__ import annotations
@@ -22,21 +20,21 @@ class Submission:
         self.task = task
         self.object = obj
         self.kind = str(obj.get("kind"))
-        # The type of the job, as the engine says it or by the kind of the object.
+        # The type of the task, or that of the object's kind.
         self.type = task.type or TYPE_OF_KIND.get(self.kind, DEFAULT_TYPE)
-        # What Kyu knows of the kind (nothing of one that it does not queue), and where its pod templates are.
+        # None for a kind that Kyu does not queue.
         self.job_kind = table.find(obj)
         self.slots = job_roles.slots_of(obj, self.job_kind)
         self._roles: list[job_roles.Role] | Refusal | None = None
 
     @property
     def application_id(self) -> str:
-        """One per execution: the same on all pods and over all retries of the submission."""
+        """The name of the application: the same on all pods and in all retries of the submission."""
         return safe_name(f"{self.type}-{self.task.execution_id}")
 
     @property
     def roles(self) -> list[job_roles.Role] | Refusal:
-        """Its pods, or why they are not known."""
+        """The roles of its pods, or the reason why they are unknown."""
         if self._roles is None:
             self._roles = job_roles.roles_of(self.object, self.job_kind, self.slots)
         return self._roles

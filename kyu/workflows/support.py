@@ -1,9 +1,7 @@
 """
-The table of kinds and schedulers: what each plugin writes for each kind of object.
+The table of kinds and schedulers: what each plugin writes on each kind of object.
 
-It is data for people, shown by ``kyu plugin list`` and in the docs, and checked against what the plugins really do.
-
-Used by: cli/plugin.py, docs.
+``kyu plugin list`` and the docs show it, and a test checks it against the plugins.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ WITHOUT_TEMPLATES = "refused: it has no pod templates"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SupportRow:
     api_version: str
     kind: str
     kueue: str
@@ -32,22 +30,24 @@ class Row:
 
 
 ROWS = (
-    Row("ray.io/v1", "RayJob", LABEL, "headgroup, each worker group (its minimum if it autoscales)"),
-    Row("ray.io/v1", "RayCluster", LABEL, "headgroup, each worker group (its minimum if it autoscales)"),
-    Row("ray.io/v1", "RayService", LABEL, "headgroup, each worker group (its minimum if it autoscales)"),
-    Row("sparkoperator.k8s.io/v1beta2", "SparkApplication", LABEL, "spark-driver, spark-executor (initial executors)"),
-    Row("kubernetes.dask.org/v1", "DaskCluster", GROUP, "scheduler, worker"),
-    Row("kubernetes.dask.org/v1", "DaskJob", GROUP, "scheduler, worker, runner"),
-    Row("kubeflow.org/v1", "PyTorchJob", LABEL, "master, worker"),
-    Row("kubeflow.org/v1", "TFJob", LABEL, "chief, master, ps, worker, evaluator"),
-    Row("kubeflow.org/v2beta1", "MPIJob", LABEL, "launcher, worker"),
-    Row("kubeflow.org/v1", "XGBoostJob", LABEL, "master, worker"),
-    Row("kubeflow.org/v1", "PaddleJob", LABEL, "master, worker"),
-    Row("kubeflow.org/v1", "JAXJob", LABEL, "worker"),
-    Row("trainer.kubeflow.org/v1alpha1", "TrainJob", LABEL, WITHOUT_TEMPLATES),
-    Row("jobset.x-k8s.io/v1alpha2", "JobSet", LABEL, "each replicated job"),
-    Row("batch/v1", "Job", LABEL, "main"),
-    Row("batch/v1", "CronJob", JOB_LABEL, "main, for each run"),
-    Row("v1", "Pod", ARRAY, "main"),
-    Row("flux-framework.org/v1alpha2", "MiniCluster", JOB_LABEL, "flux"),
+    SupportRow("ray.io/v1", "RayJob", LABEL, "headgroup, each worker group (its minimum if it autoscales)"),
+    SupportRow("ray.io/v1", "RayCluster", LABEL, "headgroup, each worker group (its minimum if it autoscales)"),
+    SupportRow("ray.io/v1", "RayService", LABEL, "headgroup, each worker group (its minimum if it autoscales)"),
+    SupportRow(
+        "sparkoperator.k8s.io/v1beta2", "SparkApplication", LABEL, "spark-driver, spark-executor (initial executors)"
+    ),
+    SupportRow("kubernetes.dask.org/v1", "DaskCluster", GROUP, "scheduler, worker"),
+    SupportRow("kubernetes.dask.org/v1", "DaskJob", GROUP, "scheduler, worker, runner"),
+    SupportRow("kubeflow.org/v1", "PyTorchJob", LABEL, "master, worker"),
+    SupportRow("kubeflow.org/v1", "TFJob", LABEL, "chief, master, ps, worker, evaluator"),
+    SupportRow("kubeflow.org/v2beta1", "MPIJob", LABEL, "launcher, worker"),
+    SupportRow("kubeflow.org/v1", "XGBoostJob", LABEL, "master, worker"),
+    SupportRow("kubeflow.org/v1", "PaddleJob", LABEL, "master, worker"),
+    SupportRow("kubeflow.org/v1", "JAXJob", LABEL, "worker"),
+    SupportRow("trainer.kubeflow.org/v1alpha1", "TrainJob", LABEL, WITHOUT_TEMPLATES),
+    SupportRow("jobset.x-k8s.io/v1alpha2", "JobSet", LABEL, "each replicated job"),
+    SupportRow("batch/v1", "Job", LABEL, "main"),
+    SupportRow("batch/v1", "CronJob", JOB_LABEL, "main, for each run"),
+    SupportRow("v1", "Pod", ARRAY, "main"),
+    SupportRow("flux-framework.org/v1alpha2", "MiniCluster", JOB_LABEL, "flux"),
 )

@@ -1,11 +1,10 @@
 """
-What a workflow engine says about a job: who submits it, for which execution, and of which type it is.
+The facts that a workflow engine gives about a job: its submitter, execution and type.
 
-The engine gives names as its users wrote them; here they become names that Kubernetes and the schedulers accept. A name
-that is fine stays as it is; any other gets a readable form and a hash of the original, and so does a name that looks as
-if it had one. So two different names never become one.
+Names of the engine become names that Kubernetes and the schedulers accept. A valid name stays. Any other, or one that
+looks as if it had a hash, gets a readable form with a hash of the original. So two names never become one.
 
-Used by: the plugins. Flyte: TaskExecutionMetadata.
+Flyte: TaskExecutionMetadata.
 """
 
 from __future__ import annotations
@@ -16,17 +15,18 @@ from functools import lru_cache
 
 import msgspec
 
+from kyu.api import names
 from kyu.workflows.settings import Refusal
 
 MAX_LABEL = 63
 HASH_LENGTH = 8
 DEFAULT_TYPE = "default"
 
-_GOOD = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
+_LABEL = re.compile(names.LABEL)
 _HASHED = re.compile(rf".*-[0-9a-f]{{{HASH_LENGTH}}}", re.ASCII)
 _BAD_CHARACTERS = re.compile(r"[^a-z0-9]+")
 
-# The type of a job where the engine does not say it.
+# The type of a job by its kind, if the engine gives none.
 TYPE_OF_KIND = {
     "RayJob": "ray",
     "RayCluster": "ray",
@@ -51,7 +51,7 @@ TYPE_OF_KIND = {
 
 class Task(msgspec.Struct, frozen=True):
     """
-    One job of a workflow, as the engine knows it.
+    One job of a workflow.
 
     ``execution_id`` is the engine's own name for this run of the job. It must stay the same when the engine submits
     the job again after a restart, and be a new one for a new attempt: pods of one id are one application.
@@ -63,16 +63,16 @@ class Task(msgspec.Struct, frozen=True):
     domain: str = ""
     user: str = ""
     groups: tuple[str, ...] = ()
-    # Empty: taken from the kind of the object.
+    # Empty: that of the object's kind.
     type: str = ""
-    # How many pods like the object will be submitted under this execution id, for objects that are one pod.
+    # The number of such pods under this execution id, if the object is a pod.
     array_size: int = 1
 
 
 @lru_cache(maxsize=4096)
 def safe_name(text: str) -> str:
-    """A name of lower-case letters, digits and dashes; equal only for equal texts."""
-    if len(text) <= MAX_LABEL and _GOOD.fullmatch(text) and not _HASHED.fullmatch(text):
+    """Return a name of lower-case letters, digits and dashes, equal only for equal texts."""
+    if len(text) <= MAX_LABEL and _LABEL.fullmatch(text) and not _HASHED.fullmatch(text):
         return text
     digest = hashlib.sha256(text.encode()).hexdigest()[:HASH_LENGTH]
     readable = _BAD_CHARACTERS.sub("-", text.lower()).strip("-")[: MAX_LABEL - HASH_LENGTH - 1].strip("-")
@@ -80,7 +80,7 @@ def safe_name(text: str) -> str:
 
 
 def queue_path(template: str, task: Task, type_: str) -> str | Refusal:
-    """The template of a queue's name with the names filled in, each made safe so that none can leave its place."""
+    """Fill in the template of a queue's name with safe names."""
     return fill(template, task.organization, task.project, task.domain, task.user, type_)
 
 

@@ -1,9 +1,8 @@
 """
-The plugin for YuniKorn: its name as the scheduler, the application and its queue on every pod, and the gang.
+The plugin for YuniKorn: the scheduler name, application and queue on every pod, and the task groups.
 
-YuniKorn sees pods, not jobs. All pods with one application id are one application; the task groups on them say how many
-pods of which size it must find room for before any of them starts. Nobody else computes these for most kinds, so they
-come from the object: a group per role.
+YuniKorn sees pods, not jobs. All pods with one application id are one application. Its task groups say how many pods of
+which size must fit before one starts. For most kinds no operator computes these, so each role becomes a group.
 
 YuniKorn: docs on labels and annotations, gang scheduling, user and group resolution.
 """
@@ -39,9 +38,9 @@ DEFAULT_QUEUE = "root.{organization}.{type}"
 
 USER = re.compile(r"[_a-zA-Z][a-zA-Z0-9:#/_.@-]*[$]?", re.ASCII)
 GROUP = re.compile(r"[_a-zA-Z][a-zA-Z0-9:_.-]*", re.ASCII)
-# Older names of two labels, which count only where the newer ones are missing.
+# Older label names, which YuniKorn reads only if the newer ones are missing.
 SHADOWED_LABELS = {"applicationId": APP_ID, "spark-app-selector": APP_ID, "queue": QUEUE}
-# What a placeholder pod takes over from the pod that it stands for.
+# Fields that a placeholder pod copies from its pod.
 PLACEMENT = ("nodeSelector", "tolerations", "affinity", "topologySpreadConstraints")
 
 
@@ -124,20 +123,20 @@ class YuniKornPlugin:
         older = {key for role in pods for key in metadata.labels_of(role.template) if key in SHADOWED_LABELS}
         notes += [f"YuniKorn ignores the label {key} beside {SHADOWED_LABELS[key]}" for key in sorted(older)]
         if not job.task.user:
-            notes.append("no user is given: YuniKorn takes the one who creates the pods, often an operator")
+            notes.append("no user is given: YuniKorn uses the creator of the pods, often an operator")
         return notes
 
     def queue(self, job: Submission) -> str | Refusal:
         own = self.settings(job.type)
         path = queue_path(own.queue or DEFAULT_QUEUE, job.task, own.type)
-        # Without the root YuniKorn takes the dots for part of a name.
+        # Without root YuniKorn takes the dots for part of a name.
         return path if isinstance(path, Refusal) or path.startswith("root.") else f"root.{path}"
 
 
 def label_settings(
     application: str, queue: str, task: Task, label_path: fields.Path, annotation_path: fields.Path
 ) -> list[Setting]:
-    """What stands on the object and on every pod."""
+    """Return the settings of the object and of every pod."""
     # A label holds 63 characters. YuniKorn reads the same key as an annotation, which has no such limit.
     queue_at = label_path if len(queue) <= metadata.MAX_LABEL_VALUE else annotation_path
     settings = [
@@ -146,7 +145,7 @@ def label_settings(
     ]
     if task.user:
         info = user_info(task.user, task.groups)
-        settings.append(Setting(annotation_path, USER_INFO, info, "who submits, for limits and access rules"))
+        settings.append(Setting(annotation_path, USER_INFO, info, "the submitter, for limits and access rules"))
     return settings
 
 
@@ -186,7 +185,7 @@ def ray_refusal(obj: Json) -> Refusal | None:
     return None
 
 
-# An operator that writes task groups itself would overwrite these, or be overwritten.
+# Operators that write task groups themselves would conflict with these.
 REFUSED_OBJECTS: dict[str, Callable[[Json], Refusal | None]] = {
     "SparkApplication": spark_refusal,
     "RayCluster": ray_refusal,
@@ -196,7 +195,7 @@ REFUSED_OBJECTS: dict[str, Callable[[Json], Refusal | None]] = {
 
 
 def task_group(role: roles.Role, count: int) -> Json | Refusal:
-    """As YuniKorn reads it: how many pods of which size, and where they may run."""
+    """Return YuniKorn's task group: number and size of the pods, and constraints of their placement."""
     size = role.requests
     if problem := size_problem(role.name, size):
         return problem

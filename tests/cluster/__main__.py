@@ -20,8 +20,8 @@ from tests.cluster.controlplane import EVERYTHING, ControlPlane
 
 HERE = Path(__file__).parent
 TEST_SECONDS = 600
-# Tests of the embedded server that need a kubectl, which is at hand now.
-WITH_KUBECTL = ("test_kubectl.py", "test_walkthroughs.py")
+# Tests of the embedded server that need a kubectl. The control plane brings one.
+WITH_KUBECTL = (HERE.parent / "e2e" / "test_kubectl.py", HERE.parent / "e2e" / "test_walkthroughs.py")
 
 
 def main(arguments: list[str]) -> int:
@@ -83,7 +83,7 @@ def run_tests(pytest_arguments: list[str]) -> int:
     # The first test of a file starts control planes, and everything that is waited for has a limit of its own.
     options += ["-o", f"timeout={TEST_SECONDS}", *pytest_arguments]
     if not any(Path(argument.partition("::")[0]).exists() for argument in pytest_arguments):
-        options += [str(HERE), *(str(HERE.parent / name) for name in WITH_KUBECTL)]
+        options += [str(HERE), *map(str, WITH_KUBECTL)]
     environment = {**os.environ, "PATH": f"{os.environ['PATH']}:{parts.binary('kubectl').parent}"}
     command = [sys.executable, "-m", "pytest", *options]
     return subprocess.run(command, cwd=HERE.parent.parent, env=environment).returncode

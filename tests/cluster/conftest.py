@@ -24,15 +24,11 @@ def plane() -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="module")
 def kueue_plane() -> Iterator[ControlPlane]:
-    """
-    Kubernetes with two nodes of 64 CPUs, and upstream Kueue as released: webhooks, roles, visibility.
-
-    One gate is opened: by it the reasons of pending workloads are as fine as Kyu's.
-    """
+    """Kubernetes with two nodes of 64 CPUs, and upstream Kueue as released: webhooks, roles, visibility."""
     require(*EVERYTHING, "kueue")
     with ControlPlane.start(*EVERYTHING) as running:
         running.add_nodes(["node-1", "node-2"], {"cpu": "64", "memory": "256Gi"}, {"pool": "main"})
-        kueue.start(running, {"featureGates": {"UnadmittedWorkloadsObservability": True}})
+        kueue.start(running, {})
         yield running
 
 

@@ -19,8 +19,8 @@ from datetime import datetime, timedelta
 from kyu.api import codec
 from kyu.api.kueue import Workload
 from kyu.api.meta import Key
-from kyu.engine.cycle import schedule
 from kyu.engine.options import Options
+from kyu.engine.schedule import schedule
 from kyu.engine.state import State
 from kyu.engine.tree import TreeNode
 from tests.cluster.client import PATIENCE_SECONDS, ApiError, Client, Manifest, condition, has
@@ -63,7 +63,7 @@ class Kyu:
         while touched := self._decide(now):
             # A second after quota became free Kueue asks once more whoever it had parked, also those it parked since.
             self._ask_again(touched)
-            holders = frozenset(self.state.holdings)
+            holders = frozenset(reserved.key for reserved in self.state.all_reserved())
             if holders in seen:
                 self.restless = True
                 return
@@ -78,13 +78,13 @@ class Kyu:
             if not leaving:
                 return touched
             for key in leaving:
-                touched.add(self.state.queues[self.state.holdings[key].cluster_queue].root)
+                touched.add(self.state.queues[self.state.reserved_workloads[key].cluster_queue].root)
                 self.state.release(key)
         self.restless = True
         return set()
 
     def _ask_again(self, trees: set[TreeNode]) -> None:
-        for key in list(self.state.waiting.asks):
+        for key in [workload.key for workload in self.state.all_pending()]:
             spec = self.manifest_by_key[key]["spec"]
             if self.state.queues[f"{key.namespace}-{spec['queueName']}"].root in trees:
                 self.state.delete(Workload.KIND, key)
@@ -94,8 +94,8 @@ class Kyu:
         if self.restless:
             return None
         return {
-            key.name: {a.name: (a.count, dict(a.flavors)) for a in holding.assigned}
-            for key, holding in self.state.holdings.items()
+            reserved.key.name: {a.name: (a.count, dict(a.flavors)) for a in reserved.assigned}
+            for reserved in self.state.all_reserved()
         }
 
 

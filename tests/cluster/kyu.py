@@ -16,12 +16,14 @@ from datetime import UTC, datetime
 
 import yaml
 
-from kyu.api.config import Configuration
+from kyu.api.config.config import Configuration
 from kyu.app import connect
 from kyu.controllers.plane import Plane
+from kyu.install import objects
+from kyu.kinds.table import FRAMEWORKS
 from kyu.kube import http, kubeconfig
 from kyu.kube.client import Client
-from tests.cluster import client
+from tests.cluster import addresses, client, kueue
 from tests.cluster.client import Manifest
 from tests.cluster.controlplane import ControlPlane
 
@@ -51,10 +53,60 @@ def install(plane: ControlPlane) -> None:
     plane.admin.until_all(client.has("Established"), "apiextensions.k8s.io/v1", DEFINITION, names)
 
 
-def manifests() -> list[Manifest]:
-    """What ``kyu manifests`` prints."""
-    printed = subprocess.run([sys.executable, "-m", "kyu", "manifests"], capture_output=True, check=True).stdout
+def manifests(*options: str) -> list[Manifest]:
+    """Return what ``kyu manifests`` prints."""
+    command = [sys.executable, "-m", "kyu", "manifests", *options]
+    printed = subprocess.run(command, capture_output=True, check=True).stdout
     return list(yaml.load_all(printed, yaml.CSafeLoader))
+
+
+def install_all(plane: ControlPlane, *, policies: bool = True) -> None:
+    """
+    Install what ``kyu manifests --image`` prints, without the Deployment: the process runs outside.
+
+    There is no kube-proxy, so the Service of the webhooks is another name for the address of the process.
+    """
+    made = list(manifests("--image=kyu", *([] if policies else ["--no-policies"])))
+    webhooks = [one for one in made if one["kind"].endswith(("WebhookConfiguration", "Policy", "PolicyBinding"))]
+    others = [one for one in made if one not in webhooks and one["kind"] != "Deployment"]
+    for manifest in made:
+        lead(plane, manifest)
+    plane.admin.apply(others)
+    names = [manifest["metadata"]["name"] for manifest in made if manifest["kind"] == DEFINITION]
+    plane.admin.until_all(client.has("Established"), "apiextensions.k8s.io/v1", DEFINITION, names)
+    plane.admin.apply(webhooks)
+
+
+def lead(plane: ControlPlane, manifest: Manifest) -> None:
+    """Lead a Service, and whatever calls it, to the process."""
+    for configuration in kueue.client_configurations(manifest):
+        configuration["service"]["port"] = addresses.KYU_WEBHOOK_PORT
+    if manifest["kind"] == "APIService":
+        manifest["spec"]["service"]["port"] = addresses.KYU_VISIBILITY_PORT
+    if manifest["kind"] == "Service":
+        manifest["spec"] = {"type": "ExternalName", "externalName": plane.layout.address}
+
+
+def start(plane: ControlPlane, configuration: Manifest | None = None, name: str = "kyu", *, shift: int = 0) -> None:
+    """Run the installed controller with the rights of its Deployment, ready when this returns."""
+    address = plane.layout.address
+    health = f"{address}:{addresses.KYU_HEALTH_PORT + shift}"
+    settings = {
+        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+        "kind": "Configuration",
+        "health": {"healthProbeBindAddress": health},
+        "metrics": {"bindAddress": f"{address}:{addresses.KYU_METRICS_PORT + shift}"},
+        "visibilityServer": {"bindAddress": address, "bindPort": addresses.KYU_VISIBILITY_PORT + shift},
+        "integrations": {"frameworks": list(FRAMEWORKS)},
+        **(configuration or {}),
+    }
+    path = plane.layout.folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(settings, sort_keys=False))
+    account = plane.user_kubeconfig(f"system:serviceaccount:{objects.NAMESPACE}:{objects.NAME}")
+    words = [f"--kubeconfig={account}", f"--config={path}"]
+    words.append(f"--webhook-bind-address={address}:{addresses.KYU_WEBHOOK_PORT + shift}")
+    plane.processes.start(name, [sys.executable, "-m", "kyu", "controller", *words])
+    plane.wait_until_healthy(name, f"http://{health}/readyz")
 
 
 async def control(plane: ControlPlane) -> None:

@@ -86,7 +86,8 @@ KUBERNETES = kubernetes_module()
 KWOK = Module("kwok", "sigs.k8s.io/kwok")
 KUEUE = kueue_module()
 YUNIKORN = Module("yunikorn", "github.com/apache/yunikorn-k8shim")
-MODULES = (KUBERNETES, KWOK, KUEUE, YUNIKORN)
+HELM = Module("helm", "helm.sh/helm/v3")
+MODULES = (KUBERNETES, KWOK, KUEUE, YUNIKORN, HELM)
 
 PARTS = (
     Part("etcd", KUBERNETES, "go.etcd.io/etcd/server/v3"),
@@ -97,6 +98,7 @@ PARTS = (
     Part("kwok", KWOK, "sigs.k8s.io/kwok/cmd/kwok"),
     Part("kueue", KUEUE, "sigs.k8s.io/kueue/cmd/kueue"),
     Part("yunikorn", YUNIKORN, "kyu.invalid/tests/cluster/yunikorn"),
+    Part("helm", HELM, "helm.sh/helm/v3/cmd/helm"),
 )
 PART_BY_NAME = {part.name: part for part in PARTS}
 

@@ -127,7 +127,7 @@ def json_patch(subject: Subject, chance: random.Random, name: str) -> Step:
 
 
 def scale(subject: Subject, chance: random.Random, name: str) -> Step:
-    """To a number that it hardly has already: see docs/api-differences.md for a scale that stays as it is."""
+    """To a number that it hardly has already: see docs/reference/api-differences.md for a scale that stays as it is."""
     path = f"{subject.collection}/{name}/scale?fieldManager={chance.choice(MANAGERS)}"
     return Step("PATCH", path, MERGE, {"spec": {"replicas": chance.choice((-1, chance.randint(5, 999)))}}, "")
 

@@ -16,9 +16,9 @@ from collections.abc import Set as AbstractSet
 
 from tests.cluster.client import Client, Manifest, condition, has
 from tests.cluster.nodes import RUN_FOR, end_pod
+from tests.support import manifests
 
 KUEUE = "kueue.x-k8s.io/v1beta2"
-QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 PRIORITY_LABEL = "kueue.x-k8s.io/priority-class"
 
 Story = Callable[[Client], None]
@@ -253,44 +253,29 @@ def of(namespace: str) -> Manifest:
 
 
 def queue(namespace: str, name: str, preemption: Manifest | None = None, cohort: str | None = None) -> list[Manifest]:
-    """A ClusterQueue with 4 CPUs, in the cohort of the namespace unless another is given, and a LocalQueue for it."""
-    quota = {"name": "main", "resources": [{"name": "cpu", "nominalQuota": "4"}]}
+    """Return queues with 4 CPUs, in the cohort of the namespace unless another is given."""
     cohort_name = namespace if cohort is None else cohort
-    cluster_queue: Manifest = {
-        "apiVersion": KUEUE,
-        "kind": "ClusterQueue",
-        "metadata": {"name": f"{namespace}-{name}"},
-        "spec": {
-            **({"cohortName": cohort_name} if cohort_name else {}),
-            **({"preemption": preemption} if preemption else {}),
-            "namespaceSelector": of(namespace),
-            "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [quota]}],
-        },
-    }
-    local_queue: Manifest = {
-        "apiVersion": KUEUE,
-        "kind": "LocalQueue",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"clusterQueue": f"{namespace}-{name}"},
-    }
-    return [cluster_queue, local_queue]
+    spec: Manifest = {"namespaceSelector": of(namespace)}
+    spec |= {"cohortName": cohort_name} if cohort_name else {}
+    spec |= {"preemption": preemption} if preemption else {}
+    return manifests.queues(
+        f"{namespace}-{name}", cpu="4", flavor="main", local_queue=name, namespace=namespace, **spec
+    )
 
 
 def job(
     namespace: str, name: str, queue_name: str | None, *, cpu: str, run_for: str = "", priority: str = ""
 ) -> Manifest:
-    """A Job with one pod; it runs until it is deleted unless a time is given."""
-    labels = {
-        **({QUEUE_LABEL: queue_name} if queue_name else {}),
-        **({PRIORITY_LABEL: priority} if priority else {}),
-    }
-    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": cpu}}}
-    annotations = {RUN_FOR: run_for} if run_for else {}
-    template = {"metadata": {"annotations": annotations}, "spec": {"restartPolicy": "Never", "containers": [container]}}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "namespace": namespace, "labels": labels},
-        # A webhook would suspend it; not every telling has one.
-        "spec": {"suspend": bool(queue_name), "backoffLimit": 0, "template": template},
-    }
+    """Return a Job with one pod, which runs until it is deleted unless a time is given.
+
+    It is suspended as by a webhook, which not every story has.
+    """
+    return manifests.job(
+        name,
+        queue=queue_name or "",
+        cpu=cpu,
+        namespace=namespace,
+        metadata={"labels": {PRIORITY_LABEL: priority} if priority else {}},
+        pod_annotations={RUN_FOR: run_for} if run_for else {},
+        backoffLimit=0,
+    )

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from kyu.api.config import LeaderElectionConfiguration
-from kyu.controllers import installation
+from kyu.api.config.config import LeaderElectionConfiguration
+from kyu.install import objects as installation
 from tests.cluster import kueue, kyu
 from tests.cluster.client import Manifest, has
 from tests.cluster.conftest import require
 from tests.cluster.controlplane import EVERYTHING, ControlPlane
 from tests.cluster.nodes import RUN_FOR
+from tests.support.manifests import flavor, job, queues
 
 KUEUE = "kueue.x-k8s.io/v1beta2"
 LEASE = LeaderElectionConfiguration().resource_name
@@ -27,6 +28,11 @@ leaderElection: {leaseDuration: 10s, renewDeadline: 8s, retryPeriod: 200ms}
 health: {healthProbeBindAddress: "127.0.0.1:0"}
 metrics: {bindAddress: "127.0.0.1:0"}
 """
+
+
+def short_job(name: str) -> Manifest:
+    """Return a Job of the queue `team` whose pod ends at once."""
+    return job(name, queue="team", cpu="1", namespace="default", pod_annotations={RUN_FOR: "0s"})
 
 
 def control(plane: ControlPlane, name: str, folder: Path) -> None:
@@ -54,53 +60,19 @@ def is_held(lease: Manifest) -> bool:
     return bool(lease["spec"].get("holderIdentity"))
 
 
-def queue(name: str, flavor: Manifest) -> list[Manifest]:
-    """A flavor, a ClusterQueue and a LocalQueue of this name."""
-    quota = {"name": name, "resources": [{"name": "cpu", "nominalQuota": 4}]}
-    groups = [{"coveredResources": ["cpu"], "flavors": [quota]}]
-    return [
-        {"apiVersion": KUEUE, "kind": "ResourceFlavor", "metadata": {"name": name}, "spec": flavor},
-        {
-            "apiVersion": KUEUE,
-            "kind": "ClusterQueue",
-            "metadata": {"name": name},
-            "spec": {"namespaceSelector": {}, "resourceGroups": groups},
-        },
-        {
-            "apiVersion": KUEUE,
-            "kind": "LocalQueue",
-            "metadata": {"name": name, "namespace": "default"},
-            "spec": {"clusterQueue": name},
-        },
-    ]
-
-
-def job(name: str) -> Manifest:
-    container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}
-    labels = {"kueue.x-k8s.io/queue-name": "team"}
-    template = {
-        "metadata": {"annotations": {RUN_FOR: "0s"}},
-        "spec": {"restartPolicy": "Never", "containers": [container]},
-    }
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "namespace": "default", "labels": labels},
-        "spec": {"suspend": True, "template": template},
-    }
-
-
 @pytest.fixture(scope="module")
 def ready(plane: ControlPlane) -> ControlPlane:
     plane.add_nodes(["node"], {"cpu": "8", "memory": "8Gi"})
     kyu.install(plane)
     plane.admin.apply(rights())
-    plane.admin.apply(queue("team", {}))
+    plane.admin.apply([flavor("team"), *queues("team")])
     return plane
 
 
 def rights() -> list[Manifest]:
-    return [one for one in installation.objects("kyu") if one["kind"] not in ("Deployment", "Service")]
+    """Return the accounts and roles of the installation."""
+    account = ("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+    return [one for one in installation.objects("kyu") if one["kind"] in account]
 
 
 def test_a_job_finishes_and_another_when_the_first_controller_is_killed(ready: ControlPlane, tmp_path: Path) -> None:
@@ -108,11 +80,11 @@ def test_a_job_finishes_and_another_when_the_first_controller_is_killed(ready: C
     until_told(ready, "first", "holding the lease")
     control(ready, "second", tmp_path)
     until_told(ready, "second", "waiting for the lease")
-    ready.admin.create(job("one"))
+    ready.admin.create(short_job("one"))
     ready.admin.until(has("Complete"), "batch/v1", "Job", "one")
     end(ready, "first")
     until_told(ready, "second", "holding the lease")
-    ready.admin.create(job("two"))
+    ready.admin.create(short_job("two"))
     ready.admin.until(has("Complete"), "batch/v1", "Job", "two")
     end(ready, "second")
 
@@ -133,9 +105,10 @@ def test_a_pod_finds_another_node_when_its_own_is_gone(ready: ControlPlane, tmp_
     levels = [{"nodeLabel": "kubernetes.io/hostname"}]
     ready.add_nodes(["here", "there"], {"cpu": "8", "memory": "8Gi"}, {"pool": "placed"})
     topology = {"apiVersion": KUEUE, "kind": "Topology", "metadata": {"name": "nodes"}, "spec": {"levels": levels}}
-    ready.admin.apply([topology, *queue("placed", {"nodeLabels": {"pool": "placed"}, "topologyName": "nodes"})])
+    placed = flavor("placed", nodeLabels={"pool": "placed"}, topologyName="nodes")
+    ready.admin.apply([topology, placed, *queues("placed")])
     control(ready, "third", tmp_path)
-    three = job("three")
+    three = short_job("three")
     three["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "placed"}
     annotations = {"kueue.x-k8s.io/podset-required-topology": "kubernetes.io/hostname"}
     three["spec"]["template"]["metadata"] = {"annotations": annotations}
@@ -152,9 +125,9 @@ def test_a_pod_finds_another_node_when_its_own_is_gone(ready: ControlPlane, tmp_
 
 
 def test_an_elastic_job_grows_and_a_queue_that_is_deleted_waits_for_it(ready: ControlPlane, tmp_path: Path) -> None:
-    ready.admin.apply(queue("elastic", {}))
+    ready.admin.apply([flavor("elastic"), *queues("elastic")])
     control(ready, "fourth", tmp_path)
-    four = job("four")
+    four = short_job("four")
     four["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "elastic"}
     four["metadata"]["annotations"] = {"kueue.x-k8s.io/elastic-job": "true"}
     four["spec"] |= {"parallelism": 1, "completions": 9}
@@ -176,9 +149,9 @@ def test_an_elastic_job_grows_and_a_queue_that_is_deleted_waits_for_it(ready: Co
 
 def test_a_job_whose_workload_is_deleted_queues_again_as_it_was(ready: ControlPlane, tmp_path: Path) -> None:
     ready.add_nodes(["spot"], {"cpu": "8", "memory": "8Gi"}, {"kind": "spot"})
-    ready.admin.apply(queue("spot", {"nodeLabels": {"kind": "spot"}}))
+    ready.admin.apply([flavor("spot", nodeLabels={"kind": "spot"}), *queues("spot")])
     control(ready, "fifth", tmp_path)
-    five = job("five")
+    five = short_job("five")
     five["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "spot"}
     del five["spec"]["template"]["metadata"]
     ready.admin.create(five)

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from kyu.api import crds, rules
+from kyu.api import rules
 from kyu.api.codec import Manifest
+from kyu.api.definitions import crds
+from tests.api.test_crds import EXAMPLES
+from tests.api.test_rules import Case, cases
 from tests.cluster.client import ApiError
 from tests.cluster.conftest import require
 from tests.cluster.controlplane import ControlPlane
-from tests.test_crds import EXAMPLES
-from tests.test_rules import Case, cases
 
 DEFINITION = ("apiextensions.k8s.io/v1", "CustomResourceDefinition")
 V1BETA2 = "kueue.x-k8s.io/v1beta2"

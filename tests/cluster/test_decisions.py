@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kyu.api import config_file
-from kyu.api.config import Configuration
+from kyu.api.config import file
+from kyu.api.config.config import Configuration
 from kyu.engine import options
 from tests.cluster import decisions, kueue
 from tests.cluster.client import Manifest
@@ -79,4 +79,4 @@ def play(mode: str, seed_by_name: dict[str, int], theirs: Kueue) -> dict[int, st
 
 def configuration(settings: Manifest) -> Configuration:
     head = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration"}
-    return config_file.load({**head, **settings}).configuration
+    return file.load({**head, **settings}).configuration

@@ -11,6 +11,7 @@ from tests.cluster import client, kueue, parts
 from tests.cluster.client import ApiError, Client, Manifest, condition, has
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.nodes import RUN_FOR, end_pod
+from tests.support.manifests import flavor, job, queues, workload
 
 KUEUE = "kueue.x-k8s.io/v1beta2"
 
@@ -36,7 +37,7 @@ def test_a_user_may_only_what_roles_allow(plane: ControlPlane) -> None:
 
 def test_a_failing_pod_fails_its_job(plane: ControlPlane) -> None:
     plane.add_nodes(["any"], {"cpu": "4", "memory": "8Gi"})
-    plane.admin.create(job("broken", "1", {RUN_FOR: "0s", "test.kyu/exit-code": "3"}))
+    plane.admin.create(plain_job("broken", {RUN_FOR: "0s", "test.kyu/exit-code": "3"}))
     finished = plane.admin.until(has("Failed"), "batch/v1", "Job", "broken")
     assert condition(finished, "Failed")["reason"] == "BackoffLimitExceeded"
 
@@ -44,13 +45,14 @@ def test_a_failing_pod_fails_its_job(plane: ControlPlane) -> None:
 def test_two_queues_share_a_cohort_and_both_jobs_finish(kueue_plane: ControlPlane) -> None:
     """Team A borrows all of B's quota; B's job waits, says why, and runs when A's has finished."""
     admin = kueue_plane.admin
-    admin.apply([flavor("default-flavor"), *queue("team-a"), *queue("team-b")])
+    admin.apply([flavor("default-flavor", nodeLabels={"pool": "main"}), *team_queues("team-a"), *team_queues("team-b")])
     for team in ("team-a", "team-b"):
         admin.until(has("Active"), KUEUE, "LocalQueue", team)
 
-    admin.create(job("train-a", "8", {}, queue_name="team-a"))
+    admin.create(job("train-a", cpu="8", queue="team-a", namespace="default", backoffLimit=0))
     started = admin.until(lambda found: not found["spec"]["suspend"], "batch/v1", "Job", "train-a")
-    admin.create(job("train-b", "4", {RUN_FOR: "0s"}, queue_name="team-b"))
+    done_at_once = {RUN_FOR: "0s"}
+    admin.create(job("train-b", cpu="4", queue="team-b", namespace="default", pod_annotations=done_at_once))
     waiting = workload_of(admin, "train-b", "QuotaReserved", "False")
 
     assert (
@@ -82,9 +84,18 @@ def test_kueue_converts_its_old_api_version_and_refuses_what_is_invalid(kueue_pl
 def test_kueue_without_webhooks_refuses_nothing_and_follows_its_configuration(plane: ControlPlane) -> None:
     kueue.start(plane, {"resources": {"excludeResourcePrefixes": ["example.com/"]}}, webhooks=False)
     admin = plane.admin
-    admin.apply([flavor("default-flavor"), *queue("team-a"), cluster_queue_with_bad_selector("accepted")])
+    admin.apply(
+        [
+            flavor("default-flavor", nodeLabels={"pool": "main"}),
+            *team_queues("team-a"),
+            cluster_queue_with_bad_selector("accepted"),
+        ]
+    )
 
-    admin.create(workload("by-hand", {"cpu": "1", "example.com/ignored": "1"}, queue_name="team-a"))
+    by_hand = workload("by-hand", queue="team-a", cpu="1", namespace="default")
+    container = by_hand["spec"]["podSets"][0]["template"]["spec"]["containers"][0]
+    container["resources"]["requests"]["example.com/ignored"] = "1"
+    admin.create(by_hand)
 
     admitted = admin.until(has("Admitted"), KUEUE, "Workload", "by-hand")
     assert admitted["status"]["admission"]["podSetAssignments"][0]["flavors"] == {"cpu": "default-flavor"}
@@ -105,47 +116,14 @@ def test_yunikorn_starts_a_gang_together_or_not_at_all(yunikorn_plane: ControlPl
     admin.until(has("Complete"), "batch/v1", "Job", "ring")
 
 
-def job(name: str, cpu: str, annotations: dict[str, str], queue_name: str | None = None) -> Manifest:
-    labels = {"kueue.x-k8s.io/queue-name": queue_name} if queue_name else {}
-    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": cpu}}}
-    template = {"metadata": {"annotations": annotations}, "spec": {"restartPolicy": "Never", "containers": [container]}}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "namespace": "default", "labels": labels},
-        "spec": {"suspend": bool(queue_name), "backoffLimit": 0, "template": template},
-    }
+def plain_job(name: str, pod_annotations: dict[str, str]) -> Manifest:
+    """Return a Job without a queue."""
+    return job(name, cpu="1", namespace="default", backoffLimit=0, pod_annotations=pod_annotations)
 
 
-def flavor(name: str) -> Manifest:
-    return {
-        "apiVersion": KUEUE,
-        "kind": "ResourceFlavor",
-        "metadata": {"name": name},
-        "spec": {"nodeLabels": {"pool": "main"}},
-    }
-
-
-def queue(team: str) -> list[Manifest]:
-    """A ClusterQueue with 4 CPUs in the cohort of both teams, and a LocalQueue of the same name."""
-    quota = {"name": "default-flavor", "resources": [{"name": "cpu", "nominalQuota": "4"}]}
-    cluster_queue: Manifest = {
-        "apiVersion": KUEUE,
-        "kind": "ClusterQueue",
-        "metadata": {"name": team},
-        "spec": {
-            "cohortName": "team-ab",
-            "namespaceSelector": {},
-            "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [quota]}],
-        },
-    }
-    local_queue: Manifest = {
-        "apiVersion": KUEUE,
-        "kind": "LocalQueue",
-        "metadata": {"name": team, "namespace": "default"},
-        "spec": {"clusterQueue": team},
-    }
-    return [cluster_queue, local_queue]
+def team_queues(team: str) -> list[Manifest]:
+    """Return a ClusterQueue with 4 CPUs in the cohort of both teams, and a LocalQueue of the same name."""
+    return queues(team, flavor="default-flavor", cohortName="team-ab")
 
 
 def cluster_queue_with_bad_selector(name: str) -> Manifest:
@@ -156,18 +134,6 @@ def cluster_queue_with_bad_selector(name: str) -> Manifest:
         "kind": "ClusterQueue",
         "metadata": {"name": name},
         "spec": {"namespaceSelector": selector},
-    }
-
-
-def workload(name: str, requests: dict[str, str], queue_name: str) -> Manifest:
-    """A Workload with one pod, of no Job."""
-    container = {"name": "main", "image": "none", "resources": {"requests": requests}}
-    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
-    return {
-        "apiVersion": KUEUE,
-        "kind": "Workload",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"queueName": queue_name, "podSets": [{"name": "main", "count": 1, "template": template}]},
     }
 
 
@@ -187,7 +153,7 @@ def gang(name: str, members: int) -> Manifest:
         "yunikorn.apache.org/task-group-name": "ring",
         "yunikorn.apache.org/task-groups": json.dumps([group]),
     }
-    manifest = job(name, "1", annotations)
+    manifest = plain_job(name, annotations)
     manifest["spec"] |= {"parallelism": members, "completions": members}
     manifest["spec"]["template"]["metadata"]["labels"] = {"applicationId": name, "queue": "root.default"}
     manifest["spec"]["template"]["spec"]["schedulerName"] = "yunikorn"

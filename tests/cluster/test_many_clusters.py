@@ -13,30 +13,15 @@ from kyu.api import roles
 from kyu.kube import kubeconfig
 from tests.cluster.client import Client, Manifest, client_of_token, has
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.test_controller import control, end, job, ready
-from tests.local_kyu import LocalKyu, local_kyu
+from tests.cluster.test_controller import control, end, ready, short_job
+from tests.support.local_kyu import LocalKyu, local_kyu
+from tests.support.manifests import flavor, queues
 
 KUEUE = "kueue.x-k8s.io/v1beta2"
 RBAC = "rbac.authorization.k8s.io"
 MULTI_KUEUE = "kueue.x-k8s.io/multikueue"
 # A fixture.
 __all__ = ["ready"]
-
-
-def queue(name: str, *checks: str) -> list[Manifest]:
-    """A flavor, a ClusterQueue with these checks, and a LocalQueue, all of one name."""
-    quota = {"name": name, "resources": [{"name": "cpu", "nominalQuota": 4}]}
-    spec = {
-        "namespaceSelector": {},
-        "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [quota]}],
-        **({"admissionChecksStrategy": {"admissionChecks": [{"name": check} for check in checks]}} if checks else {}),
-    }
-    local = {"name": name, "namespace": "default"}
-    return [
-        {"apiVersion": KUEUE, "kind": "ResourceFlavor", "metadata": {"name": name}, "spec": {}},
-        {"apiVersion": KUEUE, "kind": "ClusterQueue", "metadata": {"name": name}, "spec": spec},
-        {"apiVersion": KUEUE, "kind": "LocalQueue", "metadata": local, "spec": {"clusterQueue": name}},
-    ]
 
 
 def manager_objects(name: str, worker: str) -> list[Manifest]:
@@ -55,13 +40,14 @@ def manager_objects(name: str, worker: str) -> list[Manifest]:
                 ("AdmissionCheck", check),
             )
         ),
-        *queue(name, name),
+        flavor(name),
+        *queues(name, checks=[name]),
     ]
 
 
 def sent_job(name: str, queue_name: str) -> Manifest:
     """Ends at once on nodes that do not exist, and as a process."""
-    body = job(name)
+    body = short_job(name)
     body["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": queue_name}
     body["spec"]["template"]["spec"]["containers"][0]["command"] = ["true"]
     return body
@@ -124,13 +110,13 @@ def runs_elsewhere(manager: Client, body: Manifest, cluster: str) -> None:
 
 
 def test_kyu_sends_a_job_to_kueue(kueue_plane: ControlPlane, client: Client) -> None:
-    kueue_plane.admin.apply(queue("to-kueue"))
+    kueue_plane.admin.apply([flavor("to-kueue"), *queues("to-kueue")])
     client.apply(manager_objects("to-kueue", restricted_kubeconfig(kueue_plane)))
     runs_elsewhere(client, sent_job("one", "to-kueue"), "to-kueue")
 
 
 def test_kueue_sends_a_job_to_kyu(kueue_plane: ControlPlane, client: Client, embedded: LocalKyu) -> None:
-    client.apply(queue("to-kyu"))
+    client.apply([flavor("to-kyu"), *queues("to-kyu")])
     kueue_plane.admin.apply(manager_objects("to-kyu", (embedded.data / "kubeconfig").read_text()))
     runs_elsewhere(kueue_plane.admin, sent_job("two", "to-kyu"), "to-kyu")
 
@@ -138,7 +124,7 @@ def test_kueue_sends_a_job_to_kyu(kueue_plane: ControlPlane, client: Client, emb
 def test_a_kubernetes_that_kyu_schedules_sends_a_job(
     ready: ControlPlane, client: Client, embedded: LocalKyu, tmp_path: Path
 ) -> None:
-    client.apply(queue("from-kyu"))
+    client.apply([flavor("from-kyu"), *queues("from-kyu")])
     ready.admin.apply(manager_objects("from-kyu", (embedded.data / "kubeconfig").read_text()))
     control(ready, "manager", tmp_path)
     body = sent_job("three", "from-kyu")

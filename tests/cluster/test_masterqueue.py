@@ -15,7 +15,7 @@ from kyu.api import pools
 from tests.cluster.client import Client, Manifest, condition, has
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.nodes import RUN_FOR
-from tests.nats_servers import NatsServer, nats_server
+from tests.support.nats_servers import NatsServer, nats_server
 
 KUEUE = "kueue.x-k8s.io/v1beta2"
 MASTER_QUEUE = ("vk.io/v1", "MasterQueue", "masterqueue")

@@ -17,7 +17,8 @@ from tests.cluster.client import Client, Manifest, has
 from tests.cluster.conftest import require
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.test_crds import DEFINITION, is_established
-from tests.cluster.test_ground import flavor, queue, wait_for_placeholders
+from tests.cluster.test_ground import team_queues, wait_for_placeholders
+from tests.support.manifests import flavor
 
 CASES = sorted((Path(__file__).parent.parent / "cases" / "kinds").glob("*.yaml"))
 DEFINED = {definition["spec"]["names"]["kind"] for definition in crds.definitions()}
@@ -130,10 +131,10 @@ def create_pods(admin: Client, manifest: Manifest) -> list[str]:
 def test_kueue_admits_a_labelled_group_as_a_whole(kueue_plane: ControlPlane) -> None:
     """Dask is no kind of Kueue: its pods are one group of 5 CPUs, which waits while the queue has 4."""
     admin = kueue_plane.admin
-    cluster_queue, local_queue = queue("acme")
+    cluster_queue, local_queue = team_queues("acme")
     del cluster_queue["spec"]["cohortName"]  # nobody lends to it
     local_queue["metadata"]["name"] = "acme.dask"
-    admin.apply([flavor("default-flavor"), cluster_queue, local_queue])
+    admin.apply([flavor("default-flavor", nodeLabels={"pool": "main"}), cluster_queue, local_queue])
     cluster = {"scheduler": template("1"), "worker": {"replicas": 4, **template("1")}}
     dask = {"apiVersion": "kubernetes.dask.org/v1", "kind": "DaskCluster", "metadata": {"name": "fit"}, "spec": cluster}
 
@@ -152,9 +153,9 @@ def test_kueue_admits_a_labelled_group_as_a_whole(kueue_plane: ControlPlane) -> 
 
 def test_kueue_takes_an_array_of_labelled_pods_as_one_job(kueue_plane: ControlPlane) -> None:
     admin = kueue_plane.admin
-    cluster_queue, local_queue = queue("array")
+    cluster_queue, local_queue = team_queues("array")
     local_queue["metadata"]["name"] = "acme.pod"
-    admin.apply([flavor("default-flavor"), cluster_queue, local_queue])
+    admin.apply([flavor("default-flavor", nodeLabels={"pool": "main"}), cluster_queue, local_queue])
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "map"}, **template("1")}
     rendered = render("kueue", pod, array_size=3)
     for index in range(3):

@@ -2,7 +2,7 @@
 Kyu's server answers as Kubernetes does, also where nobody thought of asking: some hundred generated requests to both.
 
 What is compared, and what is not, is in twins.py; here also whether a write made a new version. Differences that stay
-are explained in docs/api-differences.md.
+are explained in docs/reference/api-differences.md.
 """
 
 from __future__ import annotations

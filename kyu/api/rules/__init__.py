@@ -1,11 +1,11 @@
 """
-What an object gets by default, and what is refused: the rules of the API, for servers, webhooks and files alike.
+Defaulting and validation of the API, for servers, webhooks and files alike.
 
-Three things can be asked of an object. ``defaults`` fills in what the API fills in. ``validate`` finds all that is
-wrong, in the order of a real API server: first the shape, and only if that is right, the rules. ``review`` has the
-rules alone, for a server that has checked the shape by itself.
+``defaults`` fills in the defaults of the API. ``validate`` finds all errors, in the order of a real API server: first
+those of the schema and, if there are none, those of the rules. ``review`` checks the rules alone, for a server that has
+checked the schema itself.
 
-Used by: server, the webhooks, `kyu decide`. Kueue: pkg/webhooks and the CEL rules of its CRDs
+Kueue: pkg/webhooks and the CEL rules of its CRDs
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from typing import Any, cast
 
 import msgspec
 
-from kyu.api import codec, convert, crds, kueue, structure
+from kyu.api import codec, convert, kueue
+from kyu.api.config.features import DEFAULT_GATES, FeatureGates
+from kyu.api.definitions import crds, structure
 from kyu.api.errors import FieldError, broken_rule
-from kyu.api.features import DEFAULT_GATES, FeatureGates
 from kyu.api.meta import Json, Object
 from kyu.api.rules import checks, flavors, quotas, workload_updates, workloads
 from kyu.api.rules.metadata import validate_metadata
@@ -36,12 +37,14 @@ _RULE_BY_KIND: dict[type[Object], _Rule] = {
     kueue.Topology: flavors.validate_topology,
     kueue.Workload: workloads.validate_workload,
 }
-# These keep a finalizer while something uses them.
+# These keep a finalizer while they are in use.
 _KEPT_WHILE_USED = {kueue.ClusterQueue, kueue.ResourceFlavor}
 
 
 def defaults(object_: Json) -> Json:
-    """The object as the API server would store it, in its own version. Kinds without defaults come back as they are."""
+    """Return the object as the API server would store it, in its own version. Kinds without defaults are returned
+    unchanged.
+    """
     type_ = _kueue_type(object_)
     if type_ is None:
         return object_
@@ -50,7 +53,7 @@ def defaults(object_: Json) -> Json:
 
 
 def prepare_create(object_: Json, gates: FeatureGates = DEFAULT_GATES) -> Json:
-    """What is changed in a new object besides its defaults."""
+    """Return a new object with the changes of admission besides its defaults, such as finalizers."""
     type_ = _kueue_type(object_)
     if type_ in _KEPT_WHILE_USED:
         metadata = object_.get("metadata") or {}
@@ -66,7 +69,7 @@ def prepare_create(object_: Json, gates: FeatureGates = DEFAULT_GATES) -> Json:
 
 
 def validate(object_: Json, old: Json | None = None, gates: FeatureGates = DEFAULT_GATES) -> list[FieldError]:
-    """All faults. With ``old`` it is an update of that object. Fields are named as in v1beta2."""
+    """Return all errors of a new object, or of an update of ``old``. Fields are named as in v1beta2."""
     if faults := list(_validate_metadata_shape(object_)):
         return faults
     try:
@@ -79,14 +82,14 @@ def validate(object_: Json, old: Json | None = None, gates: FeatureGates = DEFAU
 
 
 def review(object_: Json, old: Json | None = None, gates: FeatureGates = DEFAULT_GATES) -> list[FieldError]:
-    """The faults of an object whose shape is right and whose defaults are filled in."""
+    """Return the errors of an object whose schema is valid and whose defaults are filled in."""
     return review_as(str(object_.get("apiVersion")), str(object_.get("kind")), object_, old, gates)
 
 
 def review_as(
     api_version: str, kind: str, object_: Json, old: Json | None, gates: FeatureGates = DEFAULT_GATES
 ) -> list[FieldError]:
-    """The same for objects of which the caller knows what they are, whether they say so or not."""
+    """Return the errors of an object of a known kind, which need not have apiVersion and kind itself."""
     type_ = _type_of(api_version, kind)
     if type_ is None:
         return []
@@ -109,7 +112,7 @@ def _review(type_: type[Object], current: Json, before: Json | None, gates: Feat
 
 
 def _decode_before(type_: type[Object], before: Json, current: Json, new_object: Object) -> Object:
-    """Most writes are of the status of a Workload: its spec is read only once, and then need not be compared."""
+    """Decode the old object. In a status update of a Workload the spec is shared, and is decoded only once."""
     if isinstance(new_object, kueue.Workload) and "spec" in before and before["spec"] is current.get("spec"):
         rest = codec.decode_as(type_, {**before, "spec": {}})
         return msgspec.structs.replace(rest, spec=new_object.spec)
@@ -123,7 +126,7 @@ def _validate_metadata_shape(object_: Json) -> Iterator[FieldError]:
 
 
 def _validate_shape(current: Json) -> list[FieldError]:
-    """By the schema where there is one, and else by what the projection can read."""
+    """Validate by the schema if there is one, and otherwise by decoding the projection."""
     type_ = _kueue_type(current)
     faults = list(structure.check(_schema(type_, convert.CURRENT), current)) if type_ is not None else []
     if not faults and codec.find_type(str(current.get("apiVersion")), str(current.get("kind"))) is not None:
@@ -146,7 +149,8 @@ _METADATA: Json = {
 
 
 def unknown_fields(object_: Json) -> list[str]:
-    """Where an object of Kueue's kinds has fields that its version does not know; of other kinds nothing is said."""
+    """Return the paths of fields that the version of an object of Kueue's kinds does not have. Other kinds have none.
+    """
     type_ = _kueue_type(object_)
     return [] if type_ is None else list(structure.unknown(_schema(type_, object_["apiVersion"]), object_))
 
@@ -162,8 +166,8 @@ def _type_of(api_version: str, kind: str) -> type[Object] | None:
 
 
 def _current(object_: Json) -> Json:
-    """In the version of the rules, with defaults and without nulls; other kinds only without nulls."""
-    tidy = cast(Json, codec.without_nulls(object_))  # a mapping stays a mapping
+    """Convert to the version of the rules, with defaults and without nulls. Other kinds only lose their nulls."""
+    tidy = cast(Json, codec.without_nulls(object_))
     return defaults(convert.convert(tidy, convert.CURRENT)) if _kueue_type(tidy) is not None else tidy
 
 

@@ -1,15 +1,15 @@
 """
 Rules for AdmissionCheck, MultiKueueCluster and MultiKueueConfig.
 
-Used by: rules/__init__.py. Kueue: the CEL rules of these kinds.
+Kueue: the CEL rules of these kinds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kyu.api.config.features import FeatureGates
 from kyu.api.errors import FieldError, broken_rule, duplicate
-from kyu.api.features import FeatureGates
 from kyu.api.kueue import AdmissionCheck, MultiKueueCluster, MultiKueueConfig
 
 

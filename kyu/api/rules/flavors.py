@@ -1,7 +1,7 @@
 """
 Rules for ResourceFlavor and Topology, and for taints and tolerations wherever they occur.
 
-Used by: rules/__init__.py, rules/workloads.py. Kueue: pkg/webhooks/resourceflavor_webhook.go
+Kueue: pkg/webhooks/resourceflavor_webhook.go
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from kyu.api import names
+from kyu.api.config.features import FeatureGates
 from kyu.api.core import Taint, Toleration
 from kyu.api.errors import FieldError, broken_rule, invalid, not_supported
-from kyu.api.features import FeatureGates
 from kyu.api.kueue import HOSTNAME_LABEL, ResourceFlavor, Topology
 from kyu.api.rules.metadata import validate_labels
 

@@ -1,7 +1,7 @@
 """
 Rules that hold for names, labels, annotations and selectors wherever they occur.
 
-Used by: all files of rules/. Kubernetes: apimachinery api/validation, meta/v1/validation
+Kubernetes: apimachinery api/validation, meta/v1/validation
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 
 
 def validate_metadata(object_: Json) -> Iterator[FieldError]:
-    """The name, the namespace, labels and annotations of a top-level object."""
+    """Validate the name, the namespace, labels and annotations of a top-level object."""
     metadata = object_.get("metadata") or {}
     name, generate_name = metadata.get("name"), metadata.get("generateName")
     if not name and not generate_name:
@@ -41,7 +41,7 @@ def validate_labels(labels: Mapping[str, str], path: str) -> Iterator[FieldError
 
 def validate_annotations(annotations: Mapping[str, str], path: str) -> Iterator[FieldError]:
     for key in annotations:
-        # Capitals are allowed in the prefix, for the sake of old objects.
+        # The prefix may have capitals, for the sake of old objects.
         if reason := names.why_not_qualified_name(key.lower()):
             yield invalid(path, key, reason)
     size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())

@@ -1,7 +1,7 @@
 """
-Rules for ClusterQueue, Cohort and LocalQueue: quotas that add up, limits that have somewhere to borrow from.
+Rules for ClusterQueue, Cohort and LocalQueue: quotas that are consistent, and limits that need a parent.
 
-Used by: rules/__init__.py. Kueue: pkg/webhooks/clusterqueue_webhook.go, cohort_webhook.go
+Kueue: pkg/webhooks/clusterqueue_webhook.go, cohort_webhook.go
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from kyu.api import names
+from kyu.api.config.features import FeatureGates
 from kyu.api.errors import FieldError, broken_rule, duplicate, forbidden, invalid, not_supported
-from kyu.api.features import FeatureGates
 from kyu.api.kueue import ClusterQueue, Cohort, FairSharing, FlavorQuotas, LocalQueue, ResourceGroup, ResourceQuota
 from kyu.api.quantity import Quantity, QuantityValue, parse
 from kyu.api.rules.metadata import validate_selector
@@ -40,7 +40,7 @@ def validate_cluster_queue(queue: ClusterQueue, old: ClusterQueue | None, gates:
 
 
 def validate_cohort(cohort: Cohort, old: Cohort | None, gates: FeatureGates) -> Iterator[FieldError]:
-    # A cohort may lend more than it owns: it also passes on what its members do not use.
+    # A cohort may lend more than it owns: it also lends the unused quota of its members.
     no_parent = "" if cohort.spec.parent_name else "parent"
     yield from _validate_groups(cohort.spec.resource_groups, no_parent=no_parent, lending_within_nominal=False)
     yield from _validate_weight(cohort.spec.fair_sharing)
@@ -55,7 +55,7 @@ def validate_local_queue(queue: LocalQueue, old: LocalQueue | None, gates: Featu
 def _validate_groups(
     groups: Sequence[ResourceGroup], *, no_parent: str, lending_within_nominal: bool
 ) -> Iterator[FieldError]:
-    """``no_parent`` is the word for the parent that is missing, or empty if there is one."""
+    """Validate the resource groups. ``no_parent`` is the word for the missing parent, or empty if there is one."""
     resources: set[str] = set()
     flavors: set[str] = set()
     for index, group in enumerate(groups):
@@ -139,7 +139,8 @@ def _validate_weight(fair_sharing: FairSharing | None) -> Iterator[FieldError]:
 
 
 def _validate_check_flavors(queue: ClusterQueue, old: ClusterQueue | None, gates: FeatureGates) -> Iterator[FieldError]:
-    """A check names flavors of this queue. What was stored wrong may stay as long as nothing about it changes."""
+    """Reject checks with flavors that the queue does not have. A stored error may stay while its flavors do not change.
+    """
     flavors = _flavor_names(queue)
     tolerated: dict[str, set[str]] = {}
     is_lenient = old is not None and not gates.enabled("RejectUpdatesToCQWithInvalidOnFlavors")

@@ -1,9 +1,9 @@
 """
-What may change in a Workload: while quota is held, hardly anything that the quota was given for.
+Rules for updates of a Workload: while it holds quota, hardly anything that the quota depends on may change.
 
 Pod sets are compared as JSON, since every field of a pod template counts, also those that Kyu does not read.
 
-Used by: rules/__init__.py. Kueue: pkg/webhooks/workload_webhook.go, the CEL rules of Workload
+Kueue: pkg/webhooks/workload_webhook.go, the CEL rules of Workload
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from kyu.api import kueue
+from kyu.api.config.features import FeatureGates
 from kyu.api.errors import FieldError, broken_rule, forbidden, invalid, required
-from kyu.api.features import FeatureGates
 from kyu.api.kueue import Admission, Workload
 from kyu.api.meta import Json
 from kyu.api.rules.workloads import admission_gates, is_elastic
@@ -25,7 +25,7 @@ _REPLACEMENT_ANNOTATION = f"{kueue.GROUP}/workload-slice-replacement-for"
 
 
 def validate_workload_update(workload: Workload, old: Workload, gates: FeatureGates) -> Iterator[FieldError]:
-    """Most updates change conditions alone: what they leave empty is not looked into."""
+    """Validate an update. Most updates change conditions alone, so empty fields are skipped."""
     if old.is_true(kueue.QUOTA_RESERVED):
         yield from _validate_priority_class(workload, old)
         if workload.is_true(kueue.QUOTA_RESERVED):
@@ -47,7 +47,7 @@ def validate_workload_update(workload: Workload, old: Workload, gates: FeatureGa
 
 
 def validate_pod_sets_update(object_: Json, old: Json, gates: FeatureGates) -> Iterator[FieldError]:
-    """To be called while quota is held. Elastic jobs may shrink."""
+    """Validate a change of pod sets while quota is reserved. Elastic jobs may shrink."""
     path = "spec.podSets"
     pod_sets: list[Any] = object_.get("spec", {}).get("podSets", [])
     before: list[Any] = old.get("spec", {}).get("podSets", [])
@@ -62,7 +62,8 @@ def validate_pod_sets_update(object_: Json, old: Json, gates: FeatureGates) -> I
 
 
 def _validate_priority_class(workload: Workload, old: Workload) -> Iterator[FieldError]:
-    """A WorkloadPriorityClass may be exchanged for another; a PriorityClass belongs to the pods and may not."""
+    """Validate the priority class. A WorkloadPriorityClass may be replaced by another; a PriorityClass of pods may not.
+    """
     reference, before, path = workload.spec.priority_class_ref, old.spec.priority_class_ref, "spec.priorityClassRef"
     if (reference is None) != (before is None):
         yield broken_rule(path, "cannot be added or removed while quota is reserved")
@@ -75,7 +76,7 @@ def _validate_priority_class(workload: Workload, old: Workload) -> Iterator[Fiel
 
 
 def _validate_reclaimable_pods(workload: Workload, old: Workload, gates: FeatureGates) -> Iterator[FieldError]:
-    """What was given back is gone, except that the pods of an elastic job that was scaled down are counted anew."""
+    """Reject a decrease of reclaimable pods, except in pod sets of an elastic job that was scaled down."""
     count_by_name = {pods.name: pods.count for pods in workload.status.reclaimable_pods}
     shrunk = _shrunk_pod_sets(workload) if is_elastic(workload, gates) else set()
     for before in old.status.reclaimable_pods:
@@ -97,7 +98,7 @@ def _shrunk_pod_sets(workload: Workload) -> set[str]:
 
 
 def _validate_admission(new: Admission, old: Admission, gates: FeatureGates) -> Iterator[FieldError]:
-    """It comes and goes as a whole; only where the pods are placed may be set later."""
+    """Reject changes of an admission, except that the topology assignment may be set later."""
     if gates.enabled("TopologyAwareScheduling"):
         new, old = _without_placement(new), _without_placement(old)
     if new != old:

@@ -1,9 +1,9 @@
 """
-Rules for a Workload as it stands: pod sets that can be counted, and an admission and checks that belong to them.
+Rules for a Workload: pod sets, and the admission and checks that belong to them.
 
-What may change while quota is held is in ``workload_updates.py``.
+``workload_updates.py`` has the rules for changes while quota is reserved.
 
-Used by: rules/__init__.py. Kueue: pkg/webhooks/workload_webhook.go
+Kueue: pkg/webhooks/workload_webhook.go
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from itertools import chain
 
 from kyu.api import kueue, names, placement
+from kyu.api.config.features import FeatureGates
 from kyu.api.core import Container, PodTemplateSpec, ResourceRequirements
 from kyu.api.errors import FieldError, broken_rule, duplicate, forbidden, invalid, not_supported, required
-from kyu.api.features import FeatureGates
 from kyu.api.fields import ResourceList
 from kyu.api.kueue import AdmissionCheckState, PodSet, PodSetTopologyRequest, Workload
 from kyu.api.quantity import Quantity, amount, parse
@@ -27,7 +27,7 @@ _MAX_GATE_NAME = 63
 
 def validate_workload(workload: Workload, old: Workload | None, gates: FeatureGates) -> Iterator[FieldError]:
     if old is None or workload.spec != old.spec or workload.metadata.annotations != old.metadata.annotations:
-        # What was accepted is not asked again with every write of the status.
+        # Status updates do not validate an accepted spec again.
         yield from _validate_pod_sets(workload, gates)
         yield from _validate_priority(workload, gates)
     status = workload.status
@@ -43,7 +43,7 @@ def validate_workload(workload: Workload, old: Workload | None, gates: FeatureGa
 
 
 def is_elastic(workload: Workload, gates: FeatureGates) -> bool:
-    """Its job may be scaled while it runs."""
+    """Return whether the job may be scaled while it runs."""
     marked = workload.metadata.annotations.get(kueue.ELASTIC_JOB_ANNOTATION) == "true"
     return marked and gates.enabled("ElasticJobsViaWorkloadSlices")
 
@@ -77,7 +77,7 @@ def _validate_pod_set(pod_set: PodSet, path: str, gates: FeatureGates) -> Iterat
 
 
 def _resources(template: PodTemplateSpec, path: str) -> Iterator[tuple[str, ResourceRequirements]]:
-    """The resources of each container and of the pod as a whole, with their paths."""
+    """Yield the resources of each container and of the pod as a whole, with their paths."""
     init = ((f"{path}.initContainers", i, c) for i, c in enumerate(template.spec.init_containers))
     regular = ((f"{path}.containers", i, c) for i, c in enumerate(template.spec.containers))
     container: Container
@@ -131,7 +131,7 @@ def _validate_admission(workload: Workload, old: Workload | None) -> Iterator[Fi
         return
     admission, path = workload.status.admission, "status.admission"
     if admission is None:
-        # One that was stored like this may still be changed, so that it can be repaired or removed.
+        # A Workload that was stored like this may still be changed, so that it can be repaired or removed.
         if old is None or not old.is_true(kueue.QUOTA_RESERVED) or old.status.admission is not None:
             yield required(path, "must be set while QuotaReserved is true")
         return
@@ -218,5 +218,5 @@ def _validate_admission_gates(workload: Workload) -> Iterator[FieldError]:
 
 
 def admission_gates(value: str) -> list[str]:
-    """The names in the annotation, which are separated by commas."""
+    """Return the names in the annotation, which are separated by commas."""
     return [name.strip() for name in value.split(",")] if value else []

@@ -1,0 +1,520 @@
+"""
+A job and its Workload, for every kind: create, start, stop, finish.
+
+The job stays suspended until its Workload is admitted; then it gets the node selectors and tolerations of its flavors
+and starts. When the Workload is evicted, the job is stopped, and the quota is released once no pod of it is active.
+Rules are asked in order; one whose turn it is answers with actions, or with none to wait, and ends the round. The
+change that it makes, or waits for, brings the plan back.
+
+Kueue: pkg/controller/jobframework/reconciler.go
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from kyu.api.actions import Action, Create, Delete, Event, Patch, View, WakeAt
+from kyu.api.kueue import RESOURCE_IN_USE_FINALIZER, Workload
+from kyu.api.meta import Json, Key, Ref, find_condition, is_true
+from kyu.engine.workloads import WAITING_FOR_REPLACEMENT_PODS
+from kyu.kinds import metadata, pod_group
+from kyu.kinds import pod as plain_pod
+from kyu.kinds.job import JOB
+from kyu.kinds.kind import JobKind, MissingReference
+from kyu.kinds.pod_group import Incomplete
+from kyu.kinds.templates import Mismatch, PodSetTemplate, TemplateConflict
+from kyu.plans.job import injection, priority, slices
+from kyu.plans.job.managed import context_of
+from kyu.plans.job.slices import Slices
+from kyu.plans.job.unit import JobUnit, PodGroupUnit, Unit, resolve
+from kyu.plans.status import StatusEdit
+from kyu.plans.workload.eviction import release
+from kyu.plans.workload.lifecycle import expires_at
+
+# How often a job that ends is looked at, beside the changes of the job itself.
+LOOK_AGAIN = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class JobRound:
+    """The input of the rules: the job, its Workload (or none yet), and their surroundings."""
+
+    unit: Unit
+    workload: Workload | None
+    raw: Json | None
+    namespace: str
+    view: View
+    now: datetime
+    slices: Slices | None = None
+    """The Workloads of an elastic job; the current one is the workload above."""
+
+    @property
+    def is_admitted(self) -> bool:
+        return self.workload is not None and is_true(self.workload.status.conditions, "Admitted")
+
+    @property
+    def is_evicted(self) -> bool:
+        """Evicted, with the quota not yet given back."""
+        if self.workload is None:
+            return False
+        conditions = self.workload.status.conditions
+        return is_true(conditions, "Evicted") and is_true(conditions, "QuotaReserved")
+
+    def edit(self) -> StatusEdit:
+        assert self.raw is not None
+        return StatusEdit(self.raw, self.now)
+
+
+def plan(kind: JobKind, view: View, key: Key, now: datetime) -> list[Action]:
+    """Plan for a job object. Kinds that are queued through their pods or Jobs have no Workload of their own."""
+    obj = view.find_json(kind.kind, key)
+    if obj is None or kind.queued_as != "itself":
+        return []
+    if kind.kind == plain_pod.POD and (pod_group.name(obj) or not is_queued_pod(obj)):
+        return []
+    around = context_of(view, kind, obj)
+    if around is None or not kind.is_managed(obj, around):
+        return []
+    unit = resolve(view, kind, obj, now)
+    if isinstance(unit, MissingReference):
+        return []
+    return plan_unit(unit, key.namespace, view, now)
+
+
+def plan_group(view: View, key: Key, now: datetime) -> list[Action]:
+    """Plan for the pods of one group name."""
+    members = view.list_json(plain_pod.POD, key.namespace)
+    mine = tuple(pod for pod in members if pod_group.name(pod) == key.name and is_group_member(pod))
+    if not mine or "pod" not in view.configuration.integrations.frameworks:
+        return []
+    return plan_unit(PodGroupUnit(key.name, key.namespace, mine, now), key.namespace, view, now)
+
+
+def is_queued_pod(pod: Json) -> bool:
+    """Return whether the pod was queued when it was created.
+
+    With manageJobsWithoutQueueName every new pod is. A pod that ran before the setting was switched on is left alone.
+    """
+    return bool(metadata.queue_name(pod)) or is_group_member(pod)
+
+
+def is_group_member(pod: Json) -> bool:
+    return metadata.labels_of(pod).get(metadata.MANAGED) == "true" or plain_pod.has_queued_parent(pod)
+
+
+def plan_unit(unit: Unit, namespace: str, view: View, now: datetime) -> list[Action]:
+    keys = unit.workloads(view)
+    sliced = slices.find(view, keys) if is_sliced(unit, view) else None
+    if sliced is None:
+        wanted = next((key for key in keys if key.name == unit.workload_name()), keys[0] if keys else None)
+        surplus = [key for key in keys if key != wanted]
+    else:
+        wanted = sliced.current
+        surplus = [*sliced.surplus, *([sliced.larger] if sliced.larger and unit.finished() else [])]
+    this = JobRound(
+        unit,
+        view.get(Workload, wanted) if wanted else None,
+        view.find_json(Workload.KIND, wanted) if wanted else None,
+        namespace,
+        view,
+        now,
+        sliced,
+    )
+    actions: list[Action] = [Delete(Ref(Workload.KIND, key)) for key in surplus]
+    if sliced is not None and wanted is not None:
+        actions += slices.end_replaced(view, sliced.replaced, wanted, now)
+    actions += unit.upkeep(None if this.raw is None else injection.originals(this.raw))
+    if actions:
+        return actions
+    for rule in RULES:
+        answer = rule(this)
+        if answer is not None:
+            return answer
+    return []
+
+
+def is_sliced(unit: Unit, view: View) -> bool:
+    return isinstance(unit, JobUnit) and unit.kind.kind == JOB and slices.is_sliced(unit.head, view.configuration)
+
+
+def finish(this: JobRound) -> list[Action] | None:
+    done = this.unit.finished()
+    if done is None:
+        return None
+    workload = this.workload
+    if workload is None or is_true(workload.status.conditions, "Finished"):
+        return release_finalizer(workload)
+    edit = this.edit()
+    edit.set_condition("Finished", "True", "Succeeded" if done.success else "Failed", done.message)
+    event = this.unit.event("FinishedWorkload", f"Workload {workload.key} is finished")
+    return [*written(edit), event]
+
+
+def release_finalizer(workload: Workload | None) -> list[Action]:
+    """Remove the finalizer of a finished Workload, which holds no quota."""
+    if workload is None or RESOURCE_IN_USE_FINALIZER not in workload.metadata.finalizers:
+        return []
+    kept = [name for name in workload.metadata.finalizers if name != RESOURCE_IN_USE_FINALIZER]
+    return [Patch(Ref(Workload.KIND, workload.key), {"metadata": {"finalizers": kept}})]
+
+
+def leave_deleted(this: JobRound) -> list[Action] | None:
+    """Delete the Workload of a job that is being deleted, once its pods have ended."""
+    if not this.unit.is_deleted():
+        return None
+    if this.workload is None or this.workload.metadata.deletion_timestamp:
+        return []
+    if this.unit.is_active():
+        return look_again(this)
+    return [Delete(Ref(Workload.KIND, this.workload.key))]
+
+
+def create(this: JobRound) -> list[Action] | None:
+    if this.workload is not None:
+        return None
+    if metadata.identifier(this.unit.head, metadata.PREBUILT_WORKLOAD) and this.unit.workloads(this.view):
+        return stop(this, "The prebuilt workload is not there")
+    if stopping := stop(this, "Stopped until it has a Workload"):
+        return stopping
+    if this.unit.is_active():
+        return []
+    pod_sets = this.unit.pod_sets()
+    if isinstance(pod_sets, Incomplete):
+        return [this.unit.event("ErrWorkloadCompose", str(pod_sets), warning=True)]
+    found = priority.of(this.view, this.unit, pod_sets)
+    if isinstance(found, priority.MissingPriorityClass):
+        return [this.unit.event("WorkloadPriorityClassNotFound", str(found), warning=True)]
+    body = workload_body(this, this.unit.workload_name(), pod_sets, found)
+    created = this.unit.event("CreatedWorkload", f"Created Workload: {this.namespace}/{body['metadata']['name']}")
+    return [Create(Workload.KIND, body), created, *without_slices(this)]
+
+
+def without_slices(this: JobRound) -> list[Action]:
+    """Warn that the elastic annotation of the job has no effect."""
+    if this.slices is not None or not metadata.is_elastic(this.unit.head):
+        return []
+    message = f"{metadata.ELASTIC_JOB} has no effect: when its size changes, it is stopped and queued in its new size"
+    return [this.unit.event("ElasticJobNotSupported", message, warning=True)]
+
+
+def workload_body(this: JobRound, name: str, pod_sets: Sequence[PodSetTemplate], found: priority.Priority) -> Json:
+    unit, head = this.unit, this.unit.head
+    labels = metadata.labels_of(head)
+    configuration = this.view.configuration
+    shown = configuration.custom_labels("Workload")
+    kept = (*configuration.integrations.label_keys_to_copy, *(label.label_key for label in shown))
+    copied = {key: labels[key] for key in kept if key in labels}
+    annotations = {
+        key: value
+        for key, value in metadata.annotations_of(head).items()
+        if key.startswith("provreq.kueue.x-k8s.io/")
+        or key in (metadata.ADMISSION_GATED_BY, *(label.source_annotation_key for label in shown))
+    }
+    if isinstance(unit, PodGroupUnit):
+        annotations[metadata.IS_GROUP_WORKLOAD] = "true"
+    if this.slices is not None:
+        annotations |= slices.marks(this.workload)
+    spec: Json = {
+        "active": True,
+        "podSets": [pod_set.to_json() for pod_set in pod_sets],
+        **found.fields(),
+    }
+    if unit.queue_name:
+        # The definition of Workload refuses an empty name.
+        spec["queueName"] = unit.queue_name
+    if limit := labels.get(metadata.MAX_EXEC_TIME_SECONDS):
+        spec["maximumExecutionTimeSeconds"] = int(limit)
+    meta: Json = {
+        "name": name,
+        "namespace": this.namespace,
+        "labels": {**copied, metadata.JOB_UID: unit.uid},
+        "finalizers": [RESOURCE_IN_USE_FINALIZER],
+        "ownerReferences": unit.owners(),
+    }
+    if annotations:
+        meta["annotations"] = annotations
+    return {"apiVersion": Workload.KIND.api_version, "kind": "Workload", "metadata": meta, "spec": spec}
+
+
+def take_prebuilt(this: JobRound) -> list[Action] | None:
+    """Adopt a prebuilt Workload. Finish one that does not match the job."""
+    workload, raw, unit = this.workload, this.raw, this.unit
+    assert workload is not None
+    assert raw is not None
+    if not isinstance(unit, JobUnit) or not metadata.identifier(unit.head, metadata.PREBUILT_WORKLOAD):
+        return None
+    if not any(owner.controller for owner in workload.metadata.owner_references):
+        change: Json = {"ownerReferences": unit.owners(), "labels": {metadata.JOB_UID: unit.uid}}
+        return [Patch(Ref(Workload.KIND, workload.key), {"metadata": change}, "", workload.metadata.resource_version)]
+    if injection.same_pods(unit.kind.pod_sets(unit.head), raw) or is_true(workload.status.conditions, "Finished"):
+        return None
+    edit = this.edit()
+    edit.set_condition("Finished", "True", "OutOfSync", "The prebuilt workload is not what its job asks for")
+    return [*written(edit), *stop(this, "The prebuilt workload is not what it asks for")]
+
+
+def leave_with_workload(this: JobRound) -> list[Action] | None:
+    """Stop the job of a deleted Workload. A new Workload follows when the old one is gone."""
+    assert this.workload is not None
+    if not this.workload.metadata.deletion_timestamp:
+        return None
+    ending = wind_down(this, "The workload is deleted")
+    if ending is not None or this.workload.status.admission is None:
+        # Without quota nothing holds it.
+        return ending or []
+    return release_finalizer(this.workload)
+
+
+def finished_without_job(this: JobRound) -> list[Action] | None:
+    """Stop the job if its Workload finished for a reason of its own: it could not start, or was replaced."""
+    assert this.workload is not None
+    if not is_true(this.workload.status.conditions, "Finished"):
+        return None
+    return stop(this, "The workload is finished")
+
+
+def await_replacements(this: JobRound) -> list[Action] | None:
+    """Hold a group out of the queue while pods that failed or were deleted are not replaced."""
+    assert this.workload is not None
+    edit = this.edit()
+    waits = edit.condition(WAITING_FOR_REPLACEMENT_PODS)
+    if this.unit.is_short_of_pods(this.workload):
+        evicted = edit.condition("Evicted")
+        if evicted is not None and evicted.get("status") == "True":
+            edit.set_condition(WAITING_FOR_REPLACEMENT_PODS, "True", evicted["reason"], evicted["message"])
+        elif waits is None or waits.get("status") != "True":
+            edit.set_condition(
+                WAITING_FOR_REPLACEMENT_PODS, "True", "PodsFailed", "Pods that failed are not replaced yet"
+            )
+    elif waits is not None:
+        edit.set_condition(WAITING_FOR_REPLACEMENT_PODS, "False", "PodsReady", "No pod is missing")
+    return written(edit) or None
+
+
+def follow_changes(this: JobRound) -> list[Action] | None:
+    """Update the Workload of a job whose queue, priority or size changed."""
+    workload = this.workload
+    assert workload is not None
+    pod_sets = this.unit.pod_sets()
+    if isinstance(pod_sets, Incomplete):
+        return None
+    spec: Json = {}
+    reserved = is_true(workload.status.conditions, "QuotaReserved")
+    if not injection.same_pods(pod_sets, this.raw or {}):
+        if reserved:
+            return resize(this, pod_sets)
+        spec["podSets"] = [pod_set.to_json() for pod_set in pod_sets]
+    elif this.slices is not None and this.slices.larger is not None:
+        return [Delete(Ref(Workload.KIND, this.slices.larger))]
+    if not reserved and workload.spec.queue_name != this.unit.queue_name:
+        spec["queueName"] = this.unit.queue_name or None
+    found = priority.of(this.view, this.unit, pod_sets)
+    if isinstance(found, priority.Priority) and found.differs_from(workload):
+        spec |= found.fields()
+    gates = metadata.annotations_of(this.unit.head).get(metadata.ADMISSION_GATED_BY)
+    change: Json = {"spec": spec} if spec else {}
+    if workload.metadata.annotations.get(metadata.ADMISSION_GATED_BY) != gates:
+        change["metadata"] = {"annotations": {metadata.ADMISSION_GATED_BY: gates}}
+    if not change:
+        return None
+    patch = Patch(Ref(Workload.KIND, workload.key), change)
+    return [patch, this.unit.event("UpdatedWorkload", f"Updated Workload: {workload.key}")]
+
+
+def resize(this: JobRound, pod_sets: Sequence[PodSetTemplate]) -> list[Action] | None:
+    """Grow or shrink a changed job that holds quota, if it is elastic. Restart all others."""
+    workload, raw, sliced = this.workload, this.raw, this.slices
+    assert workload is not None
+    assert raw is not None
+    wanted = slices.resized(raw, pod_sets) if sliced is not None and slices.grows_in_place(workload) else None
+    if sliced is None or wanted is None:
+        return start_over(this, workload)
+    sizes: Json = {"spec": {"podSets": [pod_set.to_json() for pod_set in wanted]}}
+    if slices.is_smaller(wanted, raw):
+        waiting = [Delete(Ref(Workload.KIND, sliced.larger))] if sliced.larger else []
+        told = this.unit.event("UpdatedWorkload", f"Updated Workload: {workload.key}, for its new size")
+        return [Patch(Ref(Workload.KIND, workload.key), sizes), *waiting, told]
+    if sliced.larger is None:
+        return grow(this, wanted)
+    larger = this.view.find_json(Workload.KIND, sliced.larger) or {}
+    if [one.count for one in injection.originals(larger)] == [one.count for one in wanted]:
+        return None
+    return [Patch(Ref(Workload.KIND, sliced.larger), sizes)]
+
+
+def start_over(this: JobRound, workload: Workload) -> list[Action]:
+    """Stop the job, and delete its Workload so that a new one follows."""
+    is_placed = this.slices is not None and slices.is_placed(workload)
+    placed = "its place was chosen for the size that it had" if is_placed else "it does not match its Workload any more"
+    ending = wind_down(this, f"The job changed; {placed}")
+    if ending is not None:
+        return ending
+    told = this.unit.event("DeletedWorkload", f"Deleted not matching Workload: {workload.key}")
+    return [Delete(Ref(Workload.KIND, workload.key)), told]
+
+
+def wind_down(this: JobRound, reason: str) -> list[Action] | None:
+    """Stop it and, when its pods have ended, take back what its admission wrote. None when all of that is done.
+
+    Only the Workload knows what its templates were before, so this comes before that goes.
+    """
+    if not this.unit.start_is_seen():
+        return look_again(this)
+    if stopping := stop(this, reason):
+        return stopping
+    return look_again(this) if this.unit.is_active() else restore(this) or None
+
+
+def restore(this: JobRound) -> list[Action]:
+    """Restore the templates from before the admission, if they were changed."""
+    pod_sets = this.unit.pod_sets()
+    if isinstance(pod_sets, Incomplete) or not injection.is_injected(pod_sets):
+        return []
+    return this.unit.restore(injection.originals(this.raw or {}))
+
+
+def stop(this: JobRound, reason: str) -> list[Action]:
+    """Stop the job with an event, if it is not stopped."""
+    stopping = this.unit.stop(reason)
+    # Pods that are deleted are each told so.
+    is_told = any(isinstance(action, Event) for action in stopping)
+    return stopping if is_told or not stopping else [*stopping, this.unit.event("Stopped", reason)]
+
+
+def grow(this: JobRound, wanted: Sequence[PodSetTemplate]) -> list[Action] | None:
+    """Create a second Workload for the new size, named after this generation of the job."""
+    found = priority.of(this.view, this.unit, wanted)
+    if isinstance(found, priority.MissingPriorityClass):
+        return [this.unit.event("WorkloadPriorityClassNotFound", str(found), warning=True)]
+    head = this.unit.head
+    edit = str(head["metadata"].get("generation", 1))
+    name = metadata.workload_name(JOB, metadata.name_of(head), metadata.uid_of(head), edit)
+    created = this.unit.event("CreatedWorkload", f"Created Workload: {this.namespace}/{name}, for its new size")
+    return [Create(Workload.KIND, workload_body(this, name, wanted, found)), created]
+
+
+def stop_evicted(this: JobRound) -> list[Action] | None:
+    workload = this.workload
+    assert workload is not None
+    if not this.is_evicted:
+        return None
+    evicted = find_condition(workload.status.conditions, "Evicted")
+    reason = evicted.message if evicted else ""
+    if not this.unit.start_is_seen():
+        # A controller that is about to make pods would make them after the quota was given back.
+        return look_again(this)
+    if stopping := stop(this, reason):
+        return stopping
+    if this.unit.is_active():
+        return look_again(this)
+    edit = this.edit()
+    release(edit, workload, this.view.configuration.gates)
+    return [*this.unit.restore(injection.originals(this.raw or {})), *written(edit), *tell_stuck(this)]
+
+
+def look_again(this: JobRound) -> list[Action]:
+    """Plan again in a while: the last pod of a job may go without a change of the job."""
+    return [WakeAt(this.now + LOOK_AGAIN)]
+
+
+def tell_stuck(this: JobRound) -> list[Action]:
+    if not (names := this.unit.stuck_pods()):
+        return []
+    message = f"The quota was given back, but pods did not end with their grace period: {', '.join(names)}"
+    return [this.unit.event("PodsStuck", message, warning=True)]
+
+
+def take_back(this: JobRound) -> list[Action] | None:
+    """Restore the templates of a stopped job that still carry the additions of an admission."""
+    if this.is_admitted or not this.unit.is_suspended() or this.unit.is_active():
+        return None
+    return restore(this) or None
+
+
+def expire(this: JobRound) -> list[Action] | None:
+    """Delete a job whose Workload Kueue deactivated, after the time in the settings."""
+    assert this.workload is not None
+    at = expires_at(this.workload, this.view.configuration)
+    if at is None or this.unit.is_active() or not this.unit.is_suspended():
+        return None
+    if this.now < at:
+        return [WakeAt(at)]
+    return [this.unit.event("Deleted", "Deleted: kept long enough after it was switched off"), *this.unit.remove()]
+
+
+def hold_back(this: JobRound) -> list[Action] | None:
+    """Suspend a job that is not admitted, even if a user unsuspended it."""
+    if this.is_admitted:
+        return None
+    if this.slices is not None and this.workload is not None and slices.takes_over(this.workload):
+        return []
+    return stop(this, "Stopped: it is not admitted")
+
+
+def start(this: JobRound) -> list[Action] | None:
+    workload = this.workload
+    assert workload is not None
+    if not this.unit.is_suspended():
+        return None
+    infos = injection.pod_set_infos(this.view, workload, this.unit.queue_name)
+    starting = this.unit.start(infos)
+    if isinstance(starting, TemplateConflict | Mismatch):
+        edit = this.edit()
+        edit.set_condition("Finished", "True", "FailedToStart", str(starting))
+        return [*written(edit), this.unit.event("FailedToStart", str(starting), warning=True)]
+    admission = workload.status.admission
+    name = admission.cluster_queue if admission else ""
+    return [*starting, this.unit.event("Started", f"Started with quota of ClusterQueue {name}")]
+
+
+def report(this: JobRound) -> list[Action] | None:
+    """Report whether the pods of a running job are ready, and which of them will not run again."""
+    edit = this.edit()
+    if this.slices is None or this.slices.larger is None:
+        # Pods that wait for more quota are no trouble of those that run.
+        note_pods_ready(edit, ready=this.unit.pods_ready())
+    known = {item["name"]: item["count"] for item in edit.read("reclaimablePods") or ()}
+    reclaimable = {
+        name: max(count, known.get(name, 0)) for name, count in sorted(this.unit.reclaimable_pods().items()) if count
+    }
+    if reclaimable and reclaimable != known:
+        edit.status["reclaimablePods"] = [{"name": name, "count": count} for name, count in reclaimable.items()]
+    return written(edit)
+
+
+def note_pods_ready(edit: StatusEdit, *, ready: bool) -> None:
+    """Set the condition PodsReady. Admission wrote it for the first start."""
+    condition = edit.condition("PodsReady")
+    was_ready = condition is not None and condition.get("status") == "True"
+    reason = condition.get("reason") if condition is not None else ""
+    if ready:
+        recovered = (was_ready and reason == "Recovered") or reason == "WaitForRecovery"
+        words = "All pods are ready or done"
+        edit.set_condition("PodsReady", "True", "Recovered" if recovered else "Started", words)
+    elif was_ready or reason == "WaitForRecovery":
+        edit.set_condition("PodsReady", "False", "WaitForRecovery", "A pod that was ready is not any more")
+
+
+def written(edit: StatusEdit) -> list[Action]:
+    patch = edit.patch(Workload.KIND)
+    return [] if patch is None else [patch]
+
+
+RULES: tuple[Callable[[JobRound], list[Action] | None], ...] = (
+    finish,
+    leave_deleted,
+    create,
+    take_prebuilt,
+    leave_with_workload,
+    finished_without_job,
+    await_replacements,
+    stop_evicted,
+    take_back,
+    follow_changes,
+    expire,
+    hold_back,
+    start,
+    report,
+)

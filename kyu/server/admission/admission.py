@@ -1,0 +1,100 @@
+"""
+The admission chain: changes and refusals of a write beyond the rules of its kind.
+
+A new object needs a namespace that is not being deleted. Pods get their priority and tolerations. Users may neither
+choose a node nor grant rights without the permission to do so. The embedded controllers take the place of webhooks.
+
+Kubernetes: plugin/pkg/admission/{priority,defaulttolerationseconds,namespace/lifecycle}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from kyu.api.meta import Json, Kind
+from kyu.kinds import table
+from kyu.server import errors, representations
+from kyu.server.admission import escalation
+from kyu.server.admission.namespaces import NamespaceLifecycle
+from kyu.server.admission.request import AdmissionRequest
+from kyu.server.auth import rbac
+from kyu.server.builtin.pods import pods
+from kyu.server.storage.store import Store
+
+PRIORITY_CLASSES = "priorityclasses.scheduling.k8s.io"
+
+
+class AdmissionChain:
+    def __init__(self, store: Store, authorizer: rbac.Authorizer, lifecycle: NamespaceLifecycle) -> None:
+        self._store = store
+        self._authorizer = authorizer
+        self._lifecycle = lifecycle
+        # Changes the new object, or raises. The embedded controllers set it.
+        self.webhook: Callable[[AdmissionRequest], None] = lambda request: None
+
+    def admit(self, request: AdmissionRequest) -> None:
+        self._lifecycle.admit(request)
+        if request.subresource:
+            return
+        if request.resource.storage == "pods" and request.old is None:
+            pods.admit_pod(request.new, self)
+        self._check_assignment(request)
+        escalation.check(request, self._store, self._authorizer)
+        self.webhook(request)
+
+    # The ClusterLookup of server/builtin/pods/pods.py.
+
+    def priority_class(self, name: str) -> Json | None:
+        record = self._store.latest(PRIORITY_CLASSES, "", name)
+        return representations.decode(record.value) if record is not None else None
+
+    def has_service_account(self, namespace: str, name: str) -> bool:
+        return self._store.latest("serviceaccounts", namespace, name) is not None
+
+    def default_priority_class(self) -> Json | None:
+        classes = (representations.decode(record.value) for record in self._store.objects(PRIORITY_CLASSES))
+        chosen = [each for each in classes if each.get("globalDefault")]
+        return min(chosen, key=lambda each: int(each.get("value", 0)), default=None)
+
+    def _check_assignment(self, request: AdmissionRequest) -> None:
+        """Reject a node that the user chose, unless the user may bind pods: the queue decides where pods run."""
+        chosen = chosen_nodes(request.resource.kind, request.new)
+        if not chosen or (request.old is not None and chosen <= chosen_nodes(request.resource.kind, request.old)):
+            return
+        metadata = request.new["metadata"]
+        wanted = rbac.Attributes("create", "", "pods", "binding", metadata.get("namespace", ""))
+        if not self._authorizer.is_allowed(request.user, wanted):
+            text = f'User "{request.user.name}" cannot set spec.nodeName: the queue decides where pods run'
+            raise errors.forbidden(request.resource.kind, metadata.get("name", ""), text)
+
+
+def chosen_nodes(kind: Kind, obj: Json) -> set[str]:
+    """Return the nodes that an object sets for its pods."""
+    spec = pod_spec(obj)
+    if spec is not None:
+        return {str(spec["nodeName"])} if spec.get("nodeName") else set()
+    return set(nodes_within(obj.get("spec"))) if table.find_kind(kind) is not None else set()
+
+
+def nodes_within(part: object) -> Iterator[str]:
+    """Yield every nodeName beside containers: kinds of jobs have pod templates in many places."""
+    if isinstance(part, dict):
+        if part.get("nodeName") and "containers" in part:
+            yield str(part["nodeName"])
+        for value in part.values():
+            yield from nodes_within(value)
+    elif isinstance(part, list):
+        for value in part:
+            yield from nodes_within(value)
+
+
+def pod_spec(obj: Json) -> Json | None:
+    """Return the spec of a Pod, or of the pod template of an object."""
+    spec = obj.get("spec")
+    if not isinstance(spec, dict):
+        return None
+    if isinstance(spec.get("containers"), list):
+        return spec
+    template = spec.get("template")
+    inner = template.get("spec") if isinstance(template, dict) else None
+    return inner if isinstance(inner, dict) else None

@@ -1,0 +1,27 @@
+"""`kyu demo`, as a newcomer runs it first."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+
+def test_the_demo_goes_well_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "kyu", "demo"]
+    environment = {**os.environ, "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for word in (
+        "400m borrowed",
+        "train-1 | step 1 of 14",
+        "was preempted by report",
+        "wants 5 cpu, 800m is the most",
+        "Now the rest of the jobs run",
+        "What to try next",
+    ):
+        assert word in done.stdout
+    assert "400m borrowed; 2 waiting" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 120
+    assert list(tmp_path.iterdir()) == []
