@@ -58,6 +58,10 @@ def make_team(kyu: LocalKyu, name: str) -> None:
     kyu.client.create(LocalQueue.KIND, queue)
 
 
+def job_lines(kyu: LocalKyu, name: str) -> list[str]:
+    return [line for line in kyu.kyu("jobs").stdout.splitlines() if line.startswith(name)]
+
+
 def test_the_preemptor_is_named(kyu: LocalKyu, tmp_path: Path) -> None:
     for name in ("lender", "borrower"):
         make_team(kyu, name)
@@ -69,8 +73,9 @@ def test_the_preemptor_is_named(kyu: LocalKyu, tmp_path: Path) -> None:
     kyu.submit("owner", "main", "sleep 600", namespace="lender")
     kyu.wait_for("owner", "Running")
     kyu.wait_for("long", "Queued")
-    (line,) = (line for line in kyu.kyu("jobs").stdout.splitlines() if line.startswith("long"))
-    assert "preempted by lender/owner; insufficient unused quota for cpu" in line
+    # The reason of the eviction stays until the next cycle writes why the workload waits.
+    expected = "preempted by lender/owner; insufficient unused quota for cpu"
+    kyu.wait(expected, lambda: any(expected in line for line in job_lines(kyu, "long")))
     told = kyu.kyu("why", "long").stdout
     assert "  preempted by lender/owner " in told
     assert "ago: reclamation within the cohort\n" in told
