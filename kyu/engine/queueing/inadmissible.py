@@ -197,7 +197,7 @@ class RetryHeap:
             if waiting is not None and amount > self._obtainable(waiting.quota, waiting.priority):
                 # No other class that waits for the amount is worth a retry either.
                 heappop(self._places)
-            elif equivalents.place is not place or self._pending.is_inadmissible(equivalents):
+            elif equivalents.place != place or self._pending.is_inadmissible(equivalents):
                 self._drop_first()
                 if waiting is None and equivalents.place is not None:
                     self.add(equivalents)

@@ -121,6 +121,8 @@ class PendingWorkload:
         """Heaps compare members of equal time and UID, if a workload left and came back. Any order will do."""
         return False
 
+    __hash__ = object.__hash__  # A compiled class with __lt__ has no hash of its own.
+
     def __repr__(self) -> str:
         return f"PendingWorkload({self.key}, priority {self.priority})"
 
@@ -186,6 +188,8 @@ class EquivalenceClass:
     def __lt__(self, other: EquivalenceClass) -> bool:
         """Places that are equal up to the class compare the classes. Any order will do."""
         return False
+
+    __hash__ = object.__hash__  # A compiled class with __lt__ has no hash of its own.
 
     def add(self, workload: PendingWorkload) -> None:
         workload.equivalents = self
