@@ -49,20 +49,13 @@ IMPURE_MODULES = {
 MAX_MODULES = 25
 # Names that still stand for two or more classes. The list is exact, and shrinks until it is empty.
 AMBIGUOUS_CLASSES = {
-    "Candidates",
     "Container",
     "Entry",
     "Facts",
-    "Group",
     "Objects",
     "Options",
-    "Outcome",
     "Pod",
-    "PodSetRequest",
     "Refused",
-    "Share",
-    "Shortage",
-    "Target",
 }
 # One file (or folder) per foreign library, so that it can be replaced.
 ONLY_IN = {

@@ -22,7 +22,7 @@ from kyu.engine.decisions import Admit, Decision, Evict, Preempt
 from kyu.engine.flavors.assignment import Mode
 from kyu.engine.flavors.compiled import Charge
 from kyu.engine.nominate import Nomination
-from kyu.engine.preemption.candidates import Target
+from kyu.engine.preemption.candidates import PreemptionTarget
 from kyu.engine.quota import amounts
 from kyu.engine.quota.amounts import QuotaNode
 from kyu.engine.reasons import (
@@ -288,6 +288,6 @@ class Commit:
         self.decisions.append(decision)
 
 
-def _preemption(entry: Nomination, target: Target) -> Preempt:
+def _preemption(entry: Nomination, target: PreemptionTarget) -> Preempt:
     workload, queue, other = entry.workload, entry.queue, target.queue
     return Preempt(target.reserved.key, workload.key, target.reason, workload.uid, queue.name, queue.path, other.path)

@@ -22,7 +22,7 @@ from kyu.engine.decisions import Cycle, Wait
 from kyu.engine.flavors.assignment import Assignment
 from kyu.engine.flavors.compiled import changes_of, find_compiled
 from kyu.engine.nominate import Nomination, nominate, nominate_again, why_not_nominated
-from kyu.engine.preemption.candidates import Target
+from kyu.engine.preemption.candidates import PreemptionTarget
 from kyu.engine.queueing import inadmissible
 from kyu.engine.queueing.inadmissible import Ways
 from kyu.engine.queueing.pending_workload import NO_RARE_FIELDS, PendingWorkload
@@ -54,7 +54,7 @@ class LastNomination(NamedTuple):
     changes: int
     """The changes of the quotas that it depends on, counted when it was made."""
     assignment: Assignment
-    targets: Sequence[Target]
+    targets: Sequence[PreemptionTarget]
 
 
 def heads_of(queues: Iterable[Queue]) -> list[Head]:

@@ -58,7 +58,7 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class Shortage:
+class MissingQuota:
     """A flavor and resource of which the workload requests more than is available."""
 
     pod_set: str
@@ -102,7 +102,7 @@ class Explanation:
     """The first workloads of the queue that are before it."""
     is_strict: bool = False
     """The queue is StrictFIFO: while its head waits, all its workloads wait."""
-    shortages: tuple[Shortage, ...] = ()
+    shortages: tuple[MissingQuota, ...] = ()
 
 
 def why(state: State, key: Key, now: datetime) -> Explanation | None:
@@ -163,7 +163,7 @@ def path_of(queue: Queue) -> tuple[str, ...]:
     return (queue.name, *cohorts)
 
 
-def find_shortages(state: State, queue: Queue, pod_sets: tuple[PodSetReasons, ...]) -> Iterator[Shortage]:
+def find_shortages(state: State, queue: Queue, pod_sets: tuple[PodSetReasons, ...]) -> Iterator[MissingQuota]:
     for pod_set in pod_sets:
         for reason in pod_set.reasons:
             match reason:
@@ -176,10 +176,10 @@ def find_shortages(state: State, queue: Queue, pod_sets: tuple[PodSetReasons, ..
             yield measure(state, queue, pod_set.pod_set, queue.quota(FlavorResource(flavor, resource)), wanted)
 
 
-def measure(state: State, queue: Queue, pod_set: str, quota: QuotaNode, wanted: int) -> Shortage:
+def measure(state: State, queue: Queue, pod_set: str, quota: QuotaNode, wanted: int) -> MissingQuota:
     found = list(find_holders(state, queue, quota, wanted))
     largest = heapq.nlargest(NAMED, found, key=lambda holder: (holder.amount, holder.key))
-    return Shortage(
+    return MissingQuota(
         pod_set,
         quota.key.flavor,
         quota.key.resource,

@@ -27,7 +27,7 @@ from kyu.engine.flavors.compiled import (
     PodSetsTogether,
     find_compiled,
 )
-from kyu.engine.preemption.candidates import Demand, Target
+from kyu.engine.preemption.candidates import Demand, PreemptionTarget
 from kyu.engine.queueing.pending_workload import NO_RARE_FIELDS, PendingWorkload, ScanMemory
 from kyu.engine.quota.amounts import FlavorResource
 from kyu.engine.reasons import (
@@ -42,7 +42,7 @@ from kyu.engine.reasons import (
 )
 from kyu.engine.state import State
 from kyu.engine.topology import search
-from kyu.engine.topology.types import PodSetRequest
+from kyu.engine.topology.types import PlacementRequest
 from kyu.engine.tree import Queue
 from kyu.engine.workloads import AssignedPodSet, ReservedWorkload
 
@@ -59,7 +59,7 @@ class Nomination:
         assignment: Assignment,
         replaced: ReservedWorkload | None = None,
         moving: ReservedWorkload | None = None,
-        targets: Sequence[Target] = (),
+        targets: Sequence[PreemptionTarget] = (),
     ) -> None:
         self.queue = queue
         self.workload = workload
@@ -174,7 +174,7 @@ def largest_that_works(
 
 
 def add_targets(
-    state: State, nomination: Nomination, requests: list[PodSetRequest], oracle: Oracle | None = None
+    state: State, nomination: Nomination, requests: list[PlacementRequest], oracle: Oracle | None = None
 ) -> None:
     """Find the workloads to preempt, and hold the room that the workload would have without them."""
     assignment = nomination.assignment
@@ -202,7 +202,7 @@ def add_targets(
         _hold_room(state, nomination, requests)
 
 
-def _hold_room(state: State, nomination: Nomination, requests: list[PodSetRequest]) -> None:
+def _hold_room(state: State, nomination: Nomination, requests: list[PlacementRequest]) -> None:
     """Place the workload as if its targets were gone; without targets, as if no workload were placed."""
     if nomination.targets:
         for target in nomination.targets:

@@ -38,7 +38,7 @@ class Transformation:
 
 @dataclass(slots=True)
 class Limits:
-    """The LimitRanges of a namespace, folded to one rule per type (Container, Pod)."""
+    """The LimitRanges of a namespace, folded to one rule per type (Container, PodParts)."""
 
     max: Nanos = field(default_factory=dict)
     min: Nanos = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Pod:
+class PodParts:
     """A completed pod, with the requests and limits of each of its parts."""
 
     containers: tuple[Part, ...]
@@ -88,13 +88,13 @@ def nanos(resources: Mapping[str, QuantityValue]) -> Nanos:
     return {resource: quantity.parse(value).nanos for resource, value in resources.items()}
 
 
-def complete(spec: PodSpec, limits: Mapping[str, Limits], overhead: Mapping[str, QuantityValue]) -> Pod:
+def complete(spec: PodSpec, limits: Mapping[str, Limits], overhead: Mapping[str, QuantityValue]) -> PodParts:
     """Complete a pod as admission would. Its own overhead takes precedence over that of its RuntimeClass."""
     for_container = limits.get("Container", Limits())
     whole = None
     if spec.resources.requests or spec.resources.limits:
         whole = complete_part(spec.resources, limits.get("Pod", Limits()))
-    return Pod(
+    return PodParts(
         containers=tuple(complete_container(c, for_container) for c in spec.containers),
         init_containers=tuple(complete_container(c, for_container) for c in spec.init_containers),
         whole=whole,
@@ -113,7 +113,7 @@ def complete_part(resources: ResourceRequirements, defaults: Limits) -> Part:
     return Part(requests, limits)
 
 
-def raw_requests(pod: Pod) -> Nanos:
+def raw_requests(pod: PodParts) -> Nanos:
     """Return the larger of the running containers' sum and the start-up peak, plus overhead, as Kubernetes does."""
     base = _sum(part.requests for part in pod.containers)
     sidecars: Nanos = {}
@@ -187,7 +187,7 @@ class Violation:
     rule: Literal["limit", "max", "min"]
 
 
-def find_violations(pods: Sequence[Pod], limits: Mapping[str, Limits]) -> tuple[Violation, ...]:
+def find_violations(pods: Sequence[PodParts], limits: Mapping[str, Limits]) -> tuple[Violation, ...]:
     """Return requests above their limits. Without any, return requests outside the LimitRanges."""
     named = [(f"spec.podSets[{index}].template.spec", pod) for index, pod in enumerate(pods)]
     found = [violation for path, pod in named for violation in _above_limits(path, pod)]
@@ -196,14 +196,14 @@ def find_violations(pods: Sequence[Pod], limits: Mapping[str, Limits]) -> tuple[
     return tuple(found)
 
 
-def _above_limits(path: str, pod: Pod) -> Iterator[Violation]:
+def _above_limits(path: str, pod: PodParts) -> Iterator[Violation]:
     whole = [(f"{path}.resources", pod.whole)] if pod.whole else []
     for field_path, part in [*_containers(path, pod), *whole]:
         if above := _greater(part.requests, part.limits):
             yield Violation(field_path, above, "limit")
 
 
-def _out_of_range(path: str, pod: Pod, limits: Mapping[str, Limits]) -> Iterator[Violation]:
+def _out_of_range(path: str, pod: PodParts, limits: Mapping[str, Limits]) -> Iterator[Violation]:
     if (rule := limits.get("Container")) is not None:
         for field_path, part in _containers(path, pod):
             named = [*part.requests, *part.limits]
@@ -215,7 +215,7 @@ def _out_of_range(path: str, pod: Pod, limits: Mapping[str, Limits]) -> Iterator
         yield from _outside(path, total, total, rule)
 
 
-def _containers(path: str, pod: Pod) -> Iterator[tuple[str, Part]]:
+def _containers(path: str, pod: PodParts) -> Iterator[tuple[str, Part]]:
     for field_name, parts in (("initContainers", pod.init_containers), ("containers", pod.containers)):
         for index, part in enumerate(parts):
             yield f"{path}.{field_name}[{index}]", part

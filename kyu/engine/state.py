@@ -27,7 +27,7 @@ from kyu.engine.cluster import Cluster, Inactive
 from kyu.engine.options import Options
 from kyu.engine.pending_workloads import PendingWorkloads
 from kyu.engine.preemption import classical, fair
-from kyu.engine.preemption.candidates import Demand, Stage, Target
+from kyu.engine.preemption.candidates import Demand, PreemptionTarget, Stage
 from kyu.engine.queueing.pending_workload import PendingGroup, PendingWorkload
 from kyu.engine.quota.amounts import FlavorResource
 from kyu.engine.quota.obtainable import obtainable_quota
@@ -66,7 +66,7 @@ class State:
     """Admissions that no object has confirmed yet."""
     _limit_ranges: dict[Key, LimitRange] = field(default_factory=dict)
     _admitted_by_queue: dict[str, int] = field(default_factory=dict)
-    search_targets: Callable[[Stage, Demand], list[Target]] = classical.search
+    search_targets: Callable[[Stage, Demand], list[PreemptionTarget]] = classical.search
     """Returns the workloads to preempt, under the rules that are configured."""
     compiled_assignments: dict[object, Any] = field(default_factory=dict)
     """The cache of ``engine/flavors/compiled.py``."""

@@ -136,7 +136,7 @@ class Flavor:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class FlavorGroup:
     """Resources that come from the same flavor, and the flavors in the order in which they are tried."""
 
     resources: frozenset[str]
@@ -166,8 +166,8 @@ class Queue(TreeNode):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.spec = ClusterQueue().spec
-        self.groups: tuple[Group, ...] = ()
-        self.group_by_resource: dict[str, Group] = {}
+        self.groups: tuple[FlavorGroup, ...] = ()
+        self.group_by_resource: dict[str, FlavorGroup] = {}
         self.selects_all = False
         """The namespace selector matches every namespace."""
         self.policies = Policies()
@@ -195,7 +195,7 @@ class Queue(TreeNode):
         self.policies = Policies.read(spec.preemption)
         self.strict = self.pending.strict = spec.queueing_strategy == "StrictFIFO"
         self.groups = tuple(
-            Group(
+            FlavorGroup(
                 frozenset(group.covered_resources),
                 tuple(
                     Flavor(f.name, {r.name: self.quotas[FlavorResource(f.name, r.name)] for r in f.resources})

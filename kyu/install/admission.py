@@ -21,7 +21,7 @@ from kyu.kinds.kind import JobKind
 from kyu.kinds.pod import POD
 from kyu.kinds.table import KINDS
 from kyu.visibility import pending as visibility
-from kyu.webhooks.certificates import Target
+from kyu.webhooks.certificates import TrustTarget
 
 API = "admissionregistration.k8s.io/v1"
 DEFINITION = Kind(
@@ -160,7 +160,7 @@ def _is_older(kind: Kind) -> bool:
     return any(kind in job.kinds and kind != job.kind for job in KINDS)
 
 
-def targets() -> list[Target]:
+def targets() -> list[TrustTarget]:
     """Return the objects whose client configurations must trust the webhook server."""
     admission = [
         Kind(
@@ -174,9 +174,9 @@ def targets() -> list[Target]:
     ]
     definitions = [definition["metadata"]["name"] for definition in crds.definitions() if is_converted(definition)]
     return [
-        *(Target(kind, NAME) for kind in admission),
-        *(Target(DEFINITION, name) for name in definitions),
-        *(Target(API_SERVICE, api_service_name(version)) for version in visibility.VERSIONS),
+        *(TrustTarget(kind, NAME) for kind in admission),
+        *(TrustTarget(DEFINITION, name) for name in definitions),
+        *(TrustTarget(API_SERVICE, api_service_name(version)) for version in visibility.VERSIONS),
     ]
 
 

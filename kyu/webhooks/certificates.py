@@ -102,7 +102,7 @@ def split_pem(text: bytes) -> list[bytes]:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class TrustTarget:
     """An object whose client configurations trust the bundle."""
 
     kind: Kind
@@ -113,7 +113,7 @@ class CertificateKeeper:
     """Keeps the Secret, the API server's bundles and a TLS context up to date."""
 
     def __init__(
-        self, client: Client, secret: Key, host: str, targets: Sequence[Target], clock: Callable[[], datetime]
+        self, client: Client, secret: Key, host: str, targets: Sequence[TrustTarget], clock: Callable[[], datetime]
     ) -> None:
         self._client = client
         self._secret = secret
@@ -166,7 +166,7 @@ class CertificateKeeper:
             return material
         raise errors.Conflict(409, "Conflict", f"the Secret {self._secret} changes all the time")
 
-    async def _inject(self, target: Target, bundle: str) -> None:
+    async def _inject(self, target: TrustTarget, bundle: str) -> None:
         found = await self._client.find(target.kind, Key("", target.name))
         if found is None:
             return

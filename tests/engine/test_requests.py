@@ -13,7 +13,7 @@ from kyu.engine import requests
 from kyu.engine.requests import Transformation
 
 
-def pod(**spec: Any) -> requests.Pod:
+def pod(**spec: Any) -> requests.PodParts:
     return requests.complete(msgspec.convert(spec, PodSpec), {}, {})
 
 
@@ -21,7 +21,7 @@ def container(cpu: Any, **fields: Any) -> dict[str, Any]:
     return {"name": "c", "resources": {"requests": {"cpu": cpu}}, **fields}
 
 
-def cpu(found: requests.Pod) -> int:
+def cpu(found: requests.PodParts) -> int:
     return requests.amounts(requests.raw_requests(found))["cpu"]
 
 

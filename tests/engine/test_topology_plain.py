@@ -21,8 +21,8 @@ from kyu.engine.topology.types import (
     FlavorInfo,
     Gates,
     NodeInfo,
+    PlacementRequest,
     PodFilter,
-    PodSetRequest,
     SliceLayer,
     TopologyRequest,
 )
@@ -231,15 +231,15 @@ def build(hosts: list[Host]) -> Forest:
     return trees
 
 
-def requests(question: Question) -> list[PodSetRequest]:
+def requests(question: Question) -> list[PlacementRequest]:
     level = LEVELS[question.level]
     layers = tuple(SliceLayer(LEVELS[at], size) for at, size in question.layers)
     words = {"required": {"required": level}, "preferred": {"preferred": level}}.get(question.reach, {})
     topology_request = TopologyRequest(unconstrained=not words, layers=layers, **words)
     group = None if question.leader is None else "g"
-    made = [PodSetRequest("w", "f", question.count, (("cpu", question.cpu),), topology_request, LIKED, group)]
+    made = [PlacementRequest("w", "f", question.count, (("cpu", question.cpu),), topology_request, LIKED, group)]
     if question.leader is not None:
-        made.append(PodSetRequest("l", "f", 1, (("cpu", question.leader),), topology_request, LIKED, group))
+        made.append(PlacementRequest("l", "f", 1, (("cpu", question.leader),), topology_request, LIKED, group))
     return made
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kyu.engine.topology import search
 from kyu.engine.topology.forest import Forest
-from kyu.engine.topology.types import HOSTNAME, FlavorInfo, Gates, NodeInfo, PodSetRequest, TopologyRequest
+from kyu.engine.topology.types import HOSTNAME, FlavorInfo, Gates, NodeInfo, PlacementRequest, TopologyRequest
 from tests.support.topology_trees import LEVELS, examples
 
 FLAVORS = (FlavorInfo("f", "default", LEVELS), FlavorInfo("g", "default", LEVELS))
@@ -36,15 +36,15 @@ topologies = st.one_of(
 
 
 @st.composite
-def pod_sets(draw: st.DrawFn) -> list[PodSetRequest]:
+def pod_sets(draw: st.DrawFn) -> list[PlacementRequest]:
     """One to three pod sets on two flavors of the same hosts; two of one flavor may be a leader with workers."""
     topology_request = draw(topologies)
     if draw(st.booleans()):
-        workers = PodSetRequest("w", "f", draw(st.integers(2, 8)), (("cpu", 1),), topology_request, group="g")
-        leader = PodSetRequest("l", "f", 1, (("cpu", draw(st.integers(0, 4))),), topology_request, group="g")
+        workers = PlacementRequest("w", "f", draw(st.integers(2, 8)), (("cpu", 1),), topology_request, group="g")
+        leader = PlacementRequest("l", "f", 1, (("cpu", draw(st.integers(0, 4))),), topology_request, group="g")
         return [leader, workers]
     return [
-        PodSetRequest(
+        PlacementRequest(
             f"p{i}",
             draw(st.sampled_from("fg")),
             draw(st.integers(1, 8)),
@@ -77,7 +77,7 @@ def rooms(trees: Forest) -> dict[str, dict[str, list[int]]]:
 @examples(150)
 @given(nodes, gates, pod_sets())
 def test_capacity_is_never_exceeded_and_required_stays_together(
-    members: list[NodeInfo], options: Gates, requests: list[PodSetRequest]
+    members: list[NodeInfo], options: Gates, requests: list[PlacementRequest]
 ) -> None:
     outcome = search.place(forest_of(members, options), requests)
     node_by_host = {(member.name,): member for member in members}
@@ -103,7 +103,7 @@ def test_capacity_is_never_exceeded_and_required_stays_together(
 @examples(100)
 @given(nodes, gates, pod_sets(), st.randoms(use_true_random=False))
 def test_the_order_in_which_nodes_appear_does_not_matter(
-    members: list[NodeInfo], options: Gates, requests: list[PodSetRequest], random: Random
+    members: list[NodeInfo], options: Gates, requests: list[PlacementRequest], random: Random
 ) -> None:
     shuffled = list(members)
     random.shuffle(shuffled)
@@ -113,7 +113,7 @@ def test_the_order_in_which_nodes_appear_does_not_matter(
 @examples(100)
 @given(nodes, gates, st.lists(pod_sets(), min_size=1, max_size=4))
 def test_add_and_remove_charge_and_release_and_undo_are_inverses(
-    members: list[NodeInfo], options: Gates, workloads: list[list[PodSetRequest]]
+    members: list[NodeInfo], options: Gates, workloads: list[list[PlacementRequest]]
 ) -> None:
     trees = forest_of(members, options)
     before = rooms(trees)
@@ -147,7 +147,7 @@ def test_add_and_remove_charge_and_release_and_undo_are_inverses(
 @examples(100)
 @given(nodes, pod_sets(), pod_sets())
 def test_an_answer_does_not_depend_on_the_questions_before(
-    members: list[NodeInfo], first: list[PodSetRequest], second: list[PodSetRequest]
+    members: list[NodeInfo], first: list[PlacementRequest], second: list[PlacementRequest]
 ) -> None:
     fresh = search.place(forest_of(members, Gates()), second)
     trees = forest_of(members, Gates())
@@ -168,7 +168,7 @@ def test_required_takes_the_domain_with_least_to_spare(members: list[NodeInfo], 
     for member in members:
         room[tuple(member.labels[key] for key in keys)] += min(member.allocatable.values())
     best = min(((pods, path) for path, pods in room.items() if pods >= count), default=None)
-    request = PodSetRequest("main", "f", count, (("cpu", 1),), TopologyRequest(required=level))
+    request = PlacementRequest("main", "f", count, (("cpu", 1),), TopologyRequest(required=level))
     outcome = search.place(forest_of(members, Gates()), [request])
     if best is None:
         assert outcome.failure is not None
@@ -182,7 +182,7 @@ def test_required_takes_the_domain_with_least_to_spare(members: list[NodeInfo], 
 def test_best_fit_uses_as_few_hosts_as_possible(cpus: list[int], count: int) -> None:
     """All subsets of the hosts of one rack are tried."""
     members = [node_of(number, 0, cpu, 9) for number, cpu in enumerate(cpus)]
-    request = PodSetRequest("main", "f", count, (("cpu", 1),), TopologyRequest(required="rack"))
+    request = PlacementRequest("main", "f", count, (("cpu", 1),), TopologyRequest(required="rack"))
     outcome = search.place(forest_of(members, Gates()), [request])
     fewest = next((k for k in range(1, len(cpus) + 1) if any(sum(c) >= count for c in combinations(cpus, k))), None)
     if fewest is None:

@@ -8,7 +8,7 @@ import pytest
 
 from kyu.engine.topology import search
 from kyu.engine.topology.forest import Forest
-from kyu.engine.topology.types import HOSTNAME, PodSetRequest
+from kyu.engine.topology.types import HOSTNAME, PlacementRequest
 from tests.support.topology_trees import forest, outcome_text, place_text, placement, request, usage
 
 HOSTS = (
@@ -18,7 +18,7 @@ HOSTS = (
 )  # fmt: skip
 
 
-def replace_text(trees: Forest, wanted: PodSetRequest, current: str, unhealthy: str) -> str:
+def replace_text(trees: Forest, wanted: PlacementRequest, current: str, unhealthy: str) -> str:
     held = placement(current)
     trees.add(search.usages(wanted, held))
     return outcome_text(search.replace(trees, [wanted], {wanted.name: held}, unhealthy))

@@ -19,7 +19,7 @@ from kyu.engine.topology.types import (
     Gates,
     NodeInfo,
     Placement,
-    PodSetRequest,
+    PlacementRequest,
     SliceLayer,
     TopologyRequest,
 )
@@ -54,14 +54,14 @@ def forest(
     return made
 
 
-def request(count: int, name: str = "main", flavor: str = "f", cpu: int = 1, **changes: Any) -> PodSetRequest:
+def request(count: int, name: str = "main", flavor: str = "f", cpu: int = 1, **changes: Any) -> PlacementRequest:
     """``required=``, ``slice_level=`` and so on go to the topology request, other words to the pod set."""
     words = {field.name for field in fields(TopologyRequest)}
     topology_words = {key: changes.pop(key) for key in list(changes) if key in words}
     if "layers" in topology_words:
         topology_words["layers"] = tuple(SliceLayer(level, size) for level, size in topology_words["layers"])
     values = {"requests": (("cpu", cpu),), "topology": TopologyRequest(**topology_words)} | changes
-    return PodSetRequest(name=name, flavor=flavor, count=count, **values)
+    return PlacementRequest(name=name, flavor=flavor, count=count, **values)
 
 
 def placement(text: str) -> Placement:
@@ -74,7 +74,7 @@ def show(placed: Placement) -> str:
     return " ".join(f"{'/'.join(domain.values)}:{domain.count}" for domain in placed.domains)
 
 
-def outcome_text(outcome: search.Outcome) -> str:
+def outcome_text(outcome: search.PlacementOutcome) -> str:
     """``x1:2 x3:1`` for one pod set, ``leader x1:1, workers x2:4`` for several, else the words of the failure."""
     if outcome.failure is not None:
         return render_failure(outcome.failure)
@@ -84,7 +84,7 @@ def outcome_text(outcome: search.Outcome) -> str:
     return ", ".join(f"{name} {text}" for name, text in sorted(shown.items()))
 
 
-def place_text(trees: Forest, *requests: PodSetRequest, **how: Any) -> str:
+def place_text(trees: Forest, *requests: PlacementRequest, **how: Any) -> str:
     return outcome_text(search.place(trees, requests, **how))
 
 

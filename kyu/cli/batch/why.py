@@ -26,7 +26,7 @@ from kyu.cli.batch.preemptions import Preemption
 from kyu.cli.connection import ServerConnection
 from kyu.engine import explain, options, reasons
 from kyu.engine.cluster import Inactive
-from kyu.engine.explain import Explanation, Shortage
+from kyu.engine.explain import Explanation, MissingQuota
 from kyu.engine.reasons import QueueMissing, QueueStopped, Untried
 from kyu.engine.state import State
 from kyu.kube.errors import Forbidden
@@ -177,7 +177,7 @@ def describe_state(workload: Json, state: JobState, pods: list[Json]) -> Iterato
     yield from (f"  {trouble}" for trouble in jobs_pods.troubles(pods))
 
 
-def describe_shortage(shortage: Shortage, names: Names) -> Iterator[str]:
+def describe_shortage(shortage: MissingQuota, names: Names) -> Iterator[str]:
     amount = partial(render, shortage.resource)
     what = f"{shortage.resource} of flavor {shortage.flavor}"
     if shortage.is_final:
@@ -241,7 +241,7 @@ def to_json(
     }
 
 
-def shortage_json(shortage: Shortage, names: Names) -> Json:
+def shortage_json(shortage: MissingQuota, names: Names) -> Json:
     amount = partial(render, shortage.resource)
     return {
         "podSet": shortage.pod_set,

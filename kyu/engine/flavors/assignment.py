@@ -29,7 +29,7 @@ from kyu.engine.flavors.compiled import (
     Pinned,
     PodSetsTogether,
 )
-from kyu.engine.preemption.candidates import Demand, Target
+from kyu.engine.preemption.candidates import Demand, PreemptionTarget
 from kyu.engine.queueing.pending_workload import PendingWorkload, ScanMemory
 from kyu.engine.quota import amounts
 from kyu.engine.quota.amounts import FlavorResource, QuotaNode
@@ -296,7 +296,7 @@ class Oracle(NamedTuple):
 
     quota: QuotaNode
     amount: int
-    targets: list[Target]
+    targets: list[PreemptionTarget]
 
     def answers(self, demand: Demand) -> bool:
         """Return whether the demand is the one that was asked about, so that its targets are the same."""

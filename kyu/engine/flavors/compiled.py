@@ -24,7 +24,7 @@ from kyu.engine.quota.amounts import QuotaNode
 from kyu.engine.reasons import FlavorReason, FlavorSkipped, ResourceNotCovered, SliceFlavorMismatch
 from kyu.engine.request_shape import PodSetShape, RequestShape
 from kyu.engine.state import State
-from kyu.engine.tree import Flavor, Group, Queue
+from kyu.engine.tree import Flavor, FlavorGroup, Queue
 from kyu.engine.workloads import AssignedPodSet, ReservedWorkload
 
 PODS = "pods"
@@ -170,7 +170,7 @@ class Compiler:
         return PodSetsTogether(tuple(pod_sets), tuple(groups), uncovered, is_last, any(without_flavor))
 
     def _compile_group(
-        self, group: Group, resource: str, requests: Mapping[str, int], pod_sets: list[CompiledPodSet]
+        self, group: FlavorGroup, resource: str, requests: Mapping[str, int], pod_sets: list[CompiledPodSet]
     ) -> CompiledGroup:
         resources = tuple([name for name in requests if name in group.resources])
         options: list[FlavorOption] = []
@@ -195,7 +195,7 @@ class Compiler:
             return FlavorSkipped(flavor.name)
         return None
 
-    def _why_not(self, group: Group, flavor: Flavor, pod_sets: list[CompiledPodSet]) -> FlavorReason | None:
+    def _why_not(self, group: FlavorGroup, flavor: Flavor, pod_sets: list[CompiledPodSet]) -> FlavorReason | None:
         for pod_set in pod_sets:
             problem = eligibility.why_not(self.state, self.queue, group, flavor, pod_set.shape)
             if problem is not None:

@@ -19,10 +19,12 @@ from kyu.engine.reasons import FlavorNotFound, FlavorReason, NodeAffinityMismatc
 from kyu.engine.request_shape import PodSetShape
 from kyu.engine.state import State
 from kyu.engine.topology.request import lacks_levels
-from kyu.engine.tree import Flavor, Group, Queue
+from kyu.engine.tree import Flavor, FlavorGroup, Queue
 
 
-def why_not(state: State, queue: Queue, group: Group, flavor: Flavor, pod_set: PodSetShape) -> FlavorReason | None:
+def why_not(
+    state: State, queue: Queue, group: FlavorGroup, flavor: Flavor, pod_set: PodSetShape
+) -> FlavorReason | None:
     """Return the first reason why the pod set cannot use the flavor; None if it can."""
     spec = state.cluster.flavors.get(flavor.name)
     if spec is None:
@@ -38,7 +40,7 @@ def why_not(state: State, queue: Queue, group: Group, flavor: Flavor, pod_set: P
 
 
 def topology_mismatch(
-    state: State, queue: Queue, group: Group, flavor: Flavor, pod_set: PodSetShape
+    state: State, queue: Queue, group: FlavorGroup, flavor: Flavor, pod_set: PodSetShape
 ) -> TopologyMismatch | None:
     spec = state.cluster.flavors[flavor.name]
     if not spec.topology_name:

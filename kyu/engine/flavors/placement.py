@@ -21,8 +21,8 @@ from kyu.engine.reasons import FlavorReason, NoFitWord, NoTopologyFlavor, Placem
 from kyu.engine.state import State
 from kyu.engine.topology import search
 from kyu.engine.topology.failures import ElasticNotUnconstrained, UpdateConflict
-from kyu.engine.topology.search import Outcome
-from kyu.engine.topology.types import DomainUsage, Placement, PodSetRequest, TopologyRequest
+from kyu.engine.topology.search import PlacementOutcome
+from kyu.engine.topology.types import DomainUsage, Placement, PlacementRequest, TopologyRequest
 from kyu.engine.tree import Queue
 from kyu.engine.workloads import ReservedWorkload
 
@@ -44,7 +44,7 @@ def place_assignment(
     *,
     replaced: ReservedWorkload | None = None,
     moving: ReservedWorkload | None = None,
-) -> list[PodSetRequest]:
+) -> list[PlacementRequest]:
     """
     Find nodes for an assignment that quota allows, and lower its mode where that fails.
 
@@ -53,7 +53,7 @@ def place_assignment(
     """
     if assignment.mode == Mode.NO_FIT or not (queue.placed or workload.shape.wants_topology):
         return []
-    requests: list[PodSetRequest] = []
+    requests: list[PlacementRequest] = []
     keeps_pods = moving is None and workload.rare.elastic and state.options.elastic_jobs_via_workload_slices_with_tas
     for pod_set, chosen in assignment.pod_sets():
         if not is_placed(state, queue, pod_set):
@@ -88,7 +88,9 @@ def is_delayed(state: State, queue: Queue, flavor: str) -> bool:
     return cluster.is_dispatched(queue) or cluster.has_check(queue, {flavor}, PROVISIONING_CONTROLLER)
 
 
-def _request(pod_set: CompiledPodSet, flavor: str, updates: tuple[PodSetUpdate, ...]) -> PodSetRequest | UpdateConflict:
+def _request(
+    pod_set: CompiledPodSet, flavor: str, updates: tuple[PodSetUpdate, ...]
+) -> PlacementRequest | UpdateConflict:
     shape = pod_set.shape
     pod_filter = shape.pod_filter
     for update in updates:
@@ -97,7 +99,7 @@ def _request(pod_set: CompiledPodSet, flavor: str, updates: tuple[PodSetUpdate, 
                 if update.node_selector.get(key, value) != value:
                     return UpdateConflict(shape.name, key, value, update.node_selector[key])
             pod_filter = pod_filter.merged(update.node_selector, update.tolerations)
-    return PodSetRequest(
+    return PlacementRequest(
         name=shape.name,
         flavor=flavor,
         count=pod_set.count,
@@ -111,7 +113,7 @@ def _request(pod_set: CompiledPodSet, flavor: str, updates: tuple[PodSetUpdate, 
 def _place(
     state: State,
     assignment: Assignment,
-    requests: list[PodSetRequest],
+    requests: list[PlacementRequest],
     replaced: ReservedWorkload | None,
     moving: ReservedWorkload | None,
 ) -> None:
@@ -135,7 +137,7 @@ def _place(
         _lower(state, assignment, {request.name for request in requests})
 
 
-def _tell(assignment: Assignment, outcome: Outcome) -> str:
+def _tell(assignment: Assignment, outcome: PlacementOutcome) -> str:
     """Note why there is no place, for the first pod set that has none. Return the name of the pod set."""
     name = next(p.shape.name for p, _ in assignment.pod_sets() if p.shape.name in outcome.failures)
     _add_reason(assignment, name, PlacementFailed(outcome.failures[name]))
@@ -144,10 +146,10 @@ def _tell(assignment: Assignment, outcome: Outcome) -> str:
 
 def find_place(
     state: State,
-    requests: list[PodSetRequest],
+    requests: list[PlacementRequest],
     replaced: ReservedWorkload | None = None,
     moving: ReservedWorkload | None = None,
-) -> Outcome:
+) -> PlacementOutcome:
     """Return the placements of the pod sets on the nodes as they are now."""
     if moving is not None and moving.second_pass is not None:
         current = placements(moving)
@@ -164,7 +166,7 @@ def placements(reserved: ReservedWorkload) -> dict[str, Placement]:
 
 
 def settle(
-    assignment: Assignment, requests: list[PodSetRequest], outcome: Outcome, moving: ReservedWorkload | None
+    assignment: Assignment, requests: list[PlacementRequest], outcome: PlacementOutcome, moving: ReservedWorkload | None
 ) -> None:
     """Write the found placements to the assignment, with the room that they take beyond what the workload has."""
     current: Mapping[str, Placement] = placements(moving) if moving is not None else {}

@@ -74,7 +74,7 @@ class Demand:
         return policy == "Any"
 
 
-class Target(NamedTuple):
+class PreemptionTarget(NamedTuple):
     """A workload to preempt."""
 
     reserved: ReservedWorkload
@@ -130,7 +130,7 @@ def own_candidates(stage: Stage, demand: Demand) -> list[ReservedWorkload]:
     return found
 
 
-def minimise(stage: Stage, demand: Demand, targets: list[Target], *, borrowing: bool) -> None:
+def minimise(stage: Stage, demand: Demand, targets: list[PreemptionTarget], *, borrowing: bool) -> None:
     """
     Restore the targets that are not needed, in reverse order.
 
@@ -145,7 +145,7 @@ def minimise(stage: Stage, demand: Demand, targets: list[Target], *, borrowing: 
             stage.take_out(targets[index].reserved)
 
 
-def put_back_all(stage: Stage, targets: Sequence[Target]) -> None:
+def put_back_all(stage: Stage, targets: Sequence[PreemptionTarget]) -> None:
     """Restore the usage of all targets."""
     for target in targets:
         stage.put_back(target.reserved)

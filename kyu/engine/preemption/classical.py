@@ -18,8 +18,8 @@ from heapq import heapify, heappop, heapreplace
 
 from kyu.engine.preemption.candidates import (
     Demand,
+    PreemptionTarget,
     Stage,
-    Target,
     are_within_subtree,
     minimise,
     own_candidates,
@@ -181,7 +181,7 @@ class Candidates:
         return takable(queue, self.demand, policy, source.quotas, evicted=evicted)
 
 
-def search(stage: Stage, demand: Demand) -> list[Target]:
+def search(stage: Stage, demand: Demand) -> list[PreemptionTarget]:
     """Return the workloads to preempt under the classical rules; empty if preemption would not help."""
     candidates = Candidates(stage, demand)
     for borrowing in _attempts(demand, candidates):
@@ -221,15 +221,15 @@ def _attempts(demand: Demand, candidates: Candidates) -> tuple[bool, ...]:
     return (True, False)
 
 
-def _attempt(stage: Stage, demand: Demand, candidates: Candidates, *, borrowing: bool) -> list[Target]:
-    targets: list[Target] = []
+def _attempt(stage: Stage, demand: Demand, candidates: Candidates, *, borrowing: bool) -> list[PreemptionTarget]:
+    targets: list[PreemptionTarget] = []
     found = False
     for reserved, source in candidates.in_order():
         variant = source.variant(demand, reserved)
         if (borrowing and variant is Variant.WITHOUT_BORROWING) or source.is_protected():
             continue
         stage.take_out(reserved)
-        targets.append(Target(reserved, source.queue, REASON_BY_VARIANT[variant]))
+        targets.append(PreemptionTarget(reserved, source.queue, REASON_BY_VARIANT[variant]))
         if demand.fits(borrowing=borrowing):
             minimise(stage, demand, targets, borrowing=borrowing)
             found = True

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from kyu.engine import shares
 from kyu.engine.preemption import candidates as common
-from kyu.engine.preemption.candidates import Demand, Stage, Target
+from kyu.engine.preemption.candidates import Demand, PreemptionTarget, Stage
 from kyu.engine.quota import amounts
 from kyu.engine.reasons import PreemptionReason
 from kyu.engine.shares import Share
@@ -25,7 +25,7 @@ from kyu.engine.tree import CohortNode, Queue, TreeNode
 from kyu.engine.workloads import ReservedWorkload
 
 
-def search(stage: Stage, demand: Demand) -> list[Target]:
+def search(stage: Stage, demand: Demand) -> list[PreemptionTarget]:
     """Return the workloads to preempt under fair sharing; empty if preemption would not help or would not be fair."""
     candidates = collect(stage, demand)
     if not candidates:
@@ -61,7 +61,7 @@ def collect(stage: Stage, demand: Demand) -> dict[Queue, deque[ReservedWorkload]
 class _Search:
     stage: Stage
     demand: Demand
-    targets: list[Target] = field(default_factory=list)
+    targets: list[PreemptionTarget] = field(default_factory=list)
     refused: dict[Queue, deque[ReservedWorkload]] = field(default_factory=dict)
     path: frozenset[TreeNode] = frozenset()
 
@@ -120,7 +120,7 @@ class _Search:
 
     def take(self, reserved: ReservedWorkload, queue: Queue, reason: PreemptionReason) -> bool:
         self.stage.take_out(reserved)
-        self.targets.append(Target(reserved, queue, reason))
+        self.targets.append(PreemptionTarget(reserved, queue, reason))
         return True
 
     def fits(self) -> bool:

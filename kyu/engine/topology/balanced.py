@@ -19,7 +19,7 @@ from kyu.engine.topology.counts import Counts, Eligibility, LevelCounts, Shape
 from kyu.engine.topology.order import in_first_order, in_second_order, pod_capacity
 from kyu.engine.topology.request import Ask
 from kyu.engine.topology.tree import Tree
-from kyu.engine.topology.walk import Listed, Share, walk
+from kyu.engine.topology.walk import DomainShare, Listed, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Balance:
     view: Pruned
 
 
-def find_balanced(counts: Counts, ask: Ask) -> list[Share] | None:
+def find_balanced(counts: Counts, ask: Ask) -> list[DomainShare] | None:
     """Return the leaves with their pods, like the ordinary search, or None without a balanced placement."""
     balance = best_balance(counts, ask)
     if balance is None:
@@ -232,34 +232,34 @@ def find_subset(view: Pruned, ask: Ask, level: int, ordered: Sequence[int]) -> l
     return list(chosen[cover.used, False, max(finished)]) if finished else None
 
 
-def share_out(view: Pruned, ask: Ask, level: int, subset: list[int], threshold: int) -> list[Share] | None:
+def share_out(view: Pruned, ask: Ask, level: int, subset: list[int], threshold: int) -> list[DomainShare] | None:
     """Give each domain the threshold, and the remaining slices to the first domains with capacity, in pods."""
     of, leader = view.levels[level], view.shape.leader is not None
     extra = ask.slices - len(subset) * threshold
     if extra < 0:
         return None
-    shares: list[Share] = []
+    shares: list[DomainShare] = []
     for domain in in_first_order(view, level, subset):
         most = (of.slices_with_leader if leader else of.slices)[domain]
         more = max(0, min(extra, most - threshold))
-        shares.append(Share(domain, (threshold + more) * ask.slice_size, leader))
+        shares.append(DomainShare(domain, (threshold + more) * ask.slice_size, leader))
         extra -= more
         leader = False
     return None if extra > 0 else shares
 
 
-def descend(view: Pruned, ask: Ask, shares: list[Share], level: int) -> list[Share] | None:
+def descend(view: Pruned, ask: Ask, shares: list[DomainShare], level: int) -> list[DomainShare] | None:
     """Distribute the pods of each domain over its children, down to the leaves; in whole slices to the slice level."""
     while level < view.tree.leaf_level:
         level += 1
         unit = ask.slice_size if level <= ask.slice_level else ask.units[level]
         capacity = pod_capacity(view, level, unit)
-        handed: list[Share] = []
+        handed: list[DomainShare] = []
         for share in shares:
             children = Listed(in_second_order(view, level, view.tree.children(level - 1, share.domain)), capacity)
             below = walk(children, capacity, share.amount // unit, leader=share.leader, best_fit=True)
             if below is None:
                 return None
-            handed.extend(Share(s.domain, s.amount * unit, s.leader) for s in below)
+            handed.extend(DomainShare(s.domain, s.amount * unit, s.leader) for s in below)
         shares = handed
     return sorted(shares)

@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from kyu.api.placement import Domain
-from kyu.engine.topology.group import Answer, Group, Placed, Scene, merge, place_group
+from kyu.engine.topology.group import Answer, Placed, PlacementGroup, Scene, merge, place_group
 from kyu.engine.topology.tree import Tree
 from kyu.engine.topology.types import Placement
 
 
-def grow(scene: Scene, group: Group, previous: Mapping[str, Placement]) -> Answer:
+def grow(scene: Scene, group: PlacementGroup, previous: Mapping[str, Placement]) -> Answer:
     """Keep the old placement and place only the additional pods. Assume both for the following pod sets."""
     tree = scene.forest.find_tree(group.workers.flavor)
     old = _previous(tree, group, previous) if tree is not None else None
@@ -26,7 +26,7 @@ def grow(scene: Scene, group: Group, previous: Mapping[str, Placement]) -> Answe
     more = group.workers.count - kept.count
     if group.leader is not None and old.leader is not None:
         scene.assume(group.leader, old.leader)
-    wanted = Group(replace(group.workers, count=more), group.leader if old.leader is None else None)
+    wanted = PlacementGroup(replace(group.workers, count=more), group.leader if old.leader is None else None)
     if not more and wanted.leader is None:
         return Placed(kept, old.leader)
     added = place_group(scene, wanted)
@@ -46,7 +46,7 @@ def truncate(placed: Placement, count: int) -> Placement:
     return Placement(placed.levels, tuple(domains))
 
 
-def _previous(tree: Tree, group: Group, previous: Mapping[str, Placement]) -> Placed | None:
+def _previous(tree: Tree, group: PlacementGroup, previous: Mapping[str, Placement]) -> Placed | None:
     """Return the placement to keep. Return None without one, or if the tree no longer has one of its domains."""
     workers = previous.get(group.workers.name)
     leader = previous.get(group.leader.name) if group.leader is not None else None

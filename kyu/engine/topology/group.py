@@ -19,16 +19,16 @@ from kyu.engine.topology.forest import Forest
 from kyu.engine.topology.request import Ask, Reach, resolve
 from kyu.engine.topology.shelf import Shelf
 from kyu.engine.topology.tree import Tree
-from kyu.engine.topology.types import PODS, Placement, PodSetRequest, Values
-from kyu.engine.topology.walk import Share
+from kyu.engine.topology.types import PODS, Placement, PlacementRequest, Values
+from kyu.engine.topology.walk import DomainShare
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class PlacementGroup:
     """Pod sets that are placed together. A single pod set is stored as the workers."""
 
-    workers: PodSetRequest
-    leader: PodSetRequest | None = None
+    workers: PlacementRequest
+    leader: PlacementRequest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +51,9 @@ class Scene:
 
     forest: Forest
     empty: bool
-    assumed: list[tuple[PodSetRequest, Placement]] = field(default_factory=list)
+    assumed: list[tuple[PlacementRequest, Placement]] = field(default_factory=list)
 
-    def assume(self, request: PodSetRequest, placed: Placement) -> None:
+    def assume(self, request: PlacementRequest, placed: Placement) -> None:
         self.assumed.append((request, placed))
 
     def assumed_by_leaf(self, tree: Tree) -> dict[int, Counter[str]]:
@@ -72,7 +72,7 @@ class Scene:
         return "" if self.forest.is_shared(flavor) else flavor
 
 
-def place_group(scene: Scene, group: Group) -> Answer:
+def place_group(scene: Scene, group: PlacementGroup) -> Answer:
     """Place a group, and assume its usage for the following groups."""
     shelf = scene.forest.find_shelf(group.workers.flavor)
     if shelf is None:
@@ -85,16 +85,16 @@ def place_group(scene: Scene, group: Group) -> Answer:
     return answer
 
 
-def search(scene: Scene, shelf: Shelf, group: Group, ask: Ask, confined_to: range | None = None) -> Answer:
+def search(scene: Scene, shelf: Shelf, group: PlacementGroup, ask: Ask, confined_to: range | None = None) -> Answer:
     """Return the placement of a group, on the leaves ``confined_to`` if given. Its usage is not assumed."""
     counts = _counts(scene, shelf, group, ask, confined_to)
     counts.sync(scene.assumed_by_leaf(shelf.tree))
-    found: list[Share] | placement.Shortage | None = None
+    found: list[DomainShare] | placement.PlacementShortage | None = None
     if scene.forest.gates.balanced_placement and ask.reach is Reach.PREFERRED:
         found = balanced.find_balanced(counts, ask)
     if found is None:
         found = placement.search(counts, ask)
-    if isinstance(found, placement.Shortage):
+    if isinstance(found, placement.PlacementShortage):
         return placement.explain(counts, ask, found, group.workers.count)
     workers = _placement(shelf.tree, ((share.domain, share.amount) for share in found))
     if group.leader is None:
@@ -112,7 +112,7 @@ def merge(tree: Tree, *placements: Placement) -> Placement:
     return Placement(tree.placement_levels, tuple(Domain(values, pods[values]) for values in ordered))
 
 
-def _recall_or_search(scene: Scene, shelf: Shelf, group: Group) -> Answer:
+def _recall_or_search(scene: Scene, shelf: Shelf, group: PlacementGroup) -> Answer:
     """Return the cached answer for an equal group, which is valid until its room changes."""
     workers, leader = group.workers, group.leader
     room = shelf.tree.base if scene.empty else shelf.tree.free
@@ -126,12 +126,12 @@ def _recall_or_search(scene: Scene, shelf: Shelf, group: Group) -> Answer:
     return answer
 
 
-def _resolve_and_search(scene: Scene, shelf: Shelf, group: Group) -> Answer:
+def _resolve_and_search(scene: Scene, shelf: Shelf, group: PlacementGroup) -> Answer:
     ask = resolve(shelf.tree.levels, group.workers.topology, group.workers.count, scene.forest.gates)
     return search(scene, shelf, group, ask) if isinstance(ask, Ask) else ask
 
 
-def _counts(scene: Scene, shelf: Shelf, group: Group, ask: Ask, confined_to: range | None) -> Counts:
+def _counts(scene: Scene, shelf: Shelf, group: PlacementGroup, ask: Ask, confined_to: range | None) -> Counts:
     """Return cached counts, or new ones for confined leaves, which are too rare to cache."""
     leader = shape_requests(group.leader.requests) if group.leader is not None else None
     shape = Shape(

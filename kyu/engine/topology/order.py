@@ -16,7 +16,7 @@ from typing import Protocol
 
 from kyu.engine.topology.counts import Counts, Eligibility, LevelCounts, Shape
 from kyu.engine.topology.tree import Tree
-from kyu.engine.topology.walk import Candidates, Capacity, Keyed, Listed
+from kyu.engine.topology.walk import Capacity, Keyed, Listed, SortedDomains
 
 
 class CountsView(Protocol):
@@ -70,7 +70,7 @@ def in_second_order(view: CountsView, level: int, domains: Iterable[int]) -> lis
     return sorted(domains, key=key)
 
 
-def candidates(counts: Counts, level: int, parent: int, capacity: Capacity) -> Candidates:
+def candidates(counts: Counts, level: int, parent: int, capacity: Capacity) -> SortedDomains:
     """Return the children of a domain, or the WHOLE_LEVEL, in the second order; by the cached keys if possible."""
     if capacity.scores is not None:
         return Listed(in_second_order(counts, level, counts.domains(level, parent)), capacity)

@@ -18,57 +18,57 @@ from kyu.engine.topology import failures
 from kyu.engine.topology.counts import WHOLE_LEVEL, Counts
 from kyu.engine.topology.order import candidates, in_first_order, in_second_order, pod_capacity, slice_capacity
 from kyu.engine.topology.request import Ask, Reach
-from kyu.engine.topology.walk import Candidates, Capacity, Keyed, Listed, Share, walk
+from kyu.engine.topology.walk import Capacity, DomainShare, Keyed, Listed, SortedDomains, walk
 
 
 @dataclass(frozen=True, slots=True)
-class Shortage:
+class PlacementShortage:
     """The number of slices that fit at the last searched level, if not all fit."""
 
     level: int
     fitting: int
 
 
-def search(counts: Counts, ask: Ask) -> list[Share] | Shortage:
+def search(counts: Counts, ask: Ask) -> list[DomainShare] | PlacementShortage:
     """Return the leaves with their pods, in order of the tree. The counts must be current."""
     if not counts.room.size:
-        return Shortage(ask.level, 0)
+        return PlacementShortage(ask.level, 0)
     level = ask.level
     picked = pick(counts, ask, level)
-    while isinstance(picked, Shortage) and ask.reach is Reach.PREFERRED and level > 0:
+    while isinstance(picked, PlacementShortage) and ask.reach is Reach.PREFERRED and level > 0:
         level -= 1
         picked = pick(counts, ask, level)
-    if isinstance(picked, Shortage):
+    if isinstance(picked, PlacementShortage):
         return picked
     shares = descend(counts, ask, picked, level)
-    return Shortage(level, 0) if shares is None else shares
+    return PlacementShortage(level, 0) if shares is None else shares
 
 
-def pick(counts: Counts, ask: Ask, level: int) -> list[Share] | Shortage:
+def pick(counts: Counts, ask: Ask, level: int) -> list[DomainShare] | PlacementShortage:
     """Return the domains of one level that hold all slices, with their shares."""
     capacity = slice_capacity(counts, level)
     leader = counts.shape.leader is not None
     if leader:
         domains = in_first_order(counts, level, counts.domains(level, WHOLE_LEVEL))
-        choice: Candidates = Listed(domains, capacity)
+        choice: SortedDomains = Listed(domains, capacity)
     else:
         choice = candidates(counts, level, WHOLE_LEVEL, capacity)
     single = find_single(choice, capacity, ask, leader=leader)
     if single is not None:
-        return [Share(single, ask.slices, leader)]
+        return [DomainShare(single, ask.slices, leader)]
     if ask.reach is Reach.REQUIRED or (ask.reach is Reach.PREFERRED and level > 0):
-        return Shortage(level, capacity.offer(choice[0], leader=False))
+        return PlacementShortage(level, capacity.offer(choice[0], leader=False))
     if leader:
         return pick_with_leader(counts, ask, level, Listed(domains, capacity))
     if (fitting := sum(counts.levels[0].slices)) < ask.slices:
-        return Shortage(level, fitting)
+        return PlacementShortage(level, fitting)
     taken, missing = take(choice, capacity, ask.slices, best_fit=ask.best_fit)
-    return (
-        Shortage(level, ask.slices - missing) if missing > 0 else fix_shares(ask, level, taken, capacity, leader=False)
-    )
+    if missing > 0:
+        return PlacementShortage(level, ask.slices - missing)
+    return fix_shares(ask, level, taken, capacity, leader=False)
 
 
-def find_single(choice: Candidates, capacity: Capacity, ask: Ask, *, leader: bool) -> int | None:
+def find_single(choice: SortedDomains, capacity: Capacity, ask: Ask, *, leader: bool) -> int | None:
     """Return the tightest, or the first, single domain that holds all slices. Return None if no domain does."""
     start = 0
     if not ask.best_fit or (ask.reach is Reach.REQUIRED and capacity.scores is not None):
@@ -78,14 +78,14 @@ def find_single(choice: Candidates, capacity: Capacity, ask: Ask, *, leader: boo
     return choice[choice.tightest(start, ask.slices, leader=leader) if ask.best_fit else start]
 
 
-def first_sufficient(choice: Candidates, capacity: Capacity, amount: int, *, leader: bool) -> int:
+def first_sufficient(choice: SortedDomains, capacity: Capacity, amount: int, *, leader: bool) -> int:
     if isinstance(choice, Keyed):
         return bisect_left(choice.keys, (amount,))
     positions = range(len(choice))
     return next((p for p in positions if capacity.can_finish(choice[p], amount, leader=leader)), len(choice))
 
 
-def take(choice: Candidates, capacity: Capacity, amount: int, *, best_fit: bool) -> tuple[list[int], int]:
+def take(choice: SortedDomains, capacity: Capacity, amount: int, *, best_fit: bool) -> tuple[list[int], int]:
     """Return domains that cover the amount, and the missing amount. Best fit takes the tightest as the last domain."""
     taken: list[int] = []
     for position in range(choice.start(), len(choice)):
@@ -99,12 +99,12 @@ def take(choice: Candidates, capacity: Capacity, amount: int, *, best_fit: bool)
     return taken, amount
 
 
-def pick_with_leader(counts: Counts, ask: Ask, level: int, ordered: Listed) -> list[Share] | Shortage:
+def pick_with_leader(counts: Counts, ask: Ask, level: int, ordered: Listed) -> list[DomainShare] | PlacementShortage:
     """Return several domains with their shares: the leader's first, then the others, sorted without the leader."""
     capacity = ordered.capacity
     ordered = ordered.leader_first(ask.slices)
     if not capacity.hosts_leader[ordered[0]]:
-        return Shortage(level, 0)
+        return PlacementShortage(level, 0)
     host = ordered[0]
     if ask.best_fit and capacity.can_finish(host, ask.slices, leader=True):
         host = ordered[ordered.tightest(0, ask.slices, leader=True)]
@@ -112,16 +112,18 @@ def pick_with_leader(counts: Counts, ask: Ask, level: int, ordered: Listed) -> l
     others = in_second_order(counts, level, (domain for domain in ordered.domains if domain != host))
     taken, missing = take(Listed(others, capacity), capacity, missing, best_fit=ask.best_fit)
     if missing > 0:
-        return Shortage(level, ask.slices - missing)
+        return PlacementShortage(level, ask.slices - missing)
     return fix_shares(ask, level, [host, *taken], capacity, leader=True)
 
 
-def fix_shares(ask: Ask, level: int, taken: list[int], capacity: Capacity, *, leader: bool) -> list[Share] | Shortage:
+def fix_shares(
+    ask: Ask, level: int, taken: list[int], capacity: Capacity, *, leader: bool
+) -> list[DomainShare] | PlacementShortage:
     shares = walk(Listed(taken, capacity), capacity, ask.slices, leader=leader, best_fit=ask.best_fit)
-    return Shortage(level, 0) if shares is None else shares
+    return PlacementShortage(level, 0) if shares is None else shares
 
 
-def descend(counts: Counts, ask: Ask, shares: list[Share], level: int) -> list[Share] | None:
+def descend(counts: Counts, ask: Ask, shares: list[DomainShare], level: int) -> list[DomainShare] | None:
     """Distribute the slices of the chosen domains as pods to the leaves. Return None if a part does not fit."""
     while level < ask.slice_level:
         level += 1
@@ -129,11 +131,11 @@ def descend(counts: Counts, ask: Ask, shares: list[Share], level: int) -> list[S
         if spread is None:
             return None
         shares = spread
-    shares = [Share(share.domain, share.amount * ask.slice_size, share.leader) for share in shares]
+    shares = [DomainShare(share.domain, share.amount * ask.slice_size, share.leader) for share in shares]
     while level < counts.tree.leaf_level:
         level += 1
         capacity = pod_capacity(counts, level, ask.units[level])
-        handed: list[Share] = []
+        handed: list[DomainShare] = []
         for share in shares:
             below = hand_down(counts, ask, share, level, capacity)
             if below is None:
@@ -143,7 +145,7 @@ def descend(counts: Counts, ask: Ask, shares: list[Share], level: int) -> list[S
     return sorted(shares)
 
 
-def spread_slices(counts: Counts, ask: Ask, shares: list[Share], level: int) -> list[Share] | None:
+def spread_slices(counts: Counts, ask: Ask, shares: list[DomainShare], level: int) -> list[DomainShare] | None:
     """Distribute all slices over the children of all domains, above the slice level."""
     leader = any(share.leader for share in shares)
     capacity = slice_capacity(counts, level)
@@ -155,19 +157,19 @@ def spread_slices(counts: Counts, ask: Ask, shares: list[Share], level: int) -> 
     return walk(children, capacity, ask.slices, leader=leader, best_fit=ask.best_fit)
 
 
-def hand_down(counts: Counts, ask: Ask, share: Share, level: int, capacity: Capacity) -> list[Share] | None:
+def hand_down(counts: Counts, ask: Ask, share: DomainShare, level: int, capacity: Capacity) -> list[DomainShare] | None:
     """Distribute the pods of one domain over its children, in units of the inner slice, below the slice level."""
     if share.leader:
         domains = in_second_order(counts, level, counts.domains(level, share.domain))
-        children: Candidates = Listed(domains, capacity)
+        children: SortedDomains = Listed(domains, capacity)
     else:
         children = candidates(counts, level, share.domain, capacity)
     unit = capacity.unit
     below = walk(children, capacity, share.amount // unit, leader=share.leader, best_fit=ask.best_fit)
-    return None if below is None else [Share(s.domain, s.amount * unit, s.leader) for s in below]
+    return None if below is None else [DomainShare(s.domain, s.amount * unit, s.leader) for s in below]
 
 
-def explain(counts: Counts, ask: Ask, shortage: Shortage, count: int) -> failures.Failure:
+def explain(counts: Counts, ask: Ask, shortage: PlacementShortage, count: int) -> failures.Failure:
     """Return the failure that describes a shortage."""
     tree = counts.tree
     if not counts.room.size:

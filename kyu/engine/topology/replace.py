@@ -15,10 +15,10 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from kyu.engine.topology.failures import DoesNotFit, DomainGone, Exclusions, FlavorUnknown
-from kyu.engine.topology.group import Answer, Group, Placed, Scene, merge, search
+from kyu.engine.topology.group import Answer, Placed, PlacementGroup, Scene, merge, search
 from kyu.engine.topology.request import Ask, Reach, resolve
 from kyu.engine.topology.tree import Tree
-from kyu.engine.topology.types import Placement, PodSetRequest
+from kyu.engine.topology.types import Placement, PlacementRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Confinement:
     leaves: range | None
 
 
-def repair(scene: Scene, request: PodSetRequest, placed: Placement, unhealthy_node: str) -> Answer:
+def repair(scene: Scene, request: PlacementRequest, placed: Placement, unhealthy_node: str) -> Answer:
     """Return the placement with the pods of the node moved to other domains. Assume only the moved pods."""
     shelf = scene.forest.find_shelf(request.flavor)
     if shelf is None:
@@ -47,7 +47,7 @@ def repair(scene: Scene, request: PodSetRequest, placed: Placement, unhealthy_no
     if not isinstance(ask, Ask):
         return ask
     confinement = confine(tree, ask, remaining, lost)
-    group = Group(replace(request, count=lost))
+    group = PlacementGroup(replace(request, count=lost))
     answer = search(scene, shelf, group, confinement.ask, confinement.leaves)
     if not isinstance(answer, Placed):
         return answer

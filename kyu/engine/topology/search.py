@@ -13,7 +13,7 @@ selector terms and domains are from ``kyu.api``::
     forest.put_node(NodeInfo("n1", labels, {"cpu": 96000, "pods": 110}, taints, ready=True, unschedulable=False))
     forest.occupy("n1", (("cpu", 500),))            # a bound pod without a topology assignment; inverse: vacate
 
-    request = PodSetRequest("main", "gpu", 4, (("cpu", 1000),), TopologyRequest(required="rack"), PodFilter(...))
+    request = PlacementRequest("main", "gpu", 4, (("cpu", 1000),), TopologyRequest(required="rack"), PodFilter(...))
     outcome = search.place(forest, [request])                # on the free capacity
     outcome = search.place(forest, [request], empty=True)    # without the usage of workloads with a placement
     outcome.placements["main"].domains                       # the topologyAssignment, or
@@ -28,7 +28,7 @@ selector terms and domains are from ``kyu.api``::
 
 * ``requests`` are the requests of one pod by resource, in engine units, before exclusions and transformations. They
   omit ``pods``, keep an explicit zero, and are sorted by name, so that equal requests are equal tuples.
-* ``PodSetRequest.count`` is the count after reclaimable pods and partial admission. A pod set with count 0 is skipped.
+* ``PlacementRequest.count`` is the count after reclaimable pods and partial admission. A count of 0 is skipped.
 * ``group`` is the podSetGroupName; the smaller member is the leader. A pod set with an implied request passes
   ``TopologyRequest(unconstrained=True)``. ``PodFilter.merged`` applies the podSetUpdates of Ready checks.
 * An admission is charged in the scope of its cycle, and added after the scope is closed. The charge of a pending
@@ -51,13 +51,13 @@ from types import MappingProxyType
 from kyu.engine.topology import elastic
 from kyu.engine.topology.failures import BadGroup, Failure
 from kyu.engine.topology.forest import Forest
-from kyu.engine.topology.group import Answer, Group, Placed, Scene, place_group
+from kyu.engine.topology.group import Answer, Placed, PlacementGroup, Scene, place_group
 from kyu.engine.topology.replace import repair
-from kyu.engine.topology.types import DomainUsage, Placement, PodSetRequest
+from kyu.engine.topology.types import DomainUsage, Placement, PlacementRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PlacementOutcome:
     """The placement or failure of each pod set. After one failure the workload is not placed."""
 
     placements: dict[str, Placement] = field(default_factory=dict)
@@ -71,11 +71,11 @@ class Outcome:
 
 def place(
     forest: Forest,
-    requests: Sequence[PodSetRequest],
+    requests: Sequence[PlacementRequest],
     *,
     empty: bool = False,
     previous: Mapping[str, Placement] = MappingProxyType({}),
-) -> Outcome:
+) -> PlacementOutcome:
     """
     Place all pod sets of one workload. Each pod set sees the usage of the pod sets before it.
 
@@ -84,15 +84,15 @@ def place(
     """
     scene = Scene(forest, empty)
 
-    def find(group: Group) -> Answer:
+    def find(group: PlacementGroup) -> Answer:
         return elastic.grow(scene, group, previous) if previous else place_group(scene, group)
 
     return _place_each(_groups(requests), find)
 
 
 def replace(
-    forest: Forest, requests: Sequence[PodSetRequest], current: Mapping[str, Placement], unhealthy_node: str
-) -> Outcome:
+    forest: Forest, requests: Sequence[PlacementRequest], current: Mapping[str, Placement], unhealthy_node: str
+) -> PlacementOutcome:
     """
     Move the pods of an admitted workload from an unhealthy node, in its second pass. The other pods stay.
 
@@ -101,7 +101,7 @@ def replace(
     """
     scene = Scene(forest, empty=False)
 
-    def find(group: Group) -> Answer:
+    def find(group: PlacementGroup) -> Answer:
         placed = current.get(group.workers.name)
         return place_group(scene, group) if placed is None else repair(scene, group.workers, placed, unhealthy_node)
 
@@ -110,12 +110,12 @@ def replace(
     return _place_each(sorted([*held, *delayed], key=lambda group: group[0].flavor), find)
 
 
-def usages(request: PodSetRequest, placed: Placement) -> tuple[DomainUsage, ...]:
+def usages(request: PlacementRequest, placed: Placement) -> tuple[DomainUsage, ...]:
     """Return the usage of a placed pod set, by domain."""
     return tuple(DomainUsage(request.flavor, d.values, d.count, request.requests) for d in placed.domains)
 
 
-def net_usages(request: PodSetRequest, placed: Placement, current: Placement | None) -> tuple[DomainUsage, ...]:
+def net_usages(request: PlacementRequest, placed: Placement, current: Placement | None) -> tuple[DomainUsage, ...]:
     """Return the usage beyond that of the current admission, by domain. Domains with fewer pods are left out."""
     held = {domain.values: domain.count for domain in current.domains} if current is not None else {}
     return tuple(
@@ -125,9 +125,9 @@ def net_usages(request: PodSetRequest, placed: Placement, current: Placement | N
     )
 
 
-def _groups(requests: Sequence[PodSetRequest]) -> list[list[PodSetRequest]]:
+def _groups(requests: Sequence[PlacementRequest]) -> list[list[PlacementRequest]]:
     """Return the groups of pod sets with pods, sorted by flavor, then by first appearance."""
-    members: dict[tuple[str, str, str], list[PodSetRequest]] = {}
+    members: dict[tuple[str, str, str], list[PlacementRequest]] = {}
     for request in requests:
         if request.count > 0:
             alone = request.name if request.group is None else ""
@@ -135,9 +135,9 @@ def _groups(requests: Sequence[PodSetRequest]) -> list[list[PodSetRequest]]:
     return sorted(members.values(), key=lambda group: group[0].flavor)
 
 
-def _place_each(groups: Sequence[list[PodSetRequest]], find: Callable[[Group], Answer]) -> Outcome:
+def _place_each(groups: Sequence[list[PlacementRequest]], find: Callable[[PlacementGroup], Answer]) -> PlacementOutcome:
     """Place the groups in order. After a failure, the other groups of its flavor are skipped."""
-    outcome = Outcome()
+    outcome = PlacementOutcome()
     failed_flavors: set[str] = set()
     for members in groups:
         if members[0].flavor in failed_flavors:
@@ -148,19 +148,19 @@ def _place_each(groups: Sequence[list[PodSetRequest]], find: Callable[[Group], A
             failed_flavors.add(members[0].flavor)
             outcome.failures.update({member.name: answer for member in members})
             continue
-        assert isinstance(group, Group)
+        assert isinstance(group, PlacementGroup)
         outcome.placements[group.workers.name] = answer.workers
         if group.leader is not None and answer.leader is not None:
             outcome.placements[group.leader.name] = answer.leader
     return outcome
 
 
-def _group(members: list[PodSetRequest]) -> Group | BadGroup:
+def _group(members: list[PlacementRequest]) -> PlacementGroup | BadGroup:
     """Return pod sets as a group: the smaller one is the leader, and the second one of equal pod sets."""
     if len(members) == 1:
-        return Group(members[0])
+        return PlacementGroup(members[0])
     first, second = members[:2]
     workers, leader = (second, first) if first.count < second.count else (first, second)
     if len(members) > 2 or leader.count != 1:
         return BadGroup(members[0].group or "")
-    return Group(workers, leader)
+    return PlacementGroup(workers, leader)

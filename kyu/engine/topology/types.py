@@ -106,7 +106,7 @@ class TopologyRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class PodSetRequest:
+class PlacementRequest:
     """A pod set to place on its assigned flavor."""
 
     name: str

@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 from kyu.engine.topology.counts import OrderKey
 
 
-class Share(NamedTuple):
+class DomainShare(NamedTuple):
     """The share of one domain: an amount for the workers, and possibly the leader."""
 
     domain: int
@@ -45,7 +45,7 @@ class Capacity:
         return self.offer(domain, leader=leader) >= amount and (not leader or self.hosts_leader[domain])
 
 
-class Candidates(Protocol):
+class SortedDomains(Protocol):
     """A sorted list of domains."""
 
     def __len__(self) -> int: ...
@@ -132,12 +132,12 @@ class Keyed:
 
 
 def walk(
-    candidates: Candidates, capacity: Capacity, amount: int, *, leader: bool, best_fit: bool
-) -> list[Share] | None:
+    candidates: SortedDomains, capacity: Capacity, amount: int, *, leader: bool, best_fit: bool
+) -> list[DomainShare] | None:
     """Cover the amount and place the leader, if any. Return None if the list has too little capacity."""
     if leader and isinstance(candidates, Listed):
         candidates = candidates.leader_first(amount)
-    shares: list[Share] = []
+    shares: list[DomainShare] = []
     for position in range(candidates.start(), len(candidates)):
         if amount <= 0 and not leader:
             break
@@ -147,7 +147,7 @@ def walk(
         taken = min(capacity.offer(domain, leader=leader), amount)
         hosts = leader and capacity.hosts_leader[domain]
         if taken or hosts:
-            shares.append(Share(domain, taken, hosts))
+            shares.append(DomainShare(domain, taken, hosts))
         amount -= taken
         leader = leader and not hosts
     return None if amount > 0 or leader else shares
