@@ -161,7 +161,7 @@ def make_node(name: str, facts: Facts, abilities: Abilities, now: datetime) -> J
 
 
 def conditions(abilities: Abilities, now: datetime) -> list[Json]:
-    granted = "; ".join(("a user and a sandbox for each namespace", *abilities.isolation_missing))
+    granted = "; ".join(("separate users and sandboxes for namespaces", *abilities.isolation_missing))
     isolated = ability(ISOLATED, granted, abilities.isolation_refused, now)
     if abilities.trusts_users:
         isolated = condition(ISOLATED, "False", TRUSTED, "all pods run as the same user, by --trust-users", now)

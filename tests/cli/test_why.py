@@ -85,9 +85,8 @@ def test_cohorts_that_are_above_each_other_are_told_and_shown(kyu: LocalKyu) -> 
 def test_who_would_fit_is_told_what_held_it_at_its_last_turn() -> None:
     found = Explanation(0, Untried(), hint="it fits now", path=("main",), length=1)
     workload = {"metadata": {"name": "w", "namespace": "default"}}
-    lines = list(
-        why.describe_waiting(workload, JobState("Queued", "waits for the pods of others"), found, found.hint, {})
-    )
+    answer = why.WhyAnswer(JobState("Queued", "waits for the pods of others"), found, found.hint, {}, [], "")
+    lines = list(why.describe_waiting(workload, answer, found))
     assert "  at its last attempt: waits for the pods of others" in lines
 
 

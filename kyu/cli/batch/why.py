@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 
@@ -57,12 +58,40 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class WhyAnswer:
+    """The state of a job and, if it waits for quota, what the engine says about it."""
+
+    state: JobState
+    found: Explanation | None
+    remedy: str
+    names: Names
+    pods: list[Json]
+    preempted: str
+    is_partial: bool = False
+    """The user may not see what others use, so only the status of the job is known."""
+
+
 def run(args: argparse.Namespace) -> int:
     server = connection.connect(args)
     workload = lookup.find_workload(server, args.job)
+    answer = ask(server, workload)
+    if answer.is_partial:
+        output.note("you may not see the usage of others; this is the status of the job itself")
+    if args.output == "json":
+        print(json.dumps(to_json(workload, answer), indent=2))
+    elif answer.found is not None:
+        print("\n".join([*describe_waiting(workload, answer, answer.found), *indented(answer.preempted)]))
+    else:
+        print("\n".join([*describe_state(workload, answer.state, answer.pods), *indented(answer.preempted)]))
+    return 0
+
+
+def ask(server: ServerConnection, workload: Json) -> WhyAnswer:
+    """Return all that is known about why a job waits, for the rights of the user."""
     state = jobs.full_state(server, workload)
     found: Explanation | None = None
-    remedy = ""
+    remedy, is_partial = "", False
     names: Names = {}
     if state.word == "Queued":
         try:
@@ -72,19 +101,12 @@ def run(args: argparse.Namespace) -> int:
             found = explain.why(known, key_of(workload), datetime.now(UTC))
             remedy = remedy_of(server, known, workload, found)
         except Forbidden:
-            output.note("you may not see the usage of others; this is the status of the job itself")
+            is_partial = True
     preemption = preemptions.find(workload)
     preempted = describe_preemption(server, workload, preemption) if preemption else ""
     is_here = not jobs.cluster_of(workload)
     pods = jobs_pods.pods_of(server, workload) if is_here and state.word in (jobs.STARTING, "Failed") else []
-    if args.output == "json":
-        body = to_json(workload, state, found, remedy, jobs_pods.troubles(pods), names)
-        print(json.dumps({**body, **({"preemption": preempted} if preempted else {})}, indent=2))
-    elif found is not None:
-        print("\n".join([*describe_waiting(workload, state, found, remedy, names), *indented(preempted)]))
-    else:
-        print("\n".join([*describe_state(workload, state, pods), *indented(preempted)]))
-    return 0
+    return WhyAnswer(state, found, remedy, names, pods, preempted, is_partial)
 
 
 def describe_preemption(server: ServerConnection, workload: Json, preemption: Preemption) -> str:
@@ -146,19 +168,19 @@ def queues_there_are(server: ServerConnection, workload: Json, missing: QueueMis
     return f"{place} {missing.kind}s: {', '.join(names[:MOST_NAMES]) or 'none'}{more}"
 
 
-def describe_waiting(workload: Json, state: JobState, found: Explanation, remedy: str, names: Names) -> Iterator[str]:
+def describe_waiting(workload: Json, answer: WhyAnswer, found: Explanation) -> Iterator[str]:
     """Describe a waiting job. If nothing visible holds it back, include the reason of its last attempt."""
     word, message = reasons.render(found.reason)
     yield f"{jobs.owner_of(workload)[1]} waits: {word}"
     if not found.shortages:
         yield f"  {jobs.LEAD_IN.sub('', message)}"
-    if isinstance(found.reason, Untried) and state.why:
-        yield f"  at its last attempt: {state.why}"
+    if isinstance(found.reason, Untried) and answer.state.why:
+        yield f"  at its last attempt: {answer.state.why}"
     for shortage in found.shortages:
-        yield from describe_shortage(shortage, names)
+        yield from describe_shortage(shortage, answer.names)
     yield ""
-    yield from (f"  {line}" for line in describe_position(found, names))
-    yield f"  {remedy}"
+    yield from (f"  {line}" for line in describe_position(found, answer.names))
+    yield f"  {answer.remedy}"
 
 
 def describe_state(workload: Json, state: JobState, pods: list[Json]) -> Iterator[str]:
@@ -218,26 +240,28 @@ def describe_position(found: Explanation, names: Names) -> Iterator[str]:
             yield f"this queue is StrictFIFO, so the first job decides: kyu why {ahead[0].rpartition('/')[2]}"
 
 
-def to_json(
-    workload: Json, state: JobState, found: Explanation | None, remedy: str, troubles: list[str], names: Names
-) -> Json:
+def to_json(workload: Json, answer: WhyAnswer) -> Json:
     kind, name = jobs.owner_of(workload)
+    state, found = answer.state, answer.found
     body: Json = {"job": name, "kind": kind, "workload": str(key_of(workload)), "state": state.word}
+    preempted = {"preemption": answer.preempted} if answer.preempted else {}
     if found is None:
         cluster = jobs.cluster_of(workload)
-        return {**body, "message": state.why, "pods": troubles, **({"cluster": cluster} if cluster else {})}
+        where = {"cluster": cluster} if cluster else {}
+        return {**body, "message": state.why, "pods": jobs_pods.troubles(answer.pods), **where, **preempted}
     word, message = reasons.render(found.reason)
     return {
         **body,
         "reason": word,
         "message": message,
         "lastMessage": state.why,
-        "hint": remedy,
+        "hint": answer.remedy,
         "path": list(found.path),
         "position": found.position,
         "pending": found.length,
         "ahead": [str(key) for key in found.ahead],
-        "shortages": [shortage_json(shortage, names) for shortage in found.shortages],
+        "shortages": [shortage_json(shortage, answer.names) for shortage in found.shortages],
+        **preempted,
     }
 
 
