@@ -20,7 +20,7 @@ from typing import Literal
 from kyu.api import rules
 from kyu.api.config.config import Configuration
 from kyu.api.core import SECRET, Namespace, Node
-from kyu.api.kueue import ClusterQueue, LocalQueue
+from kyu.api.kueue import ClusterQueue, LocalQueue, Workload
 from kyu.api.meta import Json, Key
 from kyu.bus import signing
 from kyu.bus.connector import Connect
@@ -32,6 +32,7 @@ from kyu.kube.direct import Direct
 from kyu.plans import pods_of_jobs
 from kyu.plans.job import outside_queues, webhook
 from kyu.plans.pools.nodes import VIRTUAL_LABEL
+from kyu.plans.workload import edits as workload_edits
 from kyu.pools.pods import PoolRuntime, with_simulated_mark
 from kyu.runtime import heartbeat, log_archive, logs, node, podplan, simulate
 from kyu.runtime.agent import Agent, PodRuntime
@@ -296,6 +297,8 @@ class EmbeddedAdmission:
         kind = request.resource.kind
         typed = {"apiVersion": kind.api_version, "kind": kind.kind}
         old = None if request.old is None else {**typed, **request.old}
+        if (kind.group, kind.kind) == (Workload.KIND.group, Workload.KIND.kind) and not self._may_bypass(request):
+            self._check_edit(request, old)
         if kind.group == ClusterQueue.KIND.group and old is None:
             changed = rules.prepare_create({**typed, **request.new}, self._plane.view.configuration.gates)
         elif pods_of_jobs.kind_of(typed) is not None:
@@ -313,6 +316,14 @@ class EmbeddedAdmission:
         else:
             return
         self._replace(request, changed, typed)
+
+    def _check_edit(self, request: AdmissionRequest, old: Json | None) -> None:
+        """Reject a change of a Workload that would free the quota of running pods."""
+        if found := workload_edits.find_errors(request.new, old):
+            name = request.new["metadata"].get("name", "")
+            raise errors.forbidden(request.resource.kind, name, "; ".join(map(str, found)))
+        if old is None:
+            workload_edits.prepare_create(request.new)
 
     def _may_bypass(self, request: AdmissionRequest) -> bool:
         """Return whether the user may run work outside the queues."""

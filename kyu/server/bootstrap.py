@@ -10,7 +10,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
-from kyu.api import pools
+import msgspec
+
+from kyu.api import kueue, pools
 from kyu.api.definitions import crds
 from kyu.api.meta import Json
 from kyu.kinds import table
@@ -39,6 +41,8 @@ async def ensure(api: Api) -> None:
         _create(api, "v1", "Namespace", {"metadata": {"name": name}})
     for name, rules in cluster_roles().items():
         _create(api, f"{GROUP}/v1", "ClusterRole", {"metadata": {"name": name}, "rules": rules})
+    for name, rules in former_roles().items():
+        _renew_role(api, name, rules)
     for name, group in CLUSTER_BINDINGS.items():
         _create(api, f"{GROUP}/v1", "ClusterRoleBinding", _binding(name, group))
     for definition in (*crds.definitions(), pools.definition()):
@@ -104,6 +108,18 @@ def _create(api: Api, api_version: str, kind: str, body: Json) -> None:
         raise AssertionError(f"{kind} {metadata['name']}: {error}") from error
 
 
+def _renew_role(api: Api, name: str, former: list[Json]) -> None:
+    """Replace a role that still has exactly the rules of an earlier version. One that was edited is kept."""
+    resource = api.registry.find_kind(f"{GROUP}/v1", "ClusterRole")
+    assert resource is not None
+    stored = api.store.latest(resource.storage, "", name)
+    if stored is None or msgspec.json.decode(stored.value).get("rules") != former:
+        return
+    named = {"apiVersion": f"{GROUP}/v1", "kind": "ClusterRole", "metadata": {"name": name}}
+    role: Json = {**named, "rules": cluster_roles()[name]}
+    api.writes.apply_object(Target(resource, None, name), role, WriteOptions(MANAGER, force=True), INTERNAL)
+
+
 def _put_definition(api: Api, definition: Json) -> None:
     resource = api.registry.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
     assert resource is not None
@@ -135,12 +151,7 @@ def cluster_roles() -> dict[str, list[Json]]:
         "admin": [*_user_rules(WRITE), _rule([""], ["secrets", "serviceaccounts", "pods"], READ + WRITE),
                   _rule([GROUP], ["roles", "rolebindings"], READ + WRITE),
                   _rule([KUEUE], ["localqueues"], READ + WRITE)],
-        "batch-admin": [
-            *_user_rules(WRITE),
-            _rule([KUEUE], ["*"], READ + WRITE),
-            _rule([""], ["namespaces", "nodes"], READ),
-            _rule(["scheduling.k8s.io"], ["priorityclasses"], READ + WRITE),
-        ],
+        "batch-admin": _batch_admin_rules(_queue_rules()),
         "batch-user": _user_rules(WRITE),
         "view": _user_rules([]),
         "system:basic-user": [
@@ -150,6 +161,29 @@ def cluster_roles() -> dict[str, list[Json]]:
         "system:discovery": [_paths("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", "/version")],
         "system:public-info-viewer": [_paths("/healthz", "/livez", "/readyz", "/version")],
     }  # fmt: skip
+
+
+def former_roles() -> dict[str, list[Json]]:
+    """Return the rules of roles that earlier versions created and that gave too much."""
+    return {"batch-admin": _batch_admin_rules([_rule([KUEUE], ["*"], READ + WRITE)])}
+
+
+def _batch_admin_rules(queue_rules: list[Json]) -> list[Json]:
+    return [
+        *_user_rules(WRITE),
+        *queue_rules,
+        _rule([""], ["namespaces", "nodes"], READ),
+        _rule(["scheduling.k8s.io"], ["priorityclasses"], READ + WRITE),
+    ]
+
+
+def _queue_rules() -> list[Json]:
+    """Read and write queues and Workloads. Controllers alone write their status, which gives quota."""
+    plurals = [type_.KIND.plural for type_ in kueue.KINDS]
+    return [
+        _rule([KUEUE], plurals, READ + WRITE),
+        _rule([KUEUE], [f"{plural}/status" for plural in plurals], ["get"]),
+    ]
 
 
 def _user_rules(verbs: list[str]) -> list[Json]:

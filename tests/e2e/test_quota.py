@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from kyu.api.core import Namespace
-from kyu.api.kueue import LocalQueue
+from kyu.api.kueue import RESOURCE_IN_USE_FINALIZER, ClusterQueue, LocalQueue, Workload
 from kyu.api.meta import Json, Key, Kind
 from kyu.kinds import table
 from kyu.kinds.job import JOB
@@ -24,6 +24,8 @@ CRON_JOB = Kind("batch", "v1", "CronJob", "cronjobs")
 DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments")
 STATEFUL_SET = Kind("apps", "v1", "StatefulSet", "statefulsets")
 REPLICA_SET = Kind("apps", "v1", "ReplicaSet", "replicasets")
+SLICE = "kueue.x-k8s.io/workload-slice-replacement-for"
+NEVER = "2026-01-01T00:00:00Z"
 JOB_SET = Kind("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets")
 
 
@@ -42,6 +44,16 @@ def eve(kyu: LocalKyu) -> Iterator[BlockingClient]:
     """Yield a client of a batch user of both namespaces."""
     config = kyu.data / "eve.kubeconfig"
     config.write_text(kyu.kyu("user", "add", "eve", "--namespace", "bare", "--namespace", "team").stdout)
+    client = BlockingClient(kubeconfig.load(config))
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="module")
+def boss(kyu: LocalKyu) -> Iterator[BlockingClient]:
+    """Yield a client of an administrator of queues of one namespace."""
+    config = kyu.data / "boss.kubeconfig"
+    config.write_text(kyu.kyu("user", "add", "boss", "--namespace", "team", "--role", "batch-admin").stdout)
     client = BlockingClient(kubeconfig.load(config))
     yield client
     client.close()
@@ -226,3 +238,57 @@ def test_what_an_administrator_runs_outside_the_queues_is_not_grown_by_others(
             eve.patch(DEPLOYMENT, Key("bare", "free"), change)
     eve.patch(DEPLOYMENT, Key("bare", "free"), {"metadata": {"labels": {"note": "mine"}}})
     kyu.client.delete(DEPLOYMENT, Key("bare", "free"))
+
+
+def test_an_administrator_of_a_namespace_admits_nothing(
+    kyu: LocalKyu, eve: BlockingClient, boss: BlockingClient
+) -> None:
+    eve.create(JOB, queued("large", {"template": {"spec": pod_spec("3")}}))
+    name = kyu.wait("its Workload", lambda: kyu.workload("large"))["metadata"]["name"]
+    condition = {"type": "QuotaReserved", "status": "True", "reason": "x", "message": "", "lastTransitionTime": NEVER}
+    for kind, key in (
+        (Workload.KIND, Key("team", name)),
+        (LocalQueue.KIND, Key("team", "default")),
+        (ClusterQueue.KIND, Key("", "local")),
+    ):
+        with pytest.raises(ApiError, match=f'"boss" cannot patch resource "{kind.plural}/status"'):
+            boss.patch(kind, key, {"status": {"conditions": [condition]}}, subresource="status")
+    boss.patch(Workload.KIND, Key("team", name), {"spec": {"active": False}})
+    eve.delete(JOB, Key("team", "large"))
+
+
+def test_an_edit_of_a_workload_frees_no_quota(kyu: LocalKyu, eve: BlockingClient, boss: BlockingClient) -> None:
+    eve.create(JOB, queued("used", {"template": {"spec": pod_spec()}}))
+    kyu.wait("it runs", lambda: running(kyu, "team", **{"job-name": "used"}))
+    workload = kyu.workload("used")
+    assert workload is not None
+    key = Key("team", workload["metadata"]["name"])
+    for change, said in (
+        ({"metadata": {"finalizers": []}}, "is removed when no pod is left"),
+        ({"metadata": {"ownerReferences": []}}, "ownerReferences: Forbidden: cannot be changed while"),
+        ({"metadata": {"labels": {"kueue.x-k8s.io/job-uid": "x"}}}, "cannot be changed while the Workload holds quota"),
+        ({"metadata": {"annotations": {SLICE: "team/other"}}}, "is set by the controller of the job"),
+    ):
+        with pytest.raises(ApiError, match=said):
+            boss.patch(Workload.KIND, key, change)
+    boss.patch(Workload.KIND, key, {"metadata": {"labels": {"note": "mine"}}})
+    pod_sets = [{"name": "main", "count": 1, "template": {"spec": pod_spec()}}]
+    made = boss.create(Workload.KIND, queued("prebuilt", {"queueName": "default", "podSets": pod_sets}))
+    assert made["metadata"]["finalizers"] == [RESOURCE_IN_USE_FINALIZER]
+    boss.delete(Workload.KIND, Key("team", "prebuilt"))
+    kyu.wait("it goes", lambda: kyu.client.find(Workload.KIND, Key("team", "prebuilt")) is None)
+    eve.delete(JOB, Key("team", "used"))
+
+
+def test_the_quota_of_orphans_comes_back_with_their_end(kyu: LocalKyu, eve: BlockingClient) -> None:
+    eve.create(JOB, queued("parent", {"template": {"spec": pod_spec()}}))
+    pod = kyu.wait("it runs", lambda: running(kyu, "team", **{"job-name": "parent"}))[0]
+    name = (kyu.workload("parent") or {})["metadata"]["name"]
+    eve.delete(JOB, Key("team", "parent"), propagation="Orphan")
+    kyu.wait("the job is gone", lambda: kyu.client.find(JOB, Key("team", "parent")) is None)
+    assert running(kyu, "team", **{"job-name": "parent"}) == [pod]
+    workload = kyu.client.get(Workload.KIND, Key("team", name))
+    assert workload["status"]["admission"]
+    assert "deletionTimestamp" not in workload["metadata"]
+    eve.delete(POD, Key("team", pod))
+    kyu.wait("its Workload goes", lambda: kyu.client.find(Workload.KIND, Key("team", name)) is None)

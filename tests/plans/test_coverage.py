@@ -163,3 +163,17 @@ def test_the_pods_of_all_children_count_together() -> None:
     bound, told = place(job_set, charged, *objects)
     assert bound == {"one-0", "two-0"}
     assert list(told) == ["three-0"]
+
+
+def test_an_orphaned_child_makes_no_pods_beyond_the_workload_that_is_left() -> None:
+    """The queued job was deleted without its child, an unqueued Job that goes on to make pods."""
+    child = job(labels={})
+    marked = {"kueue.x-k8s.io/workload": "w"}
+    left = workload(count=1)
+    left["metadata"]["ownerReferences"] = []
+    assert place(child, left, pod("a", annotations=marked))[0] == {"a"}
+    running = pod("x", on="spot", phase="Running", annotations=marked)
+    assert place(child, left, running, pod("a", annotations=marked))[0] == set()
+    bound, told = place(child, pod("a", annotations=marked))
+    assert not bound
+    assert told == {"a": "not covered by quota: it was admitted with Workload w, which is gone"}

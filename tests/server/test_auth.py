@@ -10,7 +10,7 @@ import pytest
 from kyu.api.meta import Json, Key, Kind
 from kyu.kube.client import Client
 from kyu.kube.requests import encode
-from kyu.server import errors
+from kyu.server import bootstrap, errors
 from kyu.server.api import Api
 from kyu.server.auth import rbac, tokens
 from kyu.server.exchange import ANONYMOUS, User
@@ -214,3 +214,18 @@ def test_a_rule_allows_what_it_names(attributes: rbac.Attributes, allowed: bool)
 def test_a_rule_for_paths(url: str, allowed: bool) -> None:
     rule = rbac.PolicyRule(verbs=("get",), non_resource_urls=(url,))
     assert rbac.allows(rule, rbac.Attributes("get", path="/healthz")) is allowed
+
+
+async def test_a_role_of_an_earlier_version_that_gave_too_much_is_replaced(tmp_path: Path) -> None:
+    key = Key("", "batch-admin")
+    async with serving(tmp_path) as (api, client):
+        old = (await client.get(CLUSTER_ROLE, key))["rules"]
+        former = bootstrap.former_roles()["batch-admin"]
+        assert any("*" in rule["resources"] for rule in former)
+        await client.patch(CLUSTER_ROLE, key, {"rules": former})
+        await bootstrap.ensure(api)
+        assert (await client.get(CLUSTER_ROLE, key))["rules"] == old
+        # One that an administrator has edited is kept.
+        await client.patch(CLUSTER_ROLE, key, {"rules": former[:1]})
+        await bootstrap.ensure(api)
+        assert (await client.get(CLUSTER_ROLE, key))["rules"] == former[:1]

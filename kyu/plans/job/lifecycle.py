@@ -105,7 +105,7 @@ def is_group_member(pod: Json) -> bool:
 
 
 def plan_unit(unit: Unit, namespace: str, view: View, now: datetime) -> list[Action]:
-    keys = unit.workloads(view)
+    keys = [key for key in unit.workloads(view) if not is_anothers(unit, view.get(Workload, key))]
     sliced = slices.find(view, keys) if is_sliced(unit, view) else None
     if sliced is None:
         wanted = next((key for key in keys if key.name == unit.workload_name()), keys[0] if keys else None)
@@ -133,6 +133,15 @@ def plan_unit(unit: Unit, namespace: str, view: View, now: datetime) -> list[Act
         if answer is not None:
             return answer
     return []
+
+
+def is_anothers(unit: Unit, workload: Workload | None) -> bool:
+    """Return whether the Workload belongs to another job, whose quota and life this job must not touch.
+
+    A label that names a prebuilt Workload, or the name of a pod group, may name any Workload of the namespace.
+    """
+    controller = workload.metadata.controller if workload is not None else None
+    return controller is not None and controller.uid != unit.uid
 
 
 def is_sliced(unit: Unit, view: View) -> bool:
@@ -174,7 +183,11 @@ def leave_deleted(this: JobRound) -> list[Action] | None:
 def create(this: JobRound) -> list[Action] | None:
     if this.workload is not None:
         return None
-    if metadata.identifier(this.unit.head, metadata.PREBUILT_WORKLOAD) and this.unit.workloads(this.view):
+    named = next(iter(this.unit.workloads(this.view)), None)
+    if named is not None and is_anothers(this.unit, this.view.get(Workload, named)):
+        message = f"Workload {named} belongs to another job"
+        return [*stop(this, message), this.unit.event("ErrWorkloadCompose", message, warning=True)]
+    if metadata.identifier(this.unit.head, metadata.PREBUILT_WORKLOAD) and named is not None:
         return stop(this, "The prebuilt workload is not there")
     if stopping := stop(this, "Stopped until it has a Workload"):
         return stopping

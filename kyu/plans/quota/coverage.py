@@ -61,8 +61,12 @@ class Coverage:
         A pod that is not queued runs outside of all quota; admission decides whether there can be such a pod.
         """
         workloads = workloads_of_pod(self._view, pod)
+        if not workloads and managed.is_queued(self._view, pod):
+            return "it waits for its Workload"
         if not workloads:
-            return "it waits for its Workload" if managed.is_queued(self._view, pod) else None
+            # A job in between makes more pods after the queued job was deleted without it.
+            name = metadata.annotations_of(pod).get(metadata.WORKLOAD)
+            return f"it was admitted with Workload {name}, which is gone" if name else None
         holding = [workload for workload in workloads if holds_quota(workload)]
         if not holding:
             return f"Workload {workloads[-1].metadata.name} has no quota"
@@ -87,6 +91,8 @@ class Coverage:
         if workload.metadata.annotations.get(metadata.IS_GROUP_WORKLOAD) == "true":
             members = self._group_members(workload.metadata.namespace).get(workload.metadata.name, ())
             found |= {metadata.uid_of(pod): pod for pod in members}
+        if not workload.metadata.owner_references:
+            found |= {metadata.uid_of(pod): pod for pod in pods_of_jobs.pods_by_annotation(self._view, workload)}
         return [pod for pod in found.values() if is_bound(pod)]
 
     def _group_members(self, namespace: str) -> dict[str, list[Json]]:
@@ -128,7 +134,10 @@ def charge(rooms: list[PodSetRoom], pod: Json, wanted: Mapping[str, int], *, bou
 
 
 def workloads_of_pod(view: View, pod: Json) -> list[Workload]:
-    """Return the Workloads that the pod may run with: those of the nearest queued owner, of its group, or its own."""
+    """Return the Workloads that the pod may run with: those of the nearest queued owner, of its group, or its own.
+
+    A pod whose queued owner was deleted without it has the one that admission named in its annotation.
+    """
     for owner in pods_of_jobs.owners(view, pod):
         if found := workloads_owned_by(view, metadata.uid_of(owner)):
             return found
@@ -136,7 +145,11 @@ def workloads_of_pod(view: View, pod: Json) -> list[Workload]:
         workload = view.get(Workload, Key(fields.text_at(pod, ("metadata", "namespace")), name))
         is_group = workload is not None and workload.metadata.annotations.get(metadata.IS_GROUP_WORKLOAD) == "true"
         return [workload] if workload is not None and is_group else []
-    return workloads_owned_by(view, metadata.uid_of(pod))
+    if found := workloads_owned_by(view, metadata.uid_of(pod)):
+        return found
+    name = metadata.annotations_of(pod).get(metadata.WORKLOAD, "")
+    orphaned = view.get(Workload, Key(fields.text_at(pod, ("metadata", "namespace")), name)) if name else None
+    return [orphaned] if orphaned is not None and not orphaned.metadata.owner_references else []
 
 
 def workloads_owned_by(view: View, uid: str) -> list[Workload]:

@@ -236,6 +236,20 @@ def release_evicted(life: Life) -> list[Action]:
     return life.written()
 
 
+def leave_with_orphans(life: Life) -> list[Action]:
+    """Delete the Workload of a job that was deleted without its pods, once the last of them has ended.
+
+    The deletion took the owner references away, so garbage collection never finds it.
+    """
+    workload = life.workload
+    if not life.is_reserved or workload.metadata.owner_references or metadata.JOB_UID not in workload.metadata.labels:
+        return []
+    if has_pods(life.view, workload, life.now):
+        return [WakeAt(life.now + LOOK_AGAIN)]
+    event = life.event("Deleted", "Deleted: its job is gone, and no pod is left")
+    return [event, Delete(Ref(Workload.KIND, workload.key), uid=workload.metadata.uid)]
+
+
 def cancel_without_queue(life: Life) -> list[Action]:
     """Cancel a reservation that is not yet an admission when its queues are gone or stopped."""
     if not life.is_reserved or life.is_evicted:
@@ -404,6 +418,7 @@ def say_why_not_queued(life: Life) -> list[Action]:
 RULES: tuple[Callable[[Life], list[Action]], ...] = (
     deactivate_for_cause,
     reactivate,
+    leave_with_orphans,
     release_evicted,
     follow_checks,
     cancel_without_queue,
