@@ -35,6 +35,7 @@ from kyu.plans.workload.lifecycle import expires_at
 
 # How often a job that ends is looked at, beside the changes of the job itself.
 LOOK_AGAIN = timedelta(seconds=1)
+MISSING_WORKLOAD = "missing workload"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,7 @@ def finish(this: JobRound) -> list[Action] | None:
         return release_finalizer(workload)
     edit = this.edit()
     edit.set_condition("Finished", "True", "Succeeded" if done.success else "Failed", done.message)
-    event = this.unit.event("FinishedWorkload", f"Workload {workload.key} is finished")
+    event = this.unit.event("FinishedWorkload", f"Workload '{workload.key}' is declared finished")
     return [*written(edit), event]
 
 
@@ -175,8 +176,8 @@ def create(this: JobRound) -> list[Action] | None:
     if this.workload is not None:
         return None
     if metadata.identifier(this.unit.head, metadata.PREBUILT_WORKLOAD) and this.unit.workloads(this.view):
-        return stop(this, "The prebuilt workload is not there")
-    if stopping := stop(this, "Stopped until it has a Workload"):
+        return stop(this, MISSING_WORKLOAD)
+    if stopping := stop(this, "Missing Workload; unable to restore pod templates"):
         return stopping
     if this.unit.is_active():
         return []
@@ -251,8 +252,8 @@ def take_prebuilt(this: JobRound) -> list[Action] | None:
     if injection.same_pods(unit.kind.pod_sets(unit.head), raw) or is_true(workload.status.conditions, "Finished"):
         return None
     edit = this.edit()
-    edit.set_condition("Finished", "True", "OutOfSync", "The prebuilt workload is not what its job asks for")
-    return [*written(edit), *stop(this, "The prebuilt workload is not what it asks for")]
+    edit.set_condition("Finished", "True", "OutOfSync", "The prebuilt workload is out of sync with its user job")
+    return [*written(edit), *stop(this, MISSING_WORKLOAD)]
 
 
 def leave_with_workload(this: JobRound) -> list[Action] | None:
@@ -260,7 +261,7 @@ def leave_with_workload(this: JobRound) -> list[Action] | None:
     assert this.workload is not None
     if not this.workload.metadata.deletion_timestamp:
         return None
-    ending = wind_down(this, "The workload is deleted")
+    ending = wind_down(this, "Workload is deleted")
     if ending is not None or this.workload.status.admission is None:
         # Without quota nothing holds it.
         return ending or []
@@ -285,11 +286,9 @@ def await_replacements(this: JobRound) -> list[Action] | None:
         if evicted is not None and evicted.get("status") == "True":
             edit.set_condition(WAITING_FOR_REPLACEMENT_PODS, "True", evicted["reason"], evicted["message"])
         elif waits is None or waits.get("status") != "True":
-            edit.set_condition(
-                WAITING_FOR_REPLACEMENT_PODS, "True", "PodsFailed", "Pods that failed are not replaced yet"
-            )
+            edit.set_condition(WAITING_FOR_REPLACEMENT_PODS, "True", "PodsFailed", "Some Failed pods need replacement")
     elif waits is not None:
-        edit.set_condition(WAITING_FOR_REPLACEMENT_PODS, "False", "PodsReady", "No pod is missing")
+        edit.set_condition(WAITING_FOR_REPLACEMENT_PODS, "False", "PodsReady", "No pods need replacement")
     return written(edit) or None
 
 
@@ -301,11 +300,13 @@ def follow_changes(this: JobRound) -> list[Action] | None:
     if isinstance(pod_sets, Incomplete):
         return None
     spec: Json = {}
+    told: list[str] = []
     reserved = is_true(workload.status.conditions, "QuotaReserved")
     if not injection.same_pods(pod_sets, this.raw or {}):
         if reserved:
             return resize(this, pod_sets)
         spec["podSets"] = [pod_set.to_json() for pod_set in pod_sets]
+        told.append(f"Updated not matching Workload for suspended job: {workload.key}")
     elif this.slices is not None and this.slices.larger is not None:
         return [Delete(Ref(Workload.KIND, this.slices.larger))]
     if not reserved and workload.spec.queue_name != this.unit.queue_name:
@@ -313,14 +314,16 @@ def follow_changes(this: JobRound) -> list[Action] | None:
     found = priority.of(this.view, this.unit, pod_sets)
     if isinstance(found, priority.Priority) and found.differs_from(workload):
         spec |= found.fields()
+        told.append(f"Updated workload priority class: {workload.key}")
     gates = metadata.annotations_of(this.unit.head).get(metadata.ADMISSION_GATED_BY)
     change: Json = {"spec": spec} if spec else {}
     if workload.metadata.annotations.get(metadata.ADMISSION_GATED_BY) != gates:
         change["metadata"] = {"annotations": {metadata.ADMISSION_GATED_BY: gates}}
+        told.append(f'Updated workload AdmissionGatedBy to "{gates or ""}"')
     if not change:
         return None
     patch = Patch(Ref(Workload.KIND, workload.key), change)
-    return [patch, this.unit.event("UpdatedWorkload", f"Updated Workload: {workload.key}")]
+    return [patch, *(this.unit.event("UpdatedWorkload", message) for message in told)]
 
 
 def resize(this: JobRound, pod_sets: Sequence[PodSetTemplate]) -> list[Action] | None:
@@ -346,9 +349,7 @@ def resize(this: JobRound, pod_sets: Sequence[PodSetTemplate]) -> list[Action] |
 
 def start_over(this: JobRound, workload: Workload) -> list[Action]:
     """Stop the job, and delete its Workload so that a new one follows."""
-    is_placed = this.slices is not None and slices.is_placed(workload)
-    placed = "its place was chosen for the size that it had" if is_placed else "it does not match its Workload any more"
-    ending = wind_down(this, f"The job changed; {placed}")
+    ending = wind_down(this, "No matching Workload; restoring pod templates according to existent Workload")
     if ending is not None:
         return ending
     told = this.unit.event("DeletedWorkload", f"Deleted not matching Workload: {workload.key}")
@@ -391,7 +392,7 @@ def grow(this: JobRound, wanted: Sequence[PodSetTemplate]) -> list[Action] | Non
     head = this.unit.head
     edit = str(head["metadata"].get("generation", 1))
     name = metadata.workload_name(JOB, metadata.name_of(head), metadata.uid_of(head), edit)
-    created = this.unit.event("CreatedWorkload", f"Created Workload: {this.namespace}/{name}, for its new size")
+    created = this.unit.event("CreatedWorkload", f"Created Workload: {this.namespace}/{name}")
     return [Create(Workload.KIND, workload_body(this, name, wanted, found)), created]
 
 
@@ -441,7 +442,7 @@ def expire(this: JobRound) -> list[Action] | None:
         return None
     if this.now < at:
         return [WakeAt(at)]
-    return [this.unit.event("Deleted", "Deleted: kept long enough after it was switched off"), *this.unit.remove()]
+    return [this.unit.event("Deleted", "Deleted job: deactivation retention period expired"), *this.unit.remove()]
 
 
 def hold_back(this: JobRound) -> list[Action] | None:
@@ -450,7 +451,7 @@ def hold_back(this: JobRound) -> list[Action] | None:
         return None
     if this.slices is not None and this.workload is not None and slices.takes_over(this.workload):
         return []
-    return stop(this, "Stopped: it is not admitted")
+    return stop(this, "Not admitted by cluster queue")
 
 
 def start(this: JobRound) -> list[Action] | None:
@@ -466,7 +467,7 @@ def start(this: JobRound) -> list[Action] | None:
         return [*written(edit), this.unit.event("FailedToStart", str(starting), warning=True)]
     admission = workload.status.admission
     name = admission.cluster_queue if admission else ""
-    return [*starting, this.unit.event("Started", f"Started with quota of ClusterQueue {name}")]
+    return [*starting, this.unit.event("Started", f"Admitted by clusterQueue {name}")]
 
 
 def report(this: JobRound) -> list[Action] | None:
@@ -491,10 +492,10 @@ def note_pods_ready(edit: StatusEdit, *, ready: bool) -> None:
     reason = condition.get("reason") if condition is not None else ""
     if ready:
         recovered = (was_ready and reason == "Recovered") or reason == "WaitForRecovery"
-        words = "All pods are ready or done"
+        words = "All pods reached readiness and the workload is running"
         edit.set_condition("PodsReady", "True", "Recovered" if recovered else "Started", words)
     elif was_ready or reason == "WaitForRecovery":
-        edit.set_condition("PodsReady", "False", "WaitForRecovery", "A pod that was ready is not any more")
+        edit.set_condition("PodsReady", "False", "WaitForRecovery", "At least one pod has failed, waiting for recovery")
 
 
 def written(edit: StatusEdit) -> list[Action]:

@@ -314,7 +314,7 @@ class PodGroupUnit(Unit):
         actions = release_pods(self.members, finished=finished)
         if originals is None or finished:
             return actions
-        message = "The Workload of the group has no quota for this pod"
+        message = "Excess pod deleted"
         for name in pod_group.excess_pods(self.members, originals):
             ref = Ref(plain_pod.POD, Key(self.namespace, name))
             actions += [Event(ref, "Normal", "ExcessPodDeleted", message), Delete(ref)]
