@@ -136,6 +136,18 @@ def excess_pods(members: Sequence[Json], pod_sets: Sequence[PodSetTemplate]) -> 
     return excess
 
 
+def replaced_pods(members: Sequence[Json], pod_sets: Sequence[PodSetTemplate]) -> list[Json]:
+    """Return the failed members that others have replaced. The last that failed are kept, as many as are missing."""
+    names, fast = [pod_set.name for pod_set in pod_sets], is_fast(members)
+    active = {metadata.name_of(pod) for pod in runnable(members)}
+    replaced: list[Json] = []
+    for one in pod_sets:
+        same = [pod for pod in members if pod_set_of(pod, names, fast=fast) == one.name]
+        failed = sorted((pod for pod in same if metadata.name_of(pod) not in active), key=age)
+        replaced += failed[: max(0, len(same) - one.count)]
+    return replaced
+
+
 def is_suspended(members: Sequence[Json]) -> bool:
     return any(is_gated(pod) for pod in members if not pods.is_terminal(pod))
 

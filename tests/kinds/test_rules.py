@@ -356,6 +356,12 @@ def test_changes_of_a_pod_that_are_refused() -> None:
     assert any("cannot be taken back" in error for error in errors(pod("a"), pod("a", retriable_in_group="false")))
 
 
+def test_a_copy_of_a_pod_loses_the_workload_of_the_pod() -> None:
+    copy = fields.with_value(pod("a"), ("metadata", "annotations", metadata.WORKLOAD), "pod-a-12345")
+    assert POD_KIND is not None
+    assert metadata.WORKLOAD not in metadata.annotations_of(POD_KIND.defaults(copy, CONTEXT))
+
+
 def test_pods_of_a_queued_parent_are_gated_without_a_finalizer() -> None:
     assert POD_KIND is not None
     plain: Json = {

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 
 from kyu.api.actions import Action, Create, Delete, Event, Patch, View, WakeAt
 from kyu.api.kueue import RESOURCE_IN_USE_FINALIZER, Workload
-from kyu.api.meta import Json, Key, Ref, find_condition, is_true
+from kyu.api.meta import Json, Key, Ref, find_condition, is_true, key_of
 from kyu.engine.workloads import WAITING_FOR_REPLACEMENT_PODS
 from kyu.kinds import metadata, pod_group
 from kyu.kinds import pod as plain_pod
@@ -26,9 +26,10 @@ from kyu.kinds.kind import JobKind, MissingReference
 from kyu.kinds.pod_group import Incomplete
 from kyu.kinds.templates import Mismatch, PodSetTemplate, TemplateConflict
 from kyu.plans.job import injection, priority, slices
-from kyu.plans.job.managed import context_of
+from kyu.plans.job.managed import context_of, find_managed_owner
 from kyu.plans.job.slices import Slices
-from kyu.plans.job.unit import JobUnit, PodGroupUnit, Unit, resolve
+from kyu.plans.job.unit import JobUnit, PodGroupUnit, Unit, pod_ref, release_pods, resolve
+from kyu.plans.pods_of_jobs import controller_reference
 from kyu.plans.status import StatusEdit
 from kyu.plans.workload.eviction import release
 from kyu.plans.workload.lifecycle import expires_at
@@ -63,6 +64,12 @@ class JobRound:
         conditions = self.workload.status.conditions
         return is_true(conditions, "Evicted") and is_true(conditions, "QuotaReserved")
 
+    def has_same_pods(self, pod_sets: Sequence[PodSetTemplate]) -> bool:
+        """Return whether the Workload has the pod sets of the job. A prebuilt one may lack what servers fill in."""
+        is_prebuilt = bool(metadata.identifier(self.unit.head, metadata.PREBUILT_WORKLOAD))
+        compare = injection.same_containers if is_prebuilt else injection.same_pods
+        return compare(pod_sets, self.raw or {})
+
     def edit(self) -> StatusEdit:
         assert self.raw is not None
         return StatusEdit(self.raw, self.now)
@@ -76,6 +83,8 @@ def plan(kind: JobKind, view: View, key: Key, now: datetime) -> list[Action]:
     if kind.kind == plain_pod.POD and (pod_group.name(obj) or not is_queued_pod(obj)):
         return []
     around = context_of(view, kind, obj)
+    if around is not None and around.owner_is_managed:
+        return hold_child(kind, view, obj)
     if around is None or not kind.is_managed(obj, around):
         return []
     unit = resolve(view, kind, obj, now)
@@ -84,13 +93,63 @@ def plan(kind: JobKind, view: View, key: Key, now: datetime) -> list[Action]:
     return plan_unit(unit, key.namespace, view, now)
 
 
+def hold_child(kind: JobKind, view: View, obj: Json) -> list[Action]:
+    """Suspend a job that a queued job made, while that one is not admitted. It has no Workload of its own."""
+    owner = find_managed_owner(view, obj)
+    if owner is None or kind.stops_by_deletion or kind.is_suspended(obj) or kind.finished(obj) is not None:
+        return []
+    workload = open_workload(view, metadata.uid_of(owner))
+    if workload is not None:
+        conditions = workload.status.conditions
+        if metadata.is_elastic(obj) or metadata.is_elastic(owner):
+            # Between two slices none may be admitted, and the pods run on.
+            if not is_true(conditions, "Evicted"):
+                return []
+        elif is_true(conditions, "Admitted"):
+            return []
+    ref, version = Ref(kind.kind, key_of(obj)), str(obj["metadata"].get("resourceVersion", ""))
+    told = Event(ref, "Normal", "Suspended", "Kueue managed child job suspended", metadata.uid_of(obj))
+    return [Patch(ref, kind.suspend_patch(obj), resource_version=version), told]
+
+
+def open_workload(view: View, uid: str) -> Workload | None:
+    """Return the newest Workload of a job that is not finished."""
+    found = [view.get(Workload, key_of(raw)) for raw in view.owned_by(Workload.KIND, uid)]
+    left = [one for one in found if one is not None and not is_true(one.status.conditions, "Finished")]
+    return max(left, key=lambda one: one.metadata.creation_timestamp or "", default=None)
+
+
 def plan_group(view: View, key: Key, now: datetime) -> list[Action]:
     """Plan for the pods of one group name."""
     members = view.list_json(plain_pod.POD, key.namespace)
     mine = tuple(pod for pod in members if pod_group.name(pod) == key.name and is_group_member(pod))
     if not mine or "pod" not in view.configuration.integrations.frameworks:
         return []
+    if is_taken(view, key, mine):
+        return refuse_group(key, mine)
     return plan_unit(PodGroupUnit(key.name, key.namespace, mine, now), key.namespace, view, now)
+
+
+def is_taken(view: View, key: Key, members: Sequence[Json]) -> bool:
+    """Return whether the name of the group is that of a Workload which is no group's."""
+    raw = view.find_json(Workload.KIND, key)
+    if raw is None or not view.configuration.gates.enabled("PodIntegrationValidateGroupOwner"):
+        return False
+    if metadata.annotations_of(raw).get(metadata.IS_GROUP_WORKLOAD) == "true":
+        return False
+    is_prebuilt = all(metadata.identifier(pod, metadata.PREBUILT_WORKLOAD) == key.name for pod in members)
+    return not is_prebuilt or controller_reference(raw) is not None
+
+
+def refuse_group(key: Key, members: Sequence[Json]) -> list[Action]:
+    """Leave the pods at their gates, and the Workload to its owner."""
+    head = min(members, key=pod_group.age)
+    message = (
+        f'A Workload named "{key.name}" already exists but is not a pod group workload; '
+        "this pod group cannot be admitted"
+    )
+    told = Event(pod_ref(head), "Warning", "WorkloadNameConflict", message, metadata.uid_of(head))
+    return [told, *release_pods(members, finished=False)]
 
 
 def is_queued_pod(pod: Json) -> bool:
@@ -175,7 +234,7 @@ def leave_deleted(this: JobRound) -> list[Action] | None:
 def create(this: JobRound) -> list[Action] | None:
     if this.workload is not None:
         return None
-    if metadata.identifier(this.unit.head, metadata.PREBUILT_WORKLOAD) and this.unit.workloads(this.view):
+    if metadata.identifier(this.unit.head, metadata.PREBUILT_WORKLOAD):
         return stop(this, MISSING_WORKLOAD)
     if stopping := stop(this, "Missing Workload; unable to restore pod templates"):
         return stopping
@@ -241,19 +300,36 @@ def workload_body(this: JobRound, name: str, pod_sets: Sequence[PodSetTemplate],
 
 def take_prebuilt(this: JobRound) -> list[Action] | None:
     """Adopt a prebuilt Workload. Finish one that does not match the job."""
-    workload, raw, unit = this.workload, this.raw, this.unit
+    workload, unit = this.workload, this.unit
     assert workload is not None
-    assert raw is not None
     if not isinstance(unit, JobUnit) or not metadata.identifier(unit.head, metadata.PREBUILT_WORKLOAD):
         return None
     if not any(owner.controller for owner in workload.metadata.owner_references):
         change: Json = {"ownerReferences": unit.owners(), "labels": {metadata.JOB_UID: unit.uid}}
         return [Patch(Ref(Workload.KIND, workload.key), {"metadata": change}, "", workload.metadata.resource_version)]
-    if injection.same_pods(unit.kind.pod_sets(unit.head), raw) or is_true(workload.status.conditions, "Finished"):
+    if this.has_same_pods(unit.kind.pod_sets(unit.head)) or is_true(workload.status.conditions, "Finished"):
         return None
     edit = this.edit()
     edit.set_condition("Finished", "True", "OutOfSync", "The prebuilt workload is out of sync with its user job")
     return [*written(edit), *stop(this, MISSING_WORKLOAD)]
+
+
+def join_group(this: JobRound) -> list[Action] | None:
+    """Make pods that joined the group owners of its Workload, which stays as long as one of them does."""
+    workload, unit = this.workload, this.unit
+    if not isinstance(unit, PodGroupUnit) or this.raw is None or workload is None:
+        return None
+    known = {owner.uid for owner in workload.metadata.owner_references}
+    added = [owner for owner in unit.active_owners() if owner["uid"] not in known]
+    if not added:
+        return None
+    owners = [*(this.raw["metadata"].get("ownerReferences") or ()), *added]
+    ref = Ref(Workload.KIND, workload.key)
+    told = f"Added {len(added)} owner reference(s)"
+    return [
+        Patch(ref, {"metadata": {"ownerReferences": owners}}, "", workload.metadata.resource_version),
+        Event(ref, "Normal", "OwnerReferencesAdded", told, workload.metadata.uid),
+    ]
 
 
 def leave_with_workload(this: JobRound) -> list[Action] | None:
@@ -302,7 +378,7 @@ def follow_changes(this: JobRound) -> list[Action] | None:
     spec: Json = {}
     told: list[str] = []
     reserved = is_true(workload.status.conditions, "QuotaReserved")
-    if not injection.same_pods(pod_sets, this.raw or {}):
+    if not this.has_same_pods(pod_sets):
         if reserved:
             return resize(this, pod_sets)
         spec["podSets"] = [pod_set.to_json() for pod_set in pod_sets]
@@ -508,6 +584,7 @@ RULES: tuple[Callable[[JobRound], list[Action] | None], ...] = (
     leave_deleted,
     create,
     take_prebuilt,
+    join_group,
     leave_with_workload,
     finished_without_job,
     await_replacements,

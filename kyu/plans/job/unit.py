@@ -144,7 +144,10 @@ class JobUnit(Unit):
 
     def workloads(self, view: View) -> list[Key]:
         if prebuilt := metadata.identifier(self.head, metadata.PREBUILT_WORKLOAD):
-            return [Key(self.key.namespace, prebuilt)]
+            key = Key(self.key.namespace, prebuilt)
+            controller = pods_of_jobs.controller_reference(view.find_json(Workload.KIND, key) or {})
+            # The Workload of another job is not there for this one.
+            return [] if controller is not None and controller.get("uid") != self.uid else [key]
         owned = view.owned_by(Workload.KIND, self.uid)
         return [Key(self.key.namespace, metadata.name_of(workload)) for workload in owned]
 
@@ -253,6 +256,10 @@ class PodGroupUnit(Unit):
     def owners(self) -> list[Json]:
         return [owner_reference(plain_pod.POD, pod, controller=False) for pod in self.members]
 
+    def active_owners(self) -> list[Json]:
+        """Return the owner references to members that may run, or have succeeded."""
+        return [owner_reference(plain_pod.POD, pod, controller=False) for pod in pod_group.runnable(self.members)]
+
     def pod_sets(self) -> list[PodSetTemplate] | Incomplete:
         return pod_group.pod_sets(self.members)
 
@@ -314,6 +321,8 @@ class PodGroupUnit(Unit):
         actions = release_pods(self.members, finished=finished)
         if originals is None or finished:
             return actions
+        replaced = pod_group.replaced_pods(self.members, originals)
+        actions += release_pods([pod for pod in replaced if not metadata.is_deleted(pod)], finished=True)
         message = "Excess pod deleted"
         for name in pod_group.excess_pods(self.members, originals):
             ref = Ref(plain_pod.POD, Key(self.namespace, name))

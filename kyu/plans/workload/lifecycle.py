@@ -368,14 +368,16 @@ def end_overlong(life: Life) -> list[Action]:
 def finish_backoff(life: Life) -> list[Action]:
     """Requeue a workload when the delay after its eviction is over."""
     requeued, state = life.condition("Requeued"), life.workload.status.requeue_state
-    if life.is_reserved or requeued is None or requeued.status == "True":
-        return []
-    if requeued.reason not in ("PodsReadyTimeout", "AdmissionCheck"):
-        return []
     at = parse_time(state.requeue_at) if state else None
+    held = requeued is not None and requeued.status != "True"
+    if life.is_reserved or (not held and at is None):
+        return []
+    if held and requeued is not None and requeued.reason not in ("PodsReadyTimeout", "AdmissionCheck"):
+        return []
     if at is not None and life.now < at:
         return [WakeAt(at)]
-    life.edit.set_condition("Requeued", "True", "BackoffFinished", "The workload backoff was finished")
+    if held:
+        life.edit.set_condition("Requeued", "True", "BackoffFinished", "The workload backoff was finished")
     if at is not None:
         life.edit.status["requeueState"].pop("requeueAt", None)
     return life.written()
