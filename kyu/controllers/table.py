@@ -237,7 +237,13 @@ def workload_of_gated_pod(view: View, obj: Json) -> Iterable[Key]:
 
 
 def job_of_elastic_pod(view: View, obj: Json) -> Iterable[Key]:
-    return owner_of(JOB)(view, obj) if metadata.SLICE_NAME in metadata.annotations_of(obj) else ()
+    """Yield the Job whose slices the pod belongs to, by the name of the first slice."""
+    name = metadata.annotations_of(obj).get(metadata.SLICE_NAME)
+    if not name:
+        return
+    for one in view.list_json(Workload.KIND, obj["metadata"]["namespace"]):
+        if name in (one["metadata"]["name"], metadata.annotations_of(one).get(metadata.SLICE_NAME)):
+            yield from owner_of(JOB)(view, one)
 
 
 def job_of_elastic_workload(view: View, obj: Json) -> Iterable[Key]:

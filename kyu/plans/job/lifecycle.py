@@ -182,7 +182,11 @@ def plan_unit(unit: Unit, namespace: str, view: View, now: datetime) -> list[Act
         now,
         sliced,
     )
-    actions: list[Action] = [Delete(Ref(Workload.KIND, key)) for key in surplus]
+    actions: list[Action] = []
+    if sliced is None:
+        actions += [Delete(Ref(Workload.KIND, key)) for key in surplus]
+    else:
+        actions += slices.end_surplus(view, surplus, now)
     if sliced is not None and wanted is not None:
         actions += slices.end_replaced(view, sliced.replaced, wanted, now)
     actions += unit.upkeep(None if this.raw is None else injection.originals(this.raw))
@@ -275,7 +279,7 @@ def workload_body(this: JobRound, name: str, pod_sets: Sequence[PodSetTemplate],
     if isinstance(unit, PodGroupUnit):
         annotations[metadata.IS_GROUP_WORKLOAD] = "true"
     if this.slices is not None:
-        annotations |= slices.marks(this.workload)
+        annotations |= slices.marks(this.workload, name)
     spec: Json = {
         "active": True,
         "podSets": [pod_set.to_json() for pod_set in pod_sets],
@@ -552,13 +556,21 @@ def report(this: JobRound) -> list[Action] | None:
     if this.slices is None or this.slices.larger is None:
         # Pods that wait for more quota are no trouble of those that run.
         note_pods_ready(edit, ready=this.unit.pods_ready())
+    if this.view.configuration.gates.enabled("ReclaimablePods"):
+        note_reclaimable(edit, this)
+    return written(edit)
+
+
+def note_reclaimable(edit: StatusEdit, this: JobRound) -> None:
+    """Write how many pods will not run again. The number only grows, up to the size of the pod set."""
+    assert this.workload is not None
     known = {item["name"]: item["count"] for item in edit.read("reclaimablePods") or ()}
-    reclaimable = {
-        name: max(count, known.get(name, 0)) for name, count in sorted(this.unit.reclaimable_pods().items()) if count
-    }
+    sizes = {pod_set.name: pod_set.count for pod_set in this.workload.spec.pod_sets}
+    found = this.unit.reclaimable_pods()
+    counts = {name: max(found.get(name, 0), known.get(name, 0)) for name in sorted({*found, *known})}
+    reclaimable = {name: min(count, sizes.get(name, count)) for name, count in counts.items() if count}
     if reclaimable and reclaimable != known:
         edit.status["reclaimablePods"] = [{"name": name, "count": count} for name, count in reclaimable.items()]
-    return written(edit)
 
 
 def note_pods_ready(edit: StatusEdit, *, ready: bool) -> None:

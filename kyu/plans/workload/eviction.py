@@ -75,7 +75,8 @@ def release(edit: StatusEdit, workload: Workload, gates: FeatureGates) -> None:
     reason, message = str(evicted.get("reason", "")), str(evicted.get("message", ""))
     # A controller may have answered for the round that is over.
     reset_checks(edit)
-    at_once = reason in REQUEUED_AT_ONCE and not is_owned_by_single_pod(workload)
+    ends_with_pod = is_owned_by_single_pod(workload) and gates.enabled("SkipReassignmentForPodOwnedWorkloads")
+    at_once = reason in REQUEUED_AT_ONCE and not ends_with_pod
     edit.set_condition("Requeued", "True" if at_once else "False", reason, message)
     clear_reservation(edit, "PendingEvaluation", message, gates)
 
