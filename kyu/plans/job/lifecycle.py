@@ -251,6 +251,8 @@ def create(this: JobRound) -> list[Action] | None:
     if isinstance(found, priority.MissingPriorityClass):
         return [this.unit.event("WorkloadPriorityClassNotFound", str(found), warning=True)]
     body = workload_body(this, this.unit.workload_name(), pod_sets, found)
+    if isinstance(body, Incomplete):
+        return [this.unit.event("ErrWorkloadCompose", str(body), warning=True)]
     created = this.unit.event("CreatedWorkload", f"Created Workload: {this.namespace}/{body['metadata']['name']}")
     return [Create(Workload.KIND, body), created, *without_slices(this)]
 
@@ -263,19 +265,26 @@ def without_slices(this: JobRound) -> list[Action]:
     return [this.unit.event("ElasticJobNotSupported", message, warning=True)]
 
 
-def workload_body(this: JobRound, name: str, pod_sets: Sequence[PodSetTemplate], found: priority.Priority) -> Json:
+def workload_body(
+    this: JobRound, name: str, pod_sets: Sequence[PodSetTemplate], found: priority.Priority
+) -> Json | Incomplete:
     unit, head = this.unit, this.unit.head
     labels = metadata.labels_of(head)
     configuration = this.view.configuration
     shown = configuration.custom_labels("Workload")
     kept = (*configuration.integrations.label_keys_to_copy, *(label.label_key for label in shown))
-    copied = {key: labels[key] for key in kept if key in labels}
+    copied = unit.copied(kept, metadata.labels_of)
+    marked = unit.copied([label.source_annotation_key for label in shown], metadata.annotations_of)
+    if isinstance(copied, Incomplete):
+        return copied
+    if isinstance(marked, Incomplete):
+        return marked
     annotations = {
         key: value
         for key, value in metadata.annotations_of(head).items()
-        if key.startswith("provreq.kueue.x-k8s.io/")
-        or key in (metadata.ADMISSION_GATED_BY, *(label.source_annotation_key for label in shown))
+        if key.startswith("provreq.kueue.x-k8s.io/") or key == metadata.ADMISSION_GATED_BY
     }
+    annotations |= marked
     if isinstance(unit, PodGroupUnit):
         annotations[metadata.IS_GROUP_WORKLOAD] = "true"
     if this.slices is not None:
@@ -473,7 +482,9 @@ def grow(this: JobRound, wanted: Sequence[PodSetTemplate]) -> list[Action] | Non
     edit = str(head["metadata"].get("generation", 1))
     name = metadata.workload_name(JOB, metadata.name_of(head), metadata.uid_of(head), edit)
     created = this.unit.event("CreatedWorkload", f"Created Workload: {this.namespace}/{name}")
-    return [Create(Workload.KIND, workload_body(this, name, wanted, found)), created]
+    body = workload_body(this, name, wanted, found)
+    assert not isinstance(body, Incomplete), "only pod groups can be incomplete"
+    return [Create(Workload.KIND, body), created]
 
 
 def stop_evicted(this: JobRound) -> list[Action] | None:

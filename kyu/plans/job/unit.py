@@ -10,7 +10,7 @@ Kueue: pkg/controller/jobframework (GenericJob and its optional interfaces).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -56,6 +56,11 @@ class Unit(ABC):
     @abstractmethod
     def owners(self) -> list[Json]:
         """Return the owner references of its Workload."""
+
+    def copied(self, keys: Collection[str], values: Callable[[Json], dict[str, str]]) -> dict[str, str] | Incomplete:
+        """Return the labels, or annotations, of these keys for its Workload."""
+        own = values(self.head)
+        return {key: own[key] for key in keys if key in own}
 
     @abstractmethod
     def pod_sets(self) -> list[PodSetTemplate] | Incomplete: ...
@@ -259,6 +264,16 @@ class PodGroupUnit(Unit):
     def active_owners(self) -> list[Json]:
         """Return the owner references to members that may run, or have succeeded."""
         return [owner_reference(plain_pod.POD, pod, controller=False) for pod in pod_group.runnable(self.members)]
+
+    def copied(self, keys: Collection[str], values: Callable[[Json], dict[str, str]]) -> dict[str, str] | Incomplete:
+        """Return those of all members, which must not contradict each other."""
+        found: dict[str, str] = {}
+        for pod in self.members:
+            for key, value in values(pod).items():
+                if key in keys and found.setdefault(key, value) != value:
+                    what = "label" if values is metadata.labels_of else "annotation"
+                    return Incomplete(f"constructing workload: pods have different {what} values")
+        return found
 
     def pod_sets(self) -> list[PodSetTemplate] | Incomplete:
         return pod_group.pod_sets(self.members)

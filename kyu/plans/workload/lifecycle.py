@@ -31,6 +31,7 @@ from kyu.plans.workload.eviction import clear_reservation, evict, release, reset
 # How long the deletion of a Workload waits for its job to stop, and how often is looked whether the job is still there.
 LONGEST_GOODBYE = timedelta(minutes=1)
 GOODBYE_LOOK = timedelta(seconds=5)
+GATED_BY = "Admission is gated by: "
 # How often the pods of a deleted Workload are looked at.
 LOOK_AGAIN = timedelta(seconds=1)
 
@@ -388,14 +389,16 @@ def say_why_not_queued(life: Life) -> list[Action]:
     if life.is_reserved:
         return []
     if gates := life.workload.metadata.annotations.get(metadata.ADMISSION_GATED_BY):
-        unadmitted.set_no_quota(
-            life.edit, "AdmissionGated", f"Admission is gated by: {gates}", life.configuration.gates
-        )
+        unadmitted.set_no_quota(life.edit, "AdmissionGated", f"{GATED_BY}{gates}", life.configuration.gates)
         checks.await_pods(life.edit, life.workload, life.configuration)
         return life.written(life.event("AdmissionGated", f"Workload admission is gated by: {gates}"))
+    told = life.condition("QuotaReserved")
+    if told is not None and told.message.startswith(GATED_BY):
+        cleared = "AdmissionGatedBy cleared, waiting for quota reservation"
+        unadmitted.set_no_quota(life.edit, "PendingEvaluation", cleared, life.configuration.gates)
+        return life.written(life.event("AdmissionGateCleared", "Admission gate cleared, workload is now admissible"))
     stop = activity.why_stopped(life.local_queue, life.cluster_queue, life.workload)
     if stop is None:
-        told = life.condition("QuotaReserved")
         if told is not None and activity.is_told_by_stop(told.reason, told.message):
             # The scheduler may find no need to look at it soon: equals of it that came first do not fit.
             unadmitted.set_no_quota(life.edit, *reasons.render(Untried()), life.configuration.gates)
