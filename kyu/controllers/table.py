@@ -135,6 +135,7 @@ def in_use_rows() -> Iterator[Controller]:
 
 
 def job_row(kind: JobKind) -> Controller:
+    prebuilt = (Watch(Workload.KIND, partial(jobs_of_prebuilt, kind), is_without_owner),)
     return Controller(
         f"job/{kind.framework}",
         partial(lifecycle.plan, kind),
@@ -142,6 +143,7 @@ def job_row(kind: JobKind) -> Controller:
             Watch(kind.kind),
             Watch(WorkloadPriorityClass.KIND, partial(jobs_without_workload, kind), is_created),
             Watch(PriorityClass.KIND, partial(jobs_without_workload, kind), is_created),
+            *(prebuilt if kind.may_be_prebuilt else ()),
             *(Watch(other, every(kind.kind)) for other in kind.refers_to),
         ),
         Owned((Workload.KIND,), kind.kind),
@@ -235,7 +237,13 @@ def workload_of_gated_pod(view: View, obj: Json) -> Iterable[Key]:
 
 
 def job_of_elastic_pod(view: View, obj: Json) -> Iterable[Key]:
-    return owner_of(JOB)(view, obj) if metadata.SLICE_NAME in metadata.annotations_of(obj) else ()
+    """Yield the Job whose slices the pod belongs to, by the name of the first slice."""
+    name = metadata.annotations_of(obj).get(metadata.SLICE_NAME)
+    if not name:
+        return
+    for one in view.list_json(Workload.KIND, obj["metadata"]["namespace"]):
+        if name in (one["metadata"]["name"], metadata.annotations_of(one).get(metadata.SLICE_NAME)):
+            yield from owner_of(JOB)(view, one)
 
 
 def job_of_elastic_workload(view: View, obj: Json) -> Iterable[Key]:
@@ -268,6 +276,14 @@ def jobs_without_workload(kind: JobKind, view: View, obj: Json) -> Iterable[Key]
             yield key_of(one)
 
 
+def jobs_of_prebuilt(kind: JobKind, view: View, obj: Json) -> Iterable[Key]:
+    """Yield the jobs that name a Workload which has no owner yet."""
+    name = obj["metadata"]["name"]
+    for one in view.list_json(kind.kind, obj["metadata"]["namespace"]):
+        if metadata.identifier(one, metadata.PREBUILT_WORKLOAD) == name:
+            yield key_of(one)
+
+
 def every_group(view: View, obj: Json) -> Iterable[Key]:
     for pod in view.list_json(POD):
         yield from group_of_pod(view, pod)
@@ -278,6 +294,13 @@ def every_group(view: View, obj: Json) -> Iterable[Key]:
 
 def is_created(old: Json | None, new: Json | None) -> bool:
     return old is None
+
+
+def is_without_owner(old: Json | None, new: Json | None) -> bool:
+    """Return whether a Workload was created without an owner, or has lost its own."""
+    if new is None or new["metadata"].get("ownerReferences"):
+        return False
+    return old is None or bool(old["metadata"].get("ownerReferences"))
 
 
 def spec_changed(old: Json | None, new: Json | None) -> bool:
@@ -317,8 +340,8 @@ def has_checks(workload: Json) -> bool:
 
 
 def is_of_group(old: Json | None, new: Json | None) -> bool:
-    """Return whether the Workload belongs to a pod group."""
-    return (new is not None and is_group(new)) or (old is not None and is_group(old))
+    """Return whether the Workload belongs to a pod group, or may become that of one."""
+    return (new is not None and is_group(new)) or (old is not None and is_group(old)) or is_without_owner(old, new)
 
 
 def is_group(workload: Json) -> bool:

@@ -181,12 +181,13 @@ def make_pending(workload: Workload, shape: RequestShape, options: Options) -> P
 def effective_priority(workload: Workload, options: Options) -> int:
     priority = workload.spec.priority or 0
     if options.priority_boost:
-        priority += _boost(workload.metadata.annotations.get(PRIORITY_BOOST, ""))
+        priority += priority_boost(workload)
     return priority
 
 
-def _boost(text: str) -> int:
+def priority_boost(workload: Workload) -> int:
     """Return the priority that the annotation adds; 0 if it is not a 32-bit integer."""
+    text = workload.metadata.annotations.get(PRIORITY_BOOST, "")
     boost = int(text) if _NUMBER.fullmatch(text) else 0
     return boost if -(2**31) <= boost < 2**31 else 0
 

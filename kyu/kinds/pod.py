@@ -78,6 +78,8 @@ class PlainPod(JobKind):
             if not self.is_managed(obj, context):
                 return obj
             obj = with_managed_mark(obj)
+        # Admission sets it. A copy of a pod that ran before would be held by its old value.
+        obj = templates.without_annotation(obj, metadata.WORKLOAD)
         if label := metadata.annotations_of(obj).get(metadata.POD_GROUP_POD_INDEX_LABEL):
             rank = metadata.labels_of(obj).get(label, "")
             obj = fields.with_value(obj, ("metadata", "labels", metadata.POD_GROUP_POD_INDEX), rank)

@@ -82,7 +82,7 @@ def pod_sets(members: Sequence[Json]) -> list[PodSetTemplate] | Incomplete:
     if is_fast(members) and candidates:
         return [pod_set(first, total)]
     if len(candidates) < total:
-        return Incomplete(f"group {name(first)!r} has {len(candidates)} runnable pods of the {total} that it needs")
+        return Incomplete(f"'{name(first)}' group has fewer runnable pods than expected")
     kept = sorted(candidates, key=keep_order)[:total]
     count_by_role = Counter(role(pod) for pod in kept)
     example_by_role = {role(pod): pod for pod in sorted(kept, key=age, reverse=True)}
@@ -96,13 +96,13 @@ def pod_set(pod: Json, count: int) -> PodSetTemplate:
 
 def disagreement(members: Sequence[Json], first: Json) -> Incomplete | None:
     for pod in members:
-        pair = f"pods {metadata.name_of(first)!r} and {metadata.name_of(pod)!r} of one group"
+        pair = f"pods '{metadata.name_of(first)}' and '{metadata.name_of(pod)}' has different"
         queues = metadata.queue_name(first), metadata.queue_name(pod)
         if queues[0] != queues[1]:
-            return Incomplete(f"{pair} have different queue names: {queues[0]!r} and {queues[1]!r}")
+            return Incomplete(f"{pair} queue names: {queues[0]}!={queues[1]}")
         totals = total_count(first), total_count(pod)
         if totals[0] != totals[1]:
-            return Incomplete(f"{pair} have different {metadata.POD_GROUP_TOTAL_COUNT}: {totals[0]} and {totals[1]}")
+            return Incomplete(f"{pair} '{metadata.POD_GROUP_TOTAL_COUNT}' values: {totals[0]}!={totals[1]}")
     return None
 
 
@@ -134,6 +134,18 @@ def excess_pods(members: Sequence[Json], pod_sets: Sequence[PodSetTemplate]) -> 
         kept = sorted((pod for pod in same if pod not in larger), key=keep_order)
         excess += [metadata.name_of(pod) for pod in (*larger, *kept[one.count :])]
     return excess
+
+
+def replaced_pods(members: Sequence[Json], pod_sets: Sequence[PodSetTemplate]) -> list[Json]:
+    """Return the failed members that others have replaced. The last that failed are kept, as many as are missing."""
+    names, fast = [pod_set.name for pod_set in pod_sets], is_fast(members)
+    active = {metadata.name_of(pod) for pod in runnable(members)}
+    replaced: list[Json] = []
+    for one in pod_sets:
+        same = [pod for pod in members if pod_set_of(pod, names, fast=fast) == one.name]
+        failed = sorted((pod for pod in same if metadata.name_of(pod) not in active), key=age)
+        replaced += failed[: max(0, len(same) - one.count)]
+    return replaced
 
 
 def is_suspended(members: Sequence[Json]) -> bool:

@@ -149,6 +149,14 @@ def with_annotations(template: Json, added: Mapping[str, str]) -> Json:
     return fields.with_value(template, ("metadata", "annotations"), {**metadata.annotations_of(template), **added})
 
 
+def without_annotation(template: Json, name: str) -> Json:
+    annotations = metadata.annotations_of(template)
+    if name not in annotations:
+        return template
+    kept = {key: value for key, value in annotations.items() if key != name}
+    return fields.with_value(template, ("metadata", "annotations"), kept)
+
+
 def with_command(template: Json, command: list[str]) -> Json:
     """Return the template with this command in its first container, unless that has one."""
     first = fields.json_at(template, ("spec", "containers", 0))

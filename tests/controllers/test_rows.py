@@ -233,3 +233,15 @@ def test_the_end_of_a_node_wakes_its_pods_and_a_start_all_that_have_one() -> Non
     assert {one for one in woken(node(), node(ready="False"), [bound]) if one.startswith("lost")} == set()
     assert {one for one in woken(None, bound) if one.startswith("lost")} == lost
     assert {one for one in woken(pod(), bound) if one.startswith("lost")} == set()
+
+
+def test_a_workload_without_an_owner_wakes_the_jobs_that_name_it() -> None:
+    named = job("late")
+    named["metadata"]["labels"] = {"kueue.x-k8s.io/prebuilt-workload-name": "w"}
+    around = [named, job("other")]
+    free = workload()
+    free["metadata"].pop("ownerReferences", None)
+    assert "job/batch/job: team/late" in woken(None, free, around)
+    assert "job/batch/job: team/other" not in woken(None, free, around)
+    owned = {**free, "metadata": {**free["metadata"], "ownerReferences": [{"uid": "u"}]}}
+    assert "job/batch/job: team/late" not in woken(None, owned, around)

@@ -175,7 +175,7 @@ def test_a_higher_priority_preempts_and_the_victim_runs_later(kyu: LocalKyu) -> 
     kyu.wait_for("boss", "Succeeded")
     victim = kyu.wait_for("victim", "Running")
     assert victim["status"]["schedulingStats"]["evictions"] == [
-        {"reason": "Preempted", "underlyingCause": "InClusterQueue", "count": 1}
+        {"reason": "Preempted", "underlyingCause": "", "count": 1}
     ]
     kyu.kyu("cancel", "victim")
 

@@ -247,7 +247,7 @@ def counts(found: list[PodSetTemplate] | Incomplete) -> list[int]:
 
 
 def test_a_group_waits_for_all_its_members() -> None:
-    assert "1 runnable pods of the 2" in str(pod_group.pod_sets([pod("a", gated=True)]))
+    assert "fewer runnable pods than expected" in str(pod_group.pod_sets([pod("a", gated=True)]))
     assert counts(pod_group.pod_sets([pod("a", gated=True), pod("b", gated=True)])) == [2]
     assert counts(pod_group.pod_sets([pod("a"), pod("b", cpu="2"), pod("c", total=2, created=9)])) == [1, 1]
     assert counts(pod_group.pod_sets([pod("a", total=3), pod("b", total=3, cpu="2"), pod("c", total=3)])) == [1, 2]
@@ -259,11 +259,11 @@ def test_a_fast_group_is_composed_from_its_first_pod() -> None:
 
 
 def test_members_must_agree() -> None:
-    assert "different kueue.x-k8s.io/pod-group-total-count: 2 and 3" in str(
+    assert "different 'kueue.x-k8s.io/pod-group-total-count' values: 2!=3" in str(
         pod_group.pod_sets([pod("a"), pod("b", total=3)])
     )
     other = fields.with_value(pod("b"), ("metadata", "labels", metadata.QUEUE_NAME), "other")
-    assert "different queue names: 'main' and 'other'" in str(pod_group.pod_sets([pod("a"), other]))
+    assert "pods 'a' and 'b' has different queue names: main!=other" in str(pod_group.pod_sets([pod("a"), other]))
 
 
 def test_a_failed_member_is_replaced_unless_the_group_says_no() -> None:
@@ -354,6 +354,12 @@ def test_changes_of_a_pod_that_are_refused() -> None:
     renamed = fields.with_value(pod("a"), ("metadata", "labels", metadata.POD_GROUP_NAME), "h")
     assert any("pod-group-name" in error and "immutable" in error for error in errors(renamed, pod("a")))
     assert any("cannot be taken back" in error for error in errors(pod("a"), pod("a", retriable_in_group="false")))
+
+
+def test_a_copy_of_a_pod_loses_the_workload_of_the_pod() -> None:
+    copy = fields.with_value(pod("a"), ("metadata", "annotations", metadata.WORKLOAD), "pod-a-12345")
+    assert POD_KIND is not None
+    assert metadata.WORKLOAD not in metadata.annotations_of(POD_KIND.defaults(copy, CONTEXT))
 
 
 def test_pods_of_a_queued_parent_are_gated_without_a_finalizer() -> None:

@@ -109,7 +109,7 @@ def test_checks_start_over_and_remember_how_often_they_asked_for_a_retry() -> No
         "rejected": None,
     }
     assert found["pending"]["message"] == "m"
-    assert "previously Ready" in found["ready"]["message"]
+    assert found["ready"]["message"] == "Reset to Pending after eviction. Previously: Ready"
     assert "podSetUpdates" not in found["ready"]
     assert found["retry"]["requeueAfterSeconds"] == 30
 

@@ -71,7 +71,7 @@ A, B, C = (Key("team", name) for name in "abc")
         ([workload("a", *RUNS), workload("b", instead_of="a")], Slices(A, larger=B)),
         ([workload("a", *RUNS), workload("b", *RUNS, instead_of="a")], Slices(B, replaced=A)),
         ([workload("a", *RUNS, "Finished"), workload("b", *RUNS, instead_of="a")], Slices(B)),
-        ([workload("a", *RUNS, "Evicted"), workload("b", instead_of="a")], Slices(A, surplus=(B,))),
+        ([workload("a", *RUNS, "Evicted"), workload("b", instead_of="a")], Slices(A, larger=B)),
         ([workload("a", *RUNS), workload("b"), workload("c", instead_of="a")], Slices(A, larger=C, surplus=(B,))),
         ([workload("a"), workload("b", instead_of="a")], Slices(B, surplus=(A,))),
         ([workload("a", *RUNS, "Finished")], Slices(A)),
@@ -90,8 +90,9 @@ def test_of_two_that_were_made_in_the_same_second_the_one_that_takes_over_counts
 
 def elastic_pod(number: int, *, gated: bool, phase: str = "Pending") -> Json:
     gates = ["x.io/other", *([metadata.ELASTIC_GATE] if gated else [])]
-    of_job = {"ownerReferences": [manifests.owner("Job", "j", uid="u")]}
-    return manifests.pod(f"p{number}", gates=gates, phase=phase, metadata=of_job)
+    # Pods of an elastic job are known by the name of its first slice; their owner may be another object.
+    of_slice = {"annotations": {metadata.SLICE_NAME: "a"}}
+    return manifests.pod(f"p{number}", gates=gates, phase=phase, metadata=of_slice)
 
 
 def opened(*objects: Json, configuration: Configuration | None = None) -> list[str]:

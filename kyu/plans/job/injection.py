@@ -23,6 +23,13 @@ CONTENT = (
     "initContainers", "containers", "runtimeClassName", "priorityClassName", "overhead", "resourceClaims", "resources",
 )  # fmt: skip
 
+CONTAINER_DEFAULTS: Json = {
+    "terminationMessagePath": "/dev/termination-log",
+    "terminationMessagePolicy": "File",
+    "resources": {},
+}
+MISSING = object()
+
 
 def pod_set_infos(view: View, workload: Workload, queue_name: str) -> list[PodSetInfo]:
     admission = workload.status.admission
@@ -116,6 +123,36 @@ def same_pods(pod_sets: Sequence[PodSetTemplate], raw: Json) -> bool:
         if not (counts and same):
             return False
     return True
+
+
+def same_containers(pod_sets: Sequence[PodSetTemplate], raw: Json) -> bool:
+    """Return whether the Workload has the sizes and containers of the job, as Kueue compares a prebuilt Workload.
+
+    An API server fills in fields of a Job that it does not fill in for a Workload, so those do not count.
+    """
+    asked = originals(raw)
+    if len(pod_sets) != len(asked):
+        return False
+    injected = is_injected(pod_sets)
+    for now, before in zip(pod_sets, asked, strict=True):
+        if now.count != before.count and not (injected and before.min_count is not None):
+            return False
+        if not injected and (spec(now).get("tolerations") or []) != (spec(before).get("tolerations") or []):
+            return False
+        for field in ("initContainers", "containers"):
+            pairs = (spec(now).get(field) or (), spec(before).get(field) or ())
+            if [undefaulted(one) for one in pairs[0]] != [undefaulted(one) for one in pairs[1]]:
+                return False
+    return True
+
+
+def undefaulted(container: Json) -> Json:
+    """Return the container without the fields that an API server fills in."""
+    kept = {name: value for name, value in container.items() if CONTAINER_DEFAULTS.get(name, MISSING) != value}
+    kept.pop("imagePullPolicy", None)
+    if ports := kept.get("ports"):
+        kept["ports"] = [{k: v for k, v in port.items() if (k, v) != ("protocol", "TCP")} for port in ports]
+    return kept
 
 
 def wish(pod_set: PodSetTemplate) -> Json | None:

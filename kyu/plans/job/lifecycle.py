@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 
 from kyu.api.actions import Action, Create, Delete, Event, Patch, View, WakeAt
 from kyu.api.kueue import RESOURCE_IN_USE_FINALIZER, Workload
-from kyu.api.meta import Json, Key, Ref, find_condition, is_true
+from kyu.api.meta import Json, Key, Ref, find_condition, is_true, key_of
 from kyu.engine.workloads import WAITING_FOR_REPLACEMENT_PODS
 from kyu.kinds import metadata, pod_group
 from kyu.kinds import pod as plain_pod
@@ -26,15 +26,17 @@ from kyu.kinds.kind import JobKind, MissingReference
 from kyu.kinds.pod_group import Incomplete
 from kyu.kinds.templates import Mismatch, PodSetTemplate, TemplateConflict
 from kyu.plans.job import injection, priority, slices
-from kyu.plans.job.managed import context_of
+from kyu.plans.job.managed import context_of, find_managed_owner
 from kyu.plans.job.slices import Slices
-from kyu.plans.job.unit import JobUnit, PodGroupUnit, Unit, resolve
+from kyu.plans.job.unit import JobUnit, PodGroupUnit, Unit, pod_ref, release_pods, resolve
+from kyu.plans.pods_of_jobs import controller_reference
 from kyu.plans.status import StatusEdit
 from kyu.plans.workload.eviction import release
 from kyu.plans.workload.lifecycle import expires_at
 
 # How often a job that ends is looked at, beside the changes of the job itself.
 LOOK_AGAIN = timedelta(seconds=1)
+MISSING_WORKLOAD = "missing workload"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,12 @@ class JobRound:
         conditions = self.workload.status.conditions
         return is_true(conditions, "Evicted") and is_true(conditions, "QuotaReserved")
 
+    def has_same_pods(self, pod_sets: Sequence[PodSetTemplate]) -> bool:
+        """Return whether the Workload has the pod sets of the job. A prebuilt one may lack what servers fill in."""
+        is_prebuilt = bool(metadata.identifier(self.unit.head, metadata.PREBUILT_WORKLOAD))
+        compare = injection.same_containers if is_prebuilt else injection.same_pods
+        return compare(pod_sets, self.raw or {})
+
     def edit(self) -> StatusEdit:
         assert self.raw is not None
         return StatusEdit(self.raw, self.now)
@@ -75,6 +83,8 @@ def plan(kind: JobKind, view: View, key: Key, now: datetime) -> list[Action]:
     if kind.kind == plain_pod.POD and (pod_group.name(obj) or not is_queued_pod(obj)):
         return []
     around = context_of(view, kind, obj)
+    if around is not None and around.owner_is_managed:
+        return hold_child(kind, view, obj)
     if around is None or not kind.is_managed(obj, around):
         return []
     unit = resolve(view, kind, obj, now)
@@ -83,13 +93,63 @@ def plan(kind: JobKind, view: View, key: Key, now: datetime) -> list[Action]:
     return plan_unit(unit, key.namespace, view, now)
 
 
+def hold_child(kind: JobKind, view: View, obj: Json) -> list[Action]:
+    """Suspend a job that a queued job made, while that one is not admitted. It has no Workload of its own."""
+    owner = find_managed_owner(view, obj)
+    if owner is None or kind.stops_by_deletion or kind.is_suspended(obj) or kind.finished(obj) is not None:
+        return []
+    workload = open_workload(view, metadata.uid_of(owner))
+    if workload is not None:
+        conditions = workload.status.conditions
+        if metadata.is_elastic(obj) or metadata.is_elastic(owner):
+            # Between two slices none may be admitted, and the pods run on.
+            if not is_true(conditions, "Evicted"):
+                return []
+        elif is_true(conditions, "Admitted"):
+            return []
+    ref, version = Ref(kind.kind, key_of(obj)), str(obj["metadata"].get("resourceVersion", ""))
+    told = Event(ref, "Normal", "Suspended", "Kueue managed child job suspended", metadata.uid_of(obj))
+    return [Patch(ref, kind.suspend_patch(obj), resource_version=version), told]
+
+
+def open_workload(view: View, uid: str) -> Workload | None:
+    """Return the newest Workload of a job that is not finished."""
+    found = [view.get(Workload, key_of(raw)) for raw in view.owned_by(Workload.KIND, uid)]
+    left = [one for one in found if one is not None and not is_true(one.status.conditions, "Finished")]
+    return max(left, key=lambda one: one.metadata.creation_timestamp or "", default=None)
+
+
 def plan_group(view: View, key: Key, now: datetime) -> list[Action]:
     """Plan for the pods of one group name."""
     members = view.list_json(plain_pod.POD, key.namespace)
     mine = tuple(pod for pod in members if pod_group.name(pod) == key.name and is_group_member(pod))
     if not mine or "pod" not in view.configuration.integrations.frameworks:
         return []
+    if is_taken(view, key, mine):
+        return refuse_group(key, mine)
     return plan_unit(PodGroupUnit(key.name, key.namespace, mine, now), key.namespace, view, now)
+
+
+def is_taken(view: View, key: Key, members: Sequence[Json]) -> bool:
+    """Return whether the name of the group is that of a Workload which is no group's."""
+    raw = view.find_json(Workload.KIND, key)
+    if raw is None or not view.configuration.gates.enabled("PodIntegrationValidateGroupOwner"):
+        return False
+    if metadata.annotations_of(raw).get(metadata.IS_GROUP_WORKLOAD) == "true":
+        return False
+    is_prebuilt = all(metadata.identifier(pod, metadata.PREBUILT_WORKLOAD) == key.name for pod in members)
+    return not is_prebuilt or controller_reference(raw) is not None
+
+
+def refuse_group(key: Key, members: Sequence[Json]) -> list[Action]:
+    """Leave the pods at their gates, and the Workload to its owner."""
+    head = min(members, key=pod_group.age)
+    message = (
+        f'A Workload named "{key.name}" already exists but is not a pod group workload; '
+        "this pod group cannot be admitted"
+    )
+    told = Event(pod_ref(head), "Warning", "WorkloadNameConflict", message, metadata.uid_of(head))
+    return [told, *release_pods(members, finished=False)]
 
 
 def is_queued_pod(pod: Json) -> bool:
@@ -105,7 +165,7 @@ def is_group_member(pod: Json) -> bool:
 
 
 def plan_unit(unit: Unit, namespace: str, view: View, now: datetime) -> list[Action]:
-    keys = [key for key in unit.workloads(view) if not is_anothers(unit, view.get(Workload, key))]
+    keys = unit.workloads(view)
     sliced = slices.find(view, keys) if is_sliced(unit, view) else None
     if sliced is None:
         wanted = next((key for key in keys if key.name == unit.workload_name()), keys[0] if keys else None)
@@ -122,7 +182,11 @@ def plan_unit(unit: Unit, namespace: str, view: View, now: datetime) -> list[Act
         now,
         sliced,
     )
-    actions: list[Action] = [Delete(Ref(Workload.KIND, key)) for key in surplus]
+    actions: list[Action] = []
+    if sliced is None:
+        actions += [Delete(Ref(Workload.KIND, key)) for key in surplus]
+    else:
+        actions += slices.end_surplus(view, surplus, now)
     if sliced is not None and wanted is not None:
         actions += slices.end_replaced(view, sliced.replaced, wanted, now)
     actions += unit.upkeep(None if this.raw is None else injection.originals(this.raw))
@@ -133,15 +197,6 @@ def plan_unit(unit: Unit, namespace: str, view: View, now: datetime) -> list[Act
         if answer is not None:
             return answer
     return []
-
-
-def is_anothers(unit: Unit, workload: Workload | None) -> bool:
-    """Return whether the Workload belongs to another job, whose quota and life this job must not touch.
-
-    A label that names a prebuilt Workload, or the name of a pod group, may name any Workload of the namespace.
-    """
-    controller = workload.metadata.controller if workload is not None else None
-    return controller is not None and controller.uid != unit.uid
 
 
 def is_sliced(unit: Unit, view: View) -> bool:
@@ -157,7 +212,7 @@ def finish(this: JobRound) -> list[Action] | None:
         return release_finalizer(workload)
     edit = this.edit()
     edit.set_condition("Finished", "True", "Succeeded" if done.success else "Failed", done.message)
-    event = this.unit.event("FinishedWorkload", f"Workload {workload.key} is finished")
+    event = this.unit.event("FinishedWorkload", f"Workload '{workload.key}' is declared finished")
     return [*written(edit), event]
 
 
@@ -183,13 +238,9 @@ def leave_deleted(this: JobRound) -> list[Action] | None:
 def create(this: JobRound) -> list[Action] | None:
     if this.workload is not None:
         return None
-    named = next(iter(this.unit.workloads(this.view)), None)
-    if named is not None and is_anothers(this.unit, this.view.get(Workload, named)):
-        message = f"Workload {named} belongs to another job"
-        return [*stop(this, message), this.unit.event("ErrWorkloadCompose", message, warning=True)]
-    if metadata.identifier(this.unit.head, metadata.PREBUILT_WORKLOAD) and named is not None:
-        return stop(this, "The prebuilt workload is not there")
-    if stopping := stop(this, "Stopped until it has a Workload"):
+    if metadata.identifier(this.unit.head, metadata.PREBUILT_WORKLOAD):
+        return stop(this, MISSING_WORKLOAD)
+    if stopping := stop(this, "Missing Workload; unable to restore pod templates"):
         return stopping
     if this.unit.is_active():
         return []
@@ -200,6 +251,8 @@ def create(this: JobRound) -> list[Action] | None:
     if isinstance(found, priority.MissingPriorityClass):
         return [this.unit.event("WorkloadPriorityClassNotFound", str(found), warning=True)]
     body = workload_body(this, this.unit.workload_name(), pod_sets, found)
+    if isinstance(body, Incomplete):
+        return [this.unit.event("ErrWorkloadCompose", str(body), warning=True)]
     created = this.unit.event("CreatedWorkload", f"Created Workload: {this.namespace}/{body['metadata']['name']}")
     return [Create(Workload.KIND, body), created, *without_slices(this)]
 
@@ -212,23 +265,30 @@ def without_slices(this: JobRound) -> list[Action]:
     return [this.unit.event("ElasticJobNotSupported", message, warning=True)]
 
 
-def workload_body(this: JobRound, name: str, pod_sets: Sequence[PodSetTemplate], found: priority.Priority) -> Json:
+def workload_body(
+    this: JobRound, name: str, pod_sets: Sequence[PodSetTemplate], found: priority.Priority
+) -> Json | Incomplete:
     unit, head = this.unit, this.unit.head
     labels = metadata.labels_of(head)
     configuration = this.view.configuration
     shown = configuration.custom_labels("Workload")
     kept = (*configuration.integrations.label_keys_to_copy, *(label.label_key for label in shown))
-    copied = {key: labels[key] for key in kept if key in labels}
+    copied = unit.copied(kept, metadata.labels_of)
+    marked = unit.copied([label.source_annotation_key for label in shown], metadata.annotations_of)
+    if isinstance(copied, Incomplete):
+        return copied
+    if isinstance(marked, Incomplete):
+        return marked
     annotations = {
         key: value
         for key, value in metadata.annotations_of(head).items()
-        if key.startswith("provreq.kueue.x-k8s.io/")
-        or key in (metadata.ADMISSION_GATED_BY, *(label.source_annotation_key for label in shown))
+        if key.startswith("provreq.kueue.x-k8s.io/") or key == metadata.ADMISSION_GATED_BY
     }
+    annotations |= marked
     if isinstance(unit, PodGroupUnit):
         annotations[metadata.IS_GROUP_WORKLOAD] = "true"
     if this.slices is not None:
-        annotations |= slices.marks(this.workload)
+        annotations |= slices.marks(this.workload, name)
     spec: Json = {
         "active": True,
         "podSets": [pod_set.to_json() for pod_set in pod_sets],
@@ -253,19 +313,36 @@ def workload_body(this: JobRound, name: str, pod_sets: Sequence[PodSetTemplate],
 
 def take_prebuilt(this: JobRound) -> list[Action] | None:
     """Adopt a prebuilt Workload. Finish one that does not match the job."""
-    workload, raw, unit = this.workload, this.raw, this.unit
+    workload, unit = this.workload, this.unit
     assert workload is not None
-    assert raw is not None
     if not isinstance(unit, JobUnit) or not metadata.identifier(unit.head, metadata.PREBUILT_WORKLOAD):
         return None
     if not any(owner.controller for owner in workload.metadata.owner_references):
         change: Json = {"ownerReferences": unit.owners(), "labels": {metadata.JOB_UID: unit.uid}}
         return [Patch(Ref(Workload.KIND, workload.key), {"metadata": change}, "", workload.metadata.resource_version)]
-    if injection.same_pods(unit.kind.pod_sets(unit.head), raw) or is_true(workload.status.conditions, "Finished"):
+    if this.has_same_pods(unit.kind.pod_sets(unit.head)) or is_true(workload.status.conditions, "Finished"):
         return None
     edit = this.edit()
-    edit.set_condition("Finished", "True", "OutOfSync", "The prebuilt workload is not what its job asks for")
-    return [*written(edit), *stop(this, "The prebuilt workload is not what it asks for")]
+    edit.set_condition("Finished", "True", "OutOfSync", "The prebuilt workload is out of sync with its user job")
+    return [*written(edit), *stop(this, MISSING_WORKLOAD)]
+
+
+def join_group(this: JobRound) -> list[Action] | None:
+    """Make pods that joined the group owners of its Workload, which stays as long as one of them does."""
+    workload, unit = this.workload, this.unit
+    if not isinstance(unit, PodGroupUnit) or this.raw is None or workload is None:
+        return None
+    known = {owner.uid for owner in workload.metadata.owner_references}
+    added = [owner for owner in unit.active_owners() if owner["uid"] not in known]
+    if not added:
+        return None
+    owners = [*(this.raw["metadata"].get("ownerReferences") or ()), *added]
+    ref = Ref(Workload.KIND, workload.key)
+    told = f"Added {len(added)} owner reference(s)"
+    return [
+        Patch(ref, {"metadata": {"ownerReferences": owners}}, "", workload.metadata.resource_version),
+        Event(ref, "Normal", "OwnerReferencesAdded", told, workload.metadata.uid),
+    ]
 
 
 def leave_with_workload(this: JobRound) -> list[Action] | None:
@@ -273,7 +350,7 @@ def leave_with_workload(this: JobRound) -> list[Action] | None:
     assert this.workload is not None
     if not this.workload.metadata.deletion_timestamp:
         return None
-    ending = wind_down(this, "The workload is deleted")
+    ending = wind_down(this, "Workload is deleted")
     if ending is not None or this.workload.status.admission is None:
         # Without quota nothing holds it.
         return ending or []
@@ -298,11 +375,9 @@ def await_replacements(this: JobRound) -> list[Action] | None:
         if evicted is not None and evicted.get("status") == "True":
             edit.set_condition(WAITING_FOR_REPLACEMENT_PODS, "True", evicted["reason"], evicted["message"])
         elif waits is None or waits.get("status") != "True":
-            edit.set_condition(
-                WAITING_FOR_REPLACEMENT_PODS, "True", "PodsFailed", "Pods that failed are not replaced yet"
-            )
+            edit.set_condition(WAITING_FOR_REPLACEMENT_PODS, "True", "PodsFailed", "Some Failed pods need replacement")
     elif waits is not None:
-        edit.set_condition(WAITING_FOR_REPLACEMENT_PODS, "False", "PodsReady", "No pod is missing")
+        edit.set_condition(WAITING_FOR_REPLACEMENT_PODS, "False", "PodsReady", "No pods need replacement")
     return written(edit) or None
 
 
@@ -314,11 +389,13 @@ def follow_changes(this: JobRound) -> list[Action] | None:
     if isinstance(pod_sets, Incomplete):
         return None
     spec: Json = {}
+    told: list[str] = []
     reserved = is_true(workload.status.conditions, "QuotaReserved")
-    if not injection.same_pods(pod_sets, this.raw or {}):
+    if not this.has_same_pods(pod_sets):
         if reserved:
             return resize(this, pod_sets)
         spec["podSets"] = [pod_set.to_json() for pod_set in pod_sets]
+        told.append(f"Updated not matching Workload for suspended job: {workload.key}")
     elif this.slices is not None and this.slices.larger is not None:
         return [Delete(Ref(Workload.KIND, this.slices.larger))]
     if not reserved and workload.spec.queue_name != this.unit.queue_name:
@@ -326,14 +403,16 @@ def follow_changes(this: JobRound) -> list[Action] | None:
     found = priority.of(this.view, this.unit, pod_sets)
     if isinstance(found, priority.Priority) and found.differs_from(workload):
         spec |= found.fields()
+        told.append(f"Updated workload priority class: {workload.key}")
     gates = metadata.annotations_of(this.unit.head).get(metadata.ADMISSION_GATED_BY)
     change: Json = {"spec": spec} if spec else {}
     if workload.metadata.annotations.get(metadata.ADMISSION_GATED_BY) != gates:
         change["metadata"] = {"annotations": {metadata.ADMISSION_GATED_BY: gates}}
+        told.append(f'Updated workload AdmissionGatedBy to "{gates or ""}"')
     if not change:
         return None
     patch = Patch(Ref(Workload.KIND, workload.key), change)
-    return [patch, this.unit.event("UpdatedWorkload", f"Updated Workload: {workload.key}")]
+    return [patch, *(this.unit.event("UpdatedWorkload", message) for message in told)]
 
 
 def resize(this: JobRound, pod_sets: Sequence[PodSetTemplate]) -> list[Action] | None:
@@ -359,9 +438,7 @@ def resize(this: JobRound, pod_sets: Sequence[PodSetTemplate]) -> list[Action] |
 
 def start_over(this: JobRound, workload: Workload) -> list[Action]:
     """Stop the job, and delete its Workload so that a new one follows."""
-    is_placed = this.slices is not None and slices.is_placed(workload)
-    placed = "its place was chosen for the size that it had" if is_placed else "it does not match its Workload any more"
-    ending = wind_down(this, f"The job changed; {placed}")
+    ending = wind_down(this, "No matching Workload; restoring pod templates according to existent Workload")
     if ending is not None:
         return ending
     told = this.unit.event("DeletedWorkload", f"Deleted not matching Workload: {workload.key}")
@@ -404,8 +481,10 @@ def grow(this: JobRound, wanted: Sequence[PodSetTemplate]) -> list[Action] | Non
     head = this.unit.head
     edit = str(head["metadata"].get("generation", 1))
     name = metadata.workload_name(JOB, metadata.name_of(head), metadata.uid_of(head), edit)
-    created = this.unit.event("CreatedWorkload", f"Created Workload: {this.namespace}/{name}, for its new size")
-    return [Create(Workload.KIND, workload_body(this, name, wanted, found)), created]
+    created = this.unit.event("CreatedWorkload", f"Created Workload: {this.namespace}/{name}")
+    body = workload_body(this, name, wanted, found)
+    assert not isinstance(body, Incomplete), "only pod groups can be incomplete"
+    return [Create(Workload.KIND, body), created]
 
 
 def stop_evicted(this: JobRound) -> list[Action] | None:
@@ -454,7 +533,7 @@ def expire(this: JobRound) -> list[Action] | None:
         return None
     if this.now < at:
         return [WakeAt(at)]
-    return [this.unit.event("Deleted", "Deleted: kept long enough after it was switched off"), *this.unit.remove()]
+    return [this.unit.event("Deleted", "Deleted job: deactivation retention period expired"), *this.unit.remove()]
 
 
 def hold_back(this: JobRound) -> list[Action] | None:
@@ -463,7 +542,7 @@ def hold_back(this: JobRound) -> list[Action] | None:
         return None
     if this.slices is not None and this.workload is not None and slices.takes_over(this.workload):
         return []
-    return stop(this, "Stopped: it is not admitted")
+    return stop(this, "Not admitted by cluster queue")
 
 
 def start(this: JobRound) -> list[Action] | None:
@@ -479,7 +558,7 @@ def start(this: JobRound) -> list[Action] | None:
         return [*written(edit), this.unit.event("FailedToStart", str(starting), warning=True)]
     admission = workload.status.admission
     name = admission.cluster_queue if admission else ""
-    return [*starting, this.unit.event("Started", f"Started with quota of ClusterQueue {name}")]
+    return [*starting, this.unit.event("Started", f"Admitted by clusterQueue {name}")]
 
 
 def report(this: JobRound) -> list[Action] | None:
@@ -488,13 +567,21 @@ def report(this: JobRound) -> list[Action] | None:
     if this.slices is None or this.slices.larger is None:
         # Pods that wait for more quota are no trouble of those that run.
         note_pods_ready(edit, ready=this.unit.pods_ready())
+    if this.view.configuration.gates.enabled("ReclaimablePods"):
+        note_reclaimable(edit, this)
+    return written(edit)
+
+
+def note_reclaimable(edit: StatusEdit, this: JobRound) -> None:
+    """Write how many pods will not run again. The number only grows, up to the size of the pod set."""
+    assert this.workload is not None
     known = {item["name"]: item["count"] for item in edit.read("reclaimablePods") or ()}
-    reclaimable = {
-        name: max(count, known.get(name, 0)) for name, count in sorted(this.unit.reclaimable_pods().items()) if count
-    }
+    sizes = {pod_set.name: pod_set.count for pod_set in this.workload.spec.pod_sets}
+    found = this.unit.reclaimable_pods()
+    counts = {name: max(found.get(name, 0), known.get(name, 0)) for name in sorted({*found, *known})}
+    reclaimable = {name: min(count, sizes.get(name, count)) for name, count in counts.items() if count}
     if reclaimable and reclaimable != known:
         edit.status["reclaimablePods"] = [{"name": name, "count": count} for name, count in reclaimable.items()]
-    return written(edit)
 
 
 def note_pods_ready(edit: StatusEdit, *, ready: bool) -> None:
@@ -504,10 +591,10 @@ def note_pods_ready(edit: StatusEdit, *, ready: bool) -> None:
     reason = condition.get("reason") if condition is not None else ""
     if ready:
         recovered = (was_ready and reason == "Recovered") or reason == "WaitForRecovery"
-        words = "All pods are ready or done"
+        words = "All pods reached readiness and the workload is running"
         edit.set_condition("PodsReady", "True", "Recovered" if recovered else "Started", words)
     elif was_ready or reason == "WaitForRecovery":
-        edit.set_condition("PodsReady", "False", "WaitForRecovery", "A pod that was ready is not any more")
+        edit.set_condition("PodsReady", "False", "WaitForRecovery", "At least one pod has failed, waiting for recovery")
 
 
 def written(edit: StatusEdit) -> list[Action]:
@@ -520,6 +607,7 @@ RULES: tuple[Callable[[JobRound], list[Action] | None], ...] = (
     leave_deleted,
     create,
     take_prebuilt,
+    join_group,
     leave_with_workload,
     finished_without_job,
     await_replacements,

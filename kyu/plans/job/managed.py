@@ -30,7 +30,7 @@ def context_of(view: View, kind: JobKind, obj: Json) -> Context | None:
         has_default_queue=view.get(LocalQueue, Key(namespace, metadata.DEFAULT_NAME)) is not None,
         has_default_priority_class=settings.gates.enabled("WorkloadPriorityClassDefaulting")
         and view.get(WorkloadPriorityClass, Key("", metadata.DEFAULT_NAME)) is not None,
-        owner_is_managed=has_managed_owner(view, obj),
+        owner_is_managed=find_managed_owner(view, obj) is not None,
         dispatching_queues=dispatching_queues(view, namespace),
     )
 
@@ -50,12 +50,13 @@ def is_managed_namespace(view: View, name: str) -> bool:
     return selects(view.configuration.managed_namespaces, labels)
 
 
-def has_managed_owner(view: View, obj: Json) -> bool:
-    """Return whether a controller above the object is queued, so that the object runs with the quota of that.
+def find_managed_owner(view: View, obj: Json) -> Json | None:
+    """Return the highest controller above the object that is queued. The object runs with the quota of that.
 
     As in Kueue, a pod has quota for itself and for nothing else. The pods of a Deployment have quota of their own.
     """
     is_pod = table.find(obj) is table.find_kind(POD)
+    found = None
     for owner in pods_of_jobs.owners(view, obj):
         kind = table.find(owner)
         if kind is None or kind.kind == POD or not is_enabled(view, kind):
@@ -63,8 +64,8 @@ def has_managed_owner(view: View, obj: Json) -> bool:
         if is_pod and kind.queued_as == "its pods":
             continue
         if kind.is_managed(owner, Context(view.configuration.manage_jobs_without_queue_name)):
-            return True
-    return False
+            found = owner
+    return found
 
 
 def is_queued(view: View, obj: Json) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from kyu.api.actions import Action, Patch, View
+from kyu.api.actions import Action, Event, Patch, View
 from kyu.api.config.config import Configuration
 from kyu.api.kueue import Workload
 from kyu.api.meta import Json, Key, Ref, is_true, key_of
@@ -57,8 +57,7 @@ def find(view: View, keys: Sequence[Key]) -> Slices:
     if current is None:
         return Slices()
     others = [one for one in open_ if one is not current]
-    may_grow = current in holding and not is_true(current.status.conditions, "Evicted")
-    larger = [one for one in others if may_grow and one not in holding and replaces(one) == current.key][-1:]
+    larger = [one for one in others if current in holding and one not in holding and replaces(one) == current.key][-1:]
     replaced = [one for one in others if one in holding and replaces(current) == one.key]
     surplus = tuple(one.key for one in others if one not in (*larger, *replaced))
     return Slices(current.key, larger[0].key if larger else None, replaced[0].key if replaced else None, surplus)
@@ -86,20 +85,46 @@ def takes_over(workload: Workload) -> bool:
 
 def end_replaced(view: View, key: Key | None, by: Key, now: datetime) -> list[Action]:
     """Finish a replaced Workload, which gives back its quota."""
-    raw = view.find_json(Workload.KIND, key) if key is not None else None
+    newer = view.get(Workload, by)
+    if key is None or newer is None:
+        return []
+    job_uid = newer.metadata.labels.get(metadata.JOB_UID, "")
+    message = (
+        f"Replaced to accommodate a workload (UID: {newer.metadata.uid}, JobUID: {job_uid}) "
+        "due to workload slice aggregation"
+    )
+    patches = finish(view, key, REPLACED, message, now)
+    event = Event(Ref(Workload.KIND, key), "Normal", REPLACED, message)
+    return [*patches, event] if patches else []
+
+
+def end_surplus(view: View, keys: Sequence[Key], now: datetime) -> list[Action]:
+    """Finish Workloads of a job that neither hold its quota nor wait to do so."""
+    actions: list[Action] = []
+    for key in keys:
+        namesakes = [view.get(Workload, key_of(raw)) for raw in view.list_json(Workload.KIND, key.namespace)]
+        if any(one is not None and replaces(one) == key for one in namesakes):
+            actions += finish(view, key, REPLACED, "Replaced to accommodate a new workload slice", now)
+        else:
+            actions += finish(view, key, "OutOfSync", "The workload slice is out of sync with its parent job", now)
+    return actions
+
+
+def finish(view: View, key: Key, reason: str, message: str, now: datetime) -> list[Action]:
+    raw = view.find_json(Workload.KIND, key)
     if raw is None:
         return []
     edit = StatusEdit(raw, now)
-    edit.set_condition("Finished", "True", REPLACED, f"Its place was taken by {by}")
+    edit.set_condition("Finished", "True", reason, message)
     patch = edit.patch(Workload.KIND)
     return [patch] if patch else []
 
 
-def marks(current: Workload | None) -> dict[str, str]:
-    """Return the annotations of a slice that will replace this one, or of the first slice."""
+def marks(current: Workload | None, name: str) -> dict[str, str]:
+    """Return the annotations of a new slice of this name that will replace another, or of the first slice."""
     elastic = {metadata.ELASTIC_JOB: "true"}
     if current is None:
-        return elastic
+        return {**elastic, metadata.SLICE_NAME: name}
     return {**elastic, metadata.SLICE_REPLACEMENT_FOR: str(current.key), metadata.SLICE_NAME: first_name(current)}
 
 
@@ -147,13 +172,20 @@ def plan_gates(view: View, key: Key, now: datetime) -> list[Action]:
     workload = view.get(Workload, current) if current is not None else None
     if workload is None or not may_run(workload):
         return []
-    mine = [pod for pod in view.owned_by(POD, metadata.uid_of(job)) if not pods.is_terminal(pod)]
+    mine = [pod for pod in pods_of_slice(view, first_name(workload), key.namespace) if not pods.is_terminal(pod)]
     gated = [pod for pod in mine if templates.has_gate(pod, metadata.ELASTIC_GATE) and not metadata.is_deleted(pod)]
     free = max(0, pods_with_quota(workload) - (len(mine) - len(gated)))
     gated.sort(key=lambda pod: (str(pod["metadata"].get("creationTimestamp")), metadata.name_of(pod)))
     return [
         Patch(Ref(POD, key_of(pod)), fields.merge_patch(pod, templates.without_gates(pod, metadata.ELASTIC_GATE)))
         for pod in gated[:free]
+    ]
+
+
+def pods_of_slice(view: View, name: str, namespace: str) -> list[Json]:
+    """Return the pods that carry the name of the first slice, whichever slice is in force."""
+    return [
+        pod for pod in view.list_json(POD, namespace) if metadata.annotations_of(pod).get(metadata.SLICE_NAME) == name
     ]
 
 

@@ -10,7 +10,7 @@ Kueue: pkg/controller/jobframework (GenericJob and its optional interfaces).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -56,6 +56,11 @@ class Unit(ABC):
     @abstractmethod
     def owners(self) -> list[Json]:
         """Return the owner references of its Workload."""
+
+    def copied(self, keys: Collection[str], values: Callable[[Json], dict[str, str]]) -> dict[str, str] | Incomplete:
+        """Return the labels, or annotations, of these keys for its Workload."""
+        own = values(self.head)
+        return {key: own[key] for key in keys if key in own}
 
     @abstractmethod
     def pod_sets(self) -> list[PodSetTemplate] | Incomplete: ...
@@ -144,7 +149,10 @@ class JobUnit(Unit):
 
     def workloads(self, view: View) -> list[Key]:
         if prebuilt := metadata.identifier(self.head, metadata.PREBUILT_WORKLOAD):
-            return [Key(self.key.namespace, prebuilt)]
+            key = Key(self.key.namespace, prebuilt)
+            controller = pods_of_jobs.controller_reference(view.find_json(Workload.KIND, key) or {})
+            # The Workload of another job is not there for this one.
+            return [] if controller is not None and controller.get("uid") != self.uid else [key]
         owned = view.owned_by(Workload.KIND, self.uid)
         return [Key(self.key.namespace, metadata.name_of(workload)) for workload in owned]
 
@@ -253,6 +261,20 @@ class PodGroupUnit(Unit):
     def owners(self) -> list[Json]:
         return [owner_reference(plain_pod.POD, pod, controller=False) for pod in self.members]
 
+    def active_owners(self) -> list[Json]:
+        """Return the owner references to members that may run, or have succeeded."""
+        return [owner_reference(plain_pod.POD, pod, controller=False) for pod in pod_group.runnable(self.members)]
+
+    def copied(self, keys: Collection[str], values: Callable[[Json], dict[str, str]]) -> dict[str, str] | Incomplete:
+        """Return those of all members, which must not contradict each other."""
+        found: dict[str, str] = {}
+        for pod in self.members:
+            for key, value in values(pod).items():
+                if key in keys and found.setdefault(key, value) != value:
+                    what = "label" if values is metadata.labels_of else "annotation"
+                    return Incomplete(f"constructing workload: pods have different {what} values")
+        return found
+
     def pod_sets(self) -> list[PodSetTemplate] | Incomplete:
         return pod_group.pod_sets(self.members)
 
@@ -314,7 +336,9 @@ class PodGroupUnit(Unit):
         actions = release_pods(self.members, finished=finished)
         if originals is None or finished:
             return actions
-        message = "The Workload of the group has no quota for this pod"
+        replaced = pod_group.replaced_pods(self.members, originals)
+        actions += release_pods([pod for pod in replaced if not metadata.is_deleted(pod)], finished=True)
+        message = "Excess pod deleted"
         for name in pod_group.excess_pods(self.members, originals):
             ref = Ref(plain_pod.POD, Key(self.namespace, name))
             actions += [Event(ref, "Normal", "ExcessPodDeleted", message), Delete(ref)]

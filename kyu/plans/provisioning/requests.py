@@ -73,28 +73,46 @@ def plan(view: View, key: Key, now: datetime) -> list[Action]:
     for state in states:
         actions += follow(view, workload, state, edit)
     patch = edit.patch(Workload.KIND)
-    return [*actions, *([patch] if patch else [])]
+    return [*actions, patch, *told(workload, states, edit)] if patch else actions
+
+
+def told(workload: Workload, before: list[AdmissionCheckState], edit: StatusEdit) -> Iterator[Event]:
+    """Yield an event for each check that has another state."""
+    known = {check["name"]: check for check in edit.read("admissionChecks") or ()}
+    ref = Ref(Workload.KIND, workload.key)
+    for state in before:
+        check = known[state.name]
+        if check["state"] == state.state:
+            continue
+        message = f"Admission check {state.name} updated state from {state.state} to {check['state']}"
+        if check.get("message"):
+            message += f" with message: {check['message']}"
+        yield Event(ref, "Normal", "AdmissionCheckUpdated", message, workload.metadata.uid)
 
 
 def follow(view: View, workload: Workload, state: AdmissionCheckState, edit: StatusEdit) -> list[Action]:
     config = config_of(view, state.name)
+    requests = [r for r in view.owned_by(REQUEST, workload.metadata.uid) if check_of(r) == state.name]
     if config is None:
-        checks.set_state(edit, state, "Pending", "the check is not active: its ProvisioningRequestConfig is missing")
-        return []
+        checks.set_state(edit, state, "Pending", "the check is not active")
+        return delete_all(requests)
     entries = list(pods_to_provision(view, workload, config))
     if not entries:
-        checks.set_state(edit, state, "Ready", "No pod set asks for resources that this check provisions")
-        return []
-    requests = [r for r in view.owned_by(REQUEST, workload.metadata.uid) if check_of(r) == state.name]
-    stale = [r for r in requests if not in_sync(r, config)]
-    if stale:
-        return [Delete(Ref(REQUEST, key_of(request))) for request in stale]
+        if state.state != "Ready":
+            checks.set_state(edit, state, "Ready", "the provisioning request is not needed")
+        return delete_all(requests)
+    if stale := [r for r in requests if not in_sync(r, config)]:
+        return delete_all(stale)
     newest = max(requests, key=attempt_of, default=None)
     next_attempt = (state.retry_count or 0) + 1
     if newest is None or (state.state == "Pending" and attempt_of(newest) < next_attempt):
         return create(workload, state, config, entries, next_attempt)
     read_answer(workload, state, config, entries, newest, edit)
     return []
+
+
+def delete_all(requests: list[Json]) -> list[Action]:
+    return [Delete(Ref(REQUEST, key_of(request))) for request in requests]
 
 
 def create(
@@ -129,7 +147,7 @@ def create(
         spec["parameters"] = parameters
     request_meta: Json = {**meta, "name": name, "annotations": {CHECK: state.name, ATTEMPT: str(attempt)}}
     ref = Ref(Workload.KIND, workload.key)
-    told = Event(ref, "Normal", "ProvisioningRequestCreated", f"Created ProvisioningRequest {name!r}")
+    told = Event(ref, "Normal", "ProvisioningRequestCreated", f'Created ProvisioningRequest: "{name}"')
     return [*templates, Create(REQUEST, {"metadata": request_meta, "spec": spec}), told]
 
 
@@ -151,7 +169,8 @@ def read_answer(
             edit, state, "Rejected", said["CapacityRevoked"].get("message", "") or "The capacity was revoked"
         )
     elif "BookingExpired" in said and not admitted:
-        retry_or_reject(state, config, attempt_of(request), said["BookingExpired"].get("message", ""), edit)
+        message = said["BookingExpired"].get("message", "")
+        retry_or_reject(state, config, attempt_of(request), message, edit, what="booking expired")
     elif "Provisioned" in said:
         checks.set_state(
             edit, state, "Ready", said["Provisioned"].get("message", ""), pod_set_updates(config, entries, request)
@@ -162,14 +181,19 @@ def read_answer(
 
 
 def retry_or_reject(
-    state: AdmissionCheckState, config: ProvisioningRequestConfigSpec, attempt: int, message: str, edit: StatusEdit
+    state: AdmissionCheckState,
+    config: ProvisioningRequestConfigSpec,
+    attempt: int,
+    message: str,
+    edit: StatusEdit,
+    what: str = "failure",
 ) -> None:
     strategy, retries = config.retry_strategy, state.retry_count or 0
     if attempt > strategy.backoff_limit_count:
         checks.set_state(edit, state, "Rejected", message or "The request failed too often")
     elif attempt > retries and state.state == "Pending":
         delay = min(strategy.backoff_base_seconds * 2**retries, strategy.backoff_max_seconds)
-        checks.set_state(edit, state, "Retry", f"Retrying after failure: {message}", requeue_after_seconds=delay)
+        checks.set_state(edit, state, "Retry", f"Retrying after {what}: {message}", requeue_after_seconds=delay)
 
 
 def pod_set_updates(config: ProvisioningRequestConfigSpec, entries: list[PodsOfRequest], request: Json) -> list[Json]:

@@ -20,7 +20,7 @@ from kyu.api.meta import Json, Key, Ref, find_condition, is_true
 from kyu.engine import reasons
 from kyu.engine.decisions import Admit, Evict, Preempt, Wait
 from kyu.engine.request_shape import RequestShape
-from kyu.engine.workloads import AssignedPodSet
+from kyu.engine.workloads import AssignedPodSet, priority_boost
 from kyu.kinds import metadata
 from kyu.plans.pods_of_jobs import has_pods
 from kyu.plans.status import StatusEdit, parse_time
@@ -108,7 +108,7 @@ def plan_preempt(view: View, decision: Preempt, now: datetime) -> list[Action]:
         f"{WHY_PREEMPTED[decision.reason]}; preemptor path: {decision.path}; preemptee path: {decision.victim_path}"
     )
     edit = StatusEdit(raw, now)
-    evict(edit, "Preempted", message, cause=decision.reason)
+    evict(edit, "Preempted", message)
     edit.set_condition("Preempted", "True", decision.reason, message)
     if not workload.metadata.owner_references and not has_pods(view, workload, now):
         # The workload has no pods to stop first, so its quota is released with the same write.
@@ -116,10 +116,27 @@ def plan_preempt(view: View, decision: Preempt, now: datetime) -> list[Action]:
     patch = edit.patch(Workload.KIND)
     if patch is None:
         return []
-    events = [event(workload, "EvictedDueToPreempted", message), event(workload, "Preempted", message)]
+    compared = f"preemptor {priorities(view, preemptor)}; preemptee {priorities(view, workload)}"
+    events = [
+        event(workload, "EvictedDueToPreempted", message),
+        event(workload, "Preempted", f"{message}; {compared}"),
+    ]
     if preemptor is not None:
-        events.append(event(preemptor, "PreemptedWorkload", f"Preempted workload {decision.victim}"))
+        admission = workload.status.admission
+        where = f"(UID: {workload.metadata.uid}) in ClusterQueue {admission.cluster_queue if admission else ''}"
+        events.append(
+            event(preemptor, "PreemptedWorkload", f"Preempted workload {decision.victim} {where}; {compared}")
+        )
     return [patch, *events]
+
+
+def priorities(view: View, workload: Workload | None) -> str:
+    """Return the priority that counts, and what it is made of."""
+    if workload is None:
+        return "effective priority: 0 (base: 0, boost: 0)"
+    base = workload.spec.priority or 0
+    boost = priority_boost(workload) if view.configuration.gates.enabled("PriorityBoost") else 0
+    return f"effective priority: {base + boost} (base: {base}, boost: {boost})"
 
 
 def plan_evict(view: View, decision: Evict, now: datetime) -> list[Action]:

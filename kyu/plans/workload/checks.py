@@ -57,6 +57,16 @@ def all_ready(workload: Workload) -> bool:
     return all(check.state == "Ready" for check in workload.status.admission_checks)
 
 
+def describe(states: Iterable[AdmissionCheckState], state: str) -> str:
+    """Return the checks in a state, with what they say."""
+    parts = [
+        f'"{check.name}" ({check.message})' if check.message else f'"{check.name}"'
+        for check in sorted(states, key=lambda check: check.name)
+    ]
+    noun = "AdmissionChecks" if len(parts) > 1 else "AdmissionCheck"
+    return f"{noun} in {state} state: {'; '.join(parts)}"
+
+
 def set_state(
     edit: StatusEdit,
     state: AdmissionCheckState,

@@ -16,12 +16,13 @@ from kyu.kinds import metadata
 from kyu.plans.status import StatusEdit, parse_time, timestamp
 from kyu.plans.workload import unadmitted
 
-NOT_READY = "Some pods are not ready yet"
+NOT_READY = "Not all pods are ready or succeeded"
 # After these evictions a workload goes straight back to its queue; after others something must happen first.
 REQUEUED_AT_ONCE = frozenset({"Preempted", "NodeFailures"})
 
 
-def evict(edit: StatusEdit, reason: str, message: str, *, cause: str = "") -> None:
+def evict(edit: StatusEdit, reason: str, message: str, *, cause: str = "", counted_as: str = "") -> None:
+    """Mark the workload as evicted. Statistics may count it under a shorter reason, beside its cause."""
     edit.set_condition("Evicted", "True", reason, message)
     for field in ("clusterName", "nominatedClusterNames", "unhealthyNodes"):
         edit.status.pop(field, None)
@@ -29,7 +30,7 @@ def evict(edit: StatusEdit, reason: str, message: str, *, cause: str = "") -> No
     close_gates(edit)
     if edit.is_true("BlockedOnPreemptionGates"):
         edit.set_condition("BlockedOnPreemptionGates", "False", reason, message)
-    count_eviction(edit.status, reason, cause)
+    count_eviction(edit.status, counted_as or reason, cause)
 
 
 def reset_checks(edit: StatusEdit) -> None:
@@ -44,7 +45,7 @@ def reset_checks(edit: StatusEdit) -> None:
             check.pop("retryCount", None)
         check.update(
             state="Pending",
-            message=f"Starts over after an eviction, previously {state}",
+            message=f"Reset to Pending after eviction. Previously: {state}",
             lastTransitionTime=timestamp(edit.now),
         )
         check.pop("podSetUpdates", None)
@@ -74,7 +75,8 @@ def release(edit: StatusEdit, workload: Workload, gates: FeatureGates) -> None:
     reason, message = str(evicted.get("reason", "")), str(evicted.get("message", ""))
     # A controller may have answered for the round that is over.
     reset_checks(edit)
-    at_once = reason in REQUEUED_AT_ONCE and not is_owned_by_single_pod(workload)
+    ends_with_pod = is_owned_by_single_pod(workload) and gates.enabled("SkipReassignmentForPodOwnedWorkloads")
+    at_once = reason in REQUEUED_AT_ONCE and not ends_with_pod
     edit.set_condition("Requeued", "True" if at_once else "False", reason, message)
     clear_reservation(edit, "PendingEvaluation", message, gates)
 

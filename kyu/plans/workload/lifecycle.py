@@ -31,6 +31,7 @@ from kyu.plans.workload.eviction import clear_reservation, evict, release, reset
 # How long the deletion of a Workload waits for its job to stop, and how often is looked whether the job is still there.
 LONGEST_GOODBYE = timedelta(minutes=1)
 GOODBYE_LOOK = timedelta(seconds=5)
+GATED_BY = "Admission is gated by: "
 # How often the pods of a deleted Workload are looked at.
 LOOK_AGAIN = timedelta(seconds=1)
 
@@ -163,7 +164,7 @@ def retire(workload: Workload, finished: Condition, settings: Configuration, now
     if now < ended + keep:
         return [WakeAt(ended + keep)]
     ref = Ref(Workload.KIND, workload.key)
-    event = Event(ref, "Normal", "Deleted", "Deleted: kept long enough after it finished", workload.metadata.uid)
+    event = Event(ref, "Normal", "Deleted", "Deleted finished workload due to elapsed retention", workload.metadata.uid)
     return [event, Delete(ref, uid=workload.metadata.uid)]
 
 
@@ -181,8 +182,8 @@ def stop_inactive(life: Life) -> list[Action]:
     evicted = life.condition("Evicted")
     if evicted is None or evicted.status != "True" or not evicted.reason.startswith("Deactivated"):
         reason = f"DeactivatedDueTo{cause}" if cause else "Deactivated"
-        message = "Switched off" + (f" due to {target.message}" if cause and target else "")
-        evict(life.edit, reason, message, cause=cause)
+        message = "The workload is deactivated" + (f" due to {target.message}" if cause and target else "")
+        evict(life.edit, reason, message, cause=cause, counted_as="Deactivated")
         life.edit.status.pop("requeueState", None)
         life.edit.remove_condition("DeactivationTarget")
         if not life.is_reserved:
@@ -219,7 +220,7 @@ def reactivate(life: Life) -> list[Action]:
     if requeued is None or requeued.status == "True" or not requeued.reason.startswith("Deactivated"):
         return []
     # Kueue flips only the bare reason; a workload that it deactivated itself then never queues again. Kyu flips both.
-    life.edit.set_condition("Requeued", "True", "Reactivated", "Switched on again")
+    life.edit.set_condition("Requeued", "True", "Reactivated", "The workload was reactivated")
     return life.written()
 
 
@@ -291,13 +292,12 @@ def follow_checks(life: Life) -> list[Action]:
     states = life.workload.status.admission_checks
     rejected = [check for check in states if check.state == "Rejected"]
     if rejected and not life.is_true("DeactivationTarget"):
-        names = ", ".join(check.name for check in rejected)
-        message = f"Admission check(s) {names} were rejected"
+        message = checks.describe(rejected, "Rejected")
         life.edit.set_condition("DeactivationTarget", "True", "AdmissionCheck", message)
-        return life.written(life.event("AdmissionCheckRejected", message, warning=True))
+        return life.written(life.event("AdmissionCheckRejected", f"Deactivated due to {message}", warning=True))
     retry = [check for check in states if check.state == "Retry"]
     if retry and life.is_reserved and not life.is_evicted:
-        message = f"At least one admission check asks for a retry: {', '.join(check.name for check in retry)}"
+        message = f"Evicted due to {checks.describe(retry, 'Retry')}"
         checks.delay_requeue(life.edit, retry, life.now)
         evict(life.edit, "AdmissionCheck", message)
         return life.written(life.event("EvictedDueToAdmissionCheck", message))
@@ -348,9 +348,9 @@ def give_up_on_pods(life: Life, cause: str) -> list[Action]:
     strategy = settings.requeuing_strategy
     state = life.workload.status.requeue_state
     attempt = ((state.count or 0) if state else 0) + 1
-    message = "Its pods were not ready in time"
+    message = f"Exceeded the PodsReady timeout {life.workload.key}"
     if strategy.backoff_limit_count is not None and attempt > strategy.backoff_limit_count:
-        limit = "having been tried too often"
+        limit = "exceeding the maximum number of re-queuing retries"
         life.edit.set_condition("DeactivationTarget", "True", "RequeuingLimitExceeded", limit)
         return life.written()
     delay = min(strategy.backoff_base_seconds * 2 ** (attempt - 1), strategy.backoff_max_seconds)
@@ -373,23 +373,26 @@ def end_overlong(life: Life) -> list[Action]:
     end = add_seconds(since, limit - (life.workload.status.accumulated_past_execution_time_seconds or 0))
     if life.now < end:
         return [WakeAt(end)]
-    message = f"having run longer than {limit} seconds"
-    life.edit.set_condition("DeactivationTarget", "True", "MaximumExecutionTimeExceeded", message)
+    cause = "exceeding the maximum execution time"
+    life.edit.set_condition("DeactivationTarget", "True", "MaximumExecutionTimeExceeded", cause)
     life.edit.status.pop("accumulatedPastExecutionTimeSeconds", None)
+    message = f"The maximum execution time ({limit}s) exceeded"
     return life.written(life.event("MaximumExecutionTimeExceeded", message, warning=True))
 
 
 def finish_backoff(life: Life) -> list[Action]:
     """Requeue a workload when the delay after its eviction is over."""
     requeued, state = life.condition("Requeued"), life.workload.status.requeue_state
-    if life.is_reserved or requeued is None or requeued.status == "True":
-        return []
-    if requeued.reason not in ("PodsReadyTimeout", "AdmissionCheck"):
-        return []
     at = parse_time(state.requeue_at) if state else None
+    held = requeued is not None and requeued.status != "True"
+    if life.is_reserved or (not held and at is None):
+        return []
+    if held and requeued is not None and requeued.reason not in ("PodsReadyTimeout", "AdmissionCheck"):
+        return []
     if at is not None and life.now < at:
         return [WakeAt(at)]
-    life.edit.set_condition("Requeued", "True", "BackoffFinished", "The wait before the next try is over")
+    if held:
+        life.edit.set_condition("Requeued", "True", "BackoffFinished", "The workload backoff was finished")
     if at is not None:
         life.edit.status["requeueState"].pop("requeueAt", None)
     return life.written()
@@ -399,13 +402,17 @@ def say_why_not_queued(life: Life) -> list[Action]:
     """Report why a workload cannot queue. The scheduler reports about those that do."""
     if life.is_reserved:
         return []
-    if life.workload.metadata.annotations.get(metadata.ADMISSION_GATED_BY):
-        unadmitted.set_no_quota(life.edit, "AdmissionGated", "Held by its admission gates", life.configuration.gates)
+    if gates := life.workload.metadata.annotations.get(metadata.ADMISSION_GATED_BY):
+        unadmitted.set_no_quota(life.edit, "AdmissionGated", f"{GATED_BY}{gates}", life.configuration.gates)
         checks.await_pods(life.edit, life.workload, life.configuration)
-        return life.written(life.event("AdmissionGated", "Held by its admission gates"))
+        return life.written(life.event("AdmissionGated", f"Workload admission is gated by: {gates}"))
+    told = life.condition("QuotaReserved")
+    if told is not None and told.message.startswith(GATED_BY):
+        cleared = "AdmissionGatedBy cleared, waiting for quota reservation"
+        unadmitted.set_no_quota(life.edit, "PendingEvaluation", cleared, life.configuration.gates)
+        return life.written(life.event("AdmissionGateCleared", "Admission gate cleared, workload is now admissible"))
     stop = activity.why_stopped(life.local_queue, life.cluster_queue, life.workload)
     if stop is None:
-        told = life.condition("QuotaReserved")
         if told is not None and activity.is_told_by_stop(told.reason, told.message):
             # The scheduler may find no need to look at it soon: equals of it that came first do not fit.
             unadmitted.set_no_quota(life.edit, *reasons.render(Untried()), life.configuration.gates)
