@@ -37,6 +37,8 @@ COMMANDS = (
     Command("queues", "kyu.cli.batch.queues", "batch", "list the queues that you can submit to, and their usage"),
     Command("logs", "kyu.cli.batch.logs", "batch", "print the output of a job"),
     Command("wait", "kyu.cli.batch.wait", "batch", "wait for a job and return its exit code"),
+    Command("tasks", "kyu.cli.batch.tasks", "batch", "show the tasks of an array by their state"),
+    Command("retry", "kyu.cli.batch.retry", "batch", "submit a job again, or the failed tasks of an array"),
     Command("cancel", "kyu.cli.batch.cancel", "batch", "cancel jobs"),
     Command("top", "kyu.cli.batch.top", "batch", "watch cohorts, quotas and jobs live"),
     Command("open", "kyu.cli.web.open", "batch", "show queues and jobs in the browser"),

@@ -29,7 +29,7 @@ from kyu.api.kueue import (
 )
 from kyu.api.meta import Json, Key, Kind, is_true, key_of
 from kyu.controllers.loop import Controller, Owned, Watch
-from kyu.kinds import conditions, fields, metadata, pod_group, table, templates
+from kyu.kinds import conditions, fields, job_order, metadata, pod_group, table, templates
 from kyu.kinds.job import JOB
 from kyu.kinds.kind import JobKind
 from kyu.kinds.pod import POD
@@ -222,11 +222,14 @@ def group_of_pod(view: View, obj: Json) -> Iterable[Key]:
 
 
 def dependent_jobs(view: View, obj: Json) -> Iterable[Key]:
-    """Yield the Jobs that start after this one."""
-    name = obj["metadata"]["name"]
+    """Yield the Jobs that start after this one, and singletons of its generateName."""
+    name, prefix = obj["metadata"]["name"], job_order.prefix_of(obj)
     for one in view.list_json(JOB, obj["metadata"]["namespace"]):
         # Most of thousands of Jobs have no annotations, so that is checked first.
-        if one["metadata"].get("annotations") and name in metadata.jobs_before(one):
+        if not one["metadata"].get("annotations") or not dependencies.is_held(one):
+            continue
+        is_rival = job_order.is_singleton(one) and job_order.prefix_of(one) == prefix
+        if is_rival or any(before.job == name for before in job_order.dependencies(one)):
             yield key_of(one)
 
 

@@ -102,12 +102,6 @@ def identifier(obj: Json, key: str) -> str:
     return annotations_of(obj).get(key) or labels_of(obj).get(key, "")
 
 
-def jobs_before(obj: Json) -> list[str]:
-    """Return the names of the Jobs that must succeed first."""
-    listed = annotations_of(obj).get(JOB_DEPENDENCIES, "")
-    return [name.strip() for name in listed.split(",") if name.strip()]
-
-
 def is_elastic(obj: Json) -> bool:
     return annotations_of(obj).get(ELASTIC_JOB) == "true"
 

@@ -110,6 +110,10 @@ class PoolRuntime:
             # The pod was never started.
             self._set(uid, {**entry.status, "phase": "Failed", "reason": reason or "Deleted", "message": message})
 
+    async def keep_output(self, uid: str) -> bool:
+        """Return False: the runner of a pool removes the output with the pod."""
+        return False
+
     async def remove(self, uid: str) -> None:
         entry = self._entries[uid]
         if entry.accepted:

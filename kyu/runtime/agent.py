@@ -3,6 +3,7 @@ Connects the API with a runtime: starts, ends and forgets the pods bound to its 
 
 Each change of a Pod says what to do: run it, end it, or nothing. Statuses of the runtime are written to the Pod; if
 they come faster than they can be written, only the newest is. A pod is gone from the API only after its processes are.
+An array may have thousands of tasks, so the pod of a task that has succeeded is deleted when its output is kept.
 
 Called by: embedded.py. Calls: processes.py, simulate.py or pools/pods.py, through PodRuntime; kube.
 Kubernetes: the kubelet's sync loop.
@@ -19,6 +20,7 @@ from kyu import log
 from kyu.api.actions import Action, Delete, Event, Patch
 from kyu.api.core import CONFIG_MAP, SECRET, Pod
 from kyu.api.meta import Json, Key, Kind, Ref, key_of
+from kyu.api.tasks import TASK
 from kyu.kube import errors
 from kyu.kube.cache import Cache
 from kyu.kube.client import Client
@@ -50,6 +52,10 @@ class PodRuntime(Protocol):
     def start(self, pod: Json, objects: Objects) -> podplan.Outcome | None: ...
 
     def stop(self, uid: str, grace_seconds: float, reason: str = "", message: str = "") -> None: ...
+
+    async def keep_output(self, uid: str) -> bool:
+        """Keep the output of a pod that is over beyond its deletion; return whether that is possible."""
+        ...
 
     async def remove(self, uid: str) -> None: ...
 
@@ -153,6 +159,9 @@ class Agent:
         elif status and pod.get("status", {}).get("phase") != status.get("phase"):
             # The status was not written: Kyu was down, or the write failed.
             self.on_status(pod, status)
+        elif is_over and is_done_task(pod) and uid not in self._writing:
+            self._writing.add(uid)
+            self._background.start(self._delete_task(runtime, pod))
 
     def _forget(self, runtime: PodRuntime, uid: str, *, is_over: bool) -> None:
         if is_over:
@@ -168,6 +177,15 @@ class Agent:
         elif uid not in self._writing and uid not in self._starting:
             self._writing.add(uid)
             self._background.start(self._delete(pod))
+
+    async def _delete_task(self, runtime: PodRuntime, pod: Json) -> None:
+        """Delete the pod of a task that has succeeded and is counted, once its output is kept."""
+        uid = pod["metadata"]["uid"]
+        try:
+            if await runtime.keep_output(uid):
+                await self._try([Delete(pod_ref(pod), uid, grace_seconds=0)], uid)
+        finally:
+            self._writing.discard(uid)
 
     async def _delete(self, pod: Json) -> None:
         uid = pod["metadata"]["uid"]
@@ -271,6 +289,13 @@ class Agent:
                 self._later(uid)
                 return False
         return True
+
+
+def is_done_task(pod: Json) -> bool:
+    """Return whether the pod is a task of an array that has succeeded, and no finalizer holds it."""
+    meta = pod["metadata"]
+    is_task = TASK in (meta.get("annotations") or {})
+    return is_task and pod.get("status", {}).get("phase") == "Succeeded" and not meta.get("finalizers")
 
 
 def pod_ref(pod: Json) -> Ref:

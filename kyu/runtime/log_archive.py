@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from kyu.api.meta import Json
+from kyu.api.tasks import task_number
 from kyu.runtime import logs, records
 
 INDEX = "index.jsonl"
@@ -30,7 +31,6 @@ INDEX = "index.jsonl"
 JOB_PREFIX = "job:"
 UID_PREFIX = "uid:"
 LOG_NAME = re.compile(r"(?P<container>[a-z0-9]([-a-z0-9]*[a-z0-9])?)\.(?P<number>\d{1,9})\.log(\.\d{20})?")
-COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 WORKLOAD = "kueue.x-k8s.io/workload"
 # The starts of a container whose output is kept. A container that crashes all day has thousands.
 MOST_STARTS = 20
@@ -65,6 +65,7 @@ class KeptPod(msgspec.Struct, frozen=True, omit_defaults=True):
     containers: tuple[str, ...] = ()
     starts: dict[str, list[int]] = {}
     size: int = 0
+    exit_code: int | None = None
 
     def is_of_job(self, name: str) -> bool:
         """Return whether the pod ran for a job of this name: its owner, itself, or the job of its Workload."""
@@ -244,12 +245,13 @@ def describe(pod: Json, now: float, starts: dict[str, list[int]], size: int) -> 
         kept_at=now,
         job=owner.get("name", ""),
         workload=annotations.get(WORKLOAD, ""),
-        task=annotations.get(COMPLETION_INDEX, ""),
+        task=task_number(annotations),
         phase=status.get("phase", ""),
         ended=max(ends, default="") or records.rfc3339(now),
         containers=tuple(container["name"] for container in spec["containers"]),
         starts=starts,
         size=size,
+        exit_code=next((code for state in states if (code := (state.get("terminated") or {}).get("exitCode"))), None),
     )
 
 

@@ -263,6 +263,18 @@ class Runtime:
         if entry.pidfd >= 0:
             self._signal(entry)
 
+    async def keep_output(self, uid: str) -> bool:
+        """Copy the logs of a pod that is over to the archive, while its folder is still there."""
+        entry = self._entries.get(uid)
+        if self._archive is None or entry is None:
+            return False
+        try:
+            await asyncio.to_thread(self._archive.keep, {**entry.pod, "status": entry.status}, entry.folder)
+        except OSError as error:
+            log.warning("pod logs not kept", folder=entry.folder, error=error)
+            return False
+        return True
+
     async def remove(self, uid: str) -> None:
         """Forget a pod that is over, with its volumes. The archive keeps its logs."""
         entry = self._entries[uid]

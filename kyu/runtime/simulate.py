@@ -99,6 +99,9 @@ class SimulatedRuntime:
         entry = self._entries[uid]
         self._end(uid, entry, TERMINATED_EXIT_CODE, reason, message)
 
+    async def keep_output(self, uid: str) -> bool:
+        return True
+
     async def remove(self, uid: str) -> None:
         assert self._entries[uid].over, f"pod {uid} still runs"
         del self._entries[uid]

@@ -5,7 +5,7 @@ An annotation of the pod names the file by a pattern. The path must lie below th
 file is opened with the rights of the pod's user: a supervisor that runs as root asks a child that gives up its rights,
 and gets the open file back. So a link of a tenant leads only to places that the tenant can reach anyway.
 
-Called by: podplan.py, output.py, supervisor.py. Standard library only.
+Called by: podplan.py, output.py, supervisor.py. Imports nothing beyond the standard library and one constant.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ import stat
 from collections.abc import Mapping
 from typing import Any
 
+from kyu.api.tasks import task_number
+
 OUTPUT = "kyu.dev/output"
 ERROR = "kyu.dev/error"
 UMASK = "kyu.dev/umask"
 DEFAULT_UMASK = 0o022
 JOB_NAME = "batch.kubernetes.io/job-name"
-COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 def plan_files(container: Mapping[str, Any], pod: Mapping[str, Any], folder: str) -> dict[str, str]:
@@ -45,10 +46,11 @@ def umask_of(pod: Mapping[str, Any]) -> int:
 def resolve(pattern: str, pod: Mapping[str, Any], folder: str) -> str:
     """Return the path of a file below the folder, with the name of the job and the number of its task filled in."""
     meta = pod["metadata"]
+    annotations = meta.get("annotations") or {}
     words = {
         "%": "%",
         "j": (meta.get("labels") or {}).get(JOB_NAME) or meta["name"],
-        "a": (meta.get("annotations") or {}).get(COMPLETION_INDEX, "0"),
+        "a": task_number(annotations) or "0",
     }
     return os.path.join(folder, re.sub(r"%(.)", lambda match: words.get(match[1], match[0]), pattern))
 

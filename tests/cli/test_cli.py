@@ -154,7 +154,7 @@ def test_all_faults_of_a_submission_are_told_together() -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--array", "0", "--", "true"], "--count and --array must be at least 1"),
+        (["--array", "0", "--", "true"], "--array 0: an array has at least one task"),
         (["--time", "0", "--", "true"], "--time 0: the limit must be at least one second"),
         (["--name", "My Job", "--", "true"], "--name 'My Job': a lowercase RFC 1123 subdomain must consist"),
         (["--name", "a" * 64, "--", "true"], "must be no more than 63"),
@@ -210,11 +210,15 @@ def submitted(*words: str) -> Json:
     [
         ((), 1, None, None),
         (("--count", "2"), 2, "Indexed", None),
-        (("--array", "20"), 20, "Indexed", {"kueue.x-k8s.io/job-min-parallelism": "1"}),
-        (("--array", "1"), 1, "Indexed", None),
+        (("--array", "20"), 20, "Indexed", {"kyu.dev/array": "0-19", "kueue.x-k8s.io/job-min-parallelism": "1"}),
+        (("--array", "1"), 1, "Indexed", {"kyu.dev/array": "0"}),
         (
             ("--after", "a", "--after", "b"), 1, None,
             {"kyu.dev/after": "a,b", "kueue.x-k8s.io/admission-gated-by": "kyu.dev/after"},
+        ),
+        (
+            ("--after", "ok:a,any:job.batch/b", "--after", "notok:c", "--after", "singleton"), 1, None,
+            {"kyu.dev/after": "a,any:b,notok:c,singleton", "kueue.x-k8s.io/admission-gated-by": "kyu.dev/after"},
         ),
     ],
 )  # fmt: skip
@@ -225,9 +229,28 @@ def test_pods_of_a_submission(words: tuple[str, ...], pods: int, mode: str | Non
     assert job["metadata"].get("annotations") == annotations
 
 
-@pytest.mark.parametrize("words", ["--count 0", "--array 0", "--array -1", "--retries -1", "--array 2 --count 2"])
-def test_submissions_of_no_pods_or_of_two_minds_are_refused(words: str) -> None:
-    with pytest.raises(BadInput, match="--array"):
+def test_an_array_has_a_width_and_a_limit_for_each_task() -> None:
+    job = submitted("--array", "0-98:2%10", "--retries", "3")
+    spec = job["spec"]
+    assert (spec["parallelism"], spec["completions"], spec["backoffLimitPerIndex"]) == (10, 50, 3)
+    assert "backoffLimit" not in spec
+    assert job["metadata"]["annotations"]["kyu.dev/array"] == "0-98:2"
+    env = spec["template"]["spec"]["containers"][0]["env"]
+    field = {"fieldRef": {"fieldPath": "metadata.annotations['kyu.dev/task']"}}
+    assert {"name": "KYU_TASK_ID", "valueFrom": field} in env
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("--count 0", "--count"), ("--array 0", "at least one task"), ("--array=-1", "write a number"),
+        ("--retries -1", "--retries"), ("--array 2 --count 2", "exclude each other"), ("--array 1,1", "twice"),
+        ("--array 1-3 --image python", "from 0 without gaps"), ("--after later:a", "notok:JOB"),
+        ("--after singleton --name x", "--generate-name"),
+    ],
+)  # fmt: skip
+def test_submissions_of_no_pods_or_of_two_minds_are_refused(words: str, why: str) -> None:
+    with pytest.raises(BadInput, match=why):
         submitted(*words.split())
 
 

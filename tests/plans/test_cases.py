@@ -22,7 +22,7 @@ from kyu.api.actions import Action, Event, WakeAt
 from kyu.api.config import file
 from kyu.api.meta import Json, Key
 from kyu.kinds import table
-from kyu.plans.job import lifecycle
+from kyu.plans.job import dependencies, lifecycle
 from kyu.plans.provisioning import requests
 from kyu.plans.workload import lifecycle as workload
 from kyu.plans.workload import topology
@@ -31,6 +31,7 @@ from tests.support.memory_view import MemoryView, merged
 CASES = Path(__file__).parent.parent / "cases" / "lifecycle"
 PLANS: dict[str, Callable[..., list[Action]]] = {
     "workload": workload.plan,
+    "job-dependencies": dependencies.plan,
     "pod-group": lifecycle.plan_group,
     "provisioning": requests.plan,
     "topology": topology.plan,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kyu.api.tasks import COMPLETION_INDEX
 from kyu.runtime import user_files
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for another user")
@@ -18,7 +19,7 @@ def pod(name: str = "train-x", *, job: str = "", task: str = "") -> dict[str, ob
         "metadata": {
             "name": name,
             "labels": {user_files.JOB_NAME: job} if job else {},
-            "annotations": {user_files.COMPLETION_INDEX: task} if task else {},
+            "annotations": {COMPLETION_INDEX: task} if task else {},
         }
     }
 

@@ -12,11 +12,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kyu.api.meta import Json, Key, key_of
+from kyu.api.tasks import COMPLETION_INDEX
 from kyu.cli.batch import jobs_pods
 from kyu.cli.connection import ServerConnection
-from kyu.kinds import metadata
-from kyu.kinds.job import INDEX
+from kyu.kinds import arrays, metadata, pods
 from kyu.kube.errors import ApiError
+
+# The node of a deleted pod. No node has such a name.
+DELETED = "(deleted)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,8 @@ class JobPod:
     workload: str = ""
     job: str = ""
     is_kept: bool = False
+    uid: str = ""
+    exit_code: int | None = None
 
 
 def existing_pods(server: ServerConnection, workload: Json) -> list[JobPod]:
@@ -47,14 +52,15 @@ def pod_of(pod: Json) -> JobPod:
     status = pod.get("status") or {}
     states = [entry.get("state") or {} for entry in status.get("containerStatuses") or ()]
     ends = [str((state.get("terminated") or {}).get("finishedAt", "")) for state in states]
-    is_over = status.get("phase") in ("Succeeded", "Failed")
     return JobPod(
         metadata.name_of(pod),
         key_of(pod),
-        metadata.annotations_of(pod).get(INDEX, ""),
+        arrays.task_of(pod),
         str(pod["metadata"].get("creationTimestamp")),
-        max(ends, default="") if is_over else "",
+        max(ends, default="") if is_over(pod) else "",
         status.get("phase") == "Succeeded",
+        uid=metadata.uid_of(pod),
+        exit_code=pods.exit_code(pod),
     )
 
 
@@ -80,13 +86,43 @@ def kept_pod(entry: Json) -> JobPod:
         entry.get("workload", ""),
         entry.get("job", ""),
         is_kept=True,
+        uid=entry["uid"],
+        exit_code=entry.get("exit_code"),
     )
+
+
+def as_pod(pod: JobPod) -> Json:
+    """Return a deleted pod as an object with what is known of it."""
+    meta = {"name": pod.name, "namespace": pod.log.namespace, "uid": pod.uid, "creationTimestamp": pod.created}
+    annotations = {COMPLETION_INDEX: pod.task} if pod.task else {}
+    phase = "Succeeded" if pod.has_succeeded else "Failed"
+    return {
+        "metadata": {**meta, "annotations": annotations},
+        "spec": {"nodeName": DELETED},
+        "status": {"phase": phase},
+    }
+
+
+def log_of(pod: Json) -> Key:
+    """Return the key under which the server has the output of a pod. That of a deleted pod is kept by its uid."""
+    key = key_of(pod)
+    return Key(key.namespace, f"uid:{metadata.uid_of(pod)}") if pod["spec"].get("nodeName") == DELETED else key
+
+
+def is_over(pod: Json) -> bool:
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
 def of_workload(pods: Iterable[JobPod], workload: Json) -> list[JobPod]:
     """Select the kept pods of a Workload: an earlier job may have had the same name."""
     name = metadata.annotations_of(workload).get(metadata.SLICE_NAME) or metadata.name_of(workload)
     return [pod for pod in pods if pod.workload == name]
+
+
+def all_pods(kept: Iterable[JobPod], existing: list[JobPod], workload: Json) -> list[JobPod]:
+    """Return all pods of a Workload. The output of a pod may be kept shortly before the pod is deleted."""
+    uids = {pod.uid for pod in existing}
+    return [*(pod for pod in of_workload(kept, workload) if pod.uid not in uids), *existing]
 
 
 def of_last_job(pods: list[JobPod]) -> list[JobPod]:

@@ -19,7 +19,7 @@ from kyu.api.meta import Json, Key, Kind
 from kyu.cli import connection, output
 from kyu.cli.batch import jobs_pods, short_reasons
 from kyu.cli.connection import ServerConnection
-from kyu.kinds import metadata
+from kyu.kinds import job_order, metadata
 from kyu.kube.errors import Forbidden
 
 # Not imported from kyu.kinds, which would slow the start of the command.
@@ -222,9 +222,10 @@ def full_state(server: ServerConnection, workload: Json) -> JobState:
     kind, name = owner_of(workload)
     if plain.reason != GATED or kind != "Job":
         return plain
-    namespace = workload["metadata"]["namespace"]
-    job = server.client.find(JOB, Key(namespace, name)) or {}
-    waits = [f"{before}{trouble}" for before, trouble in waits_for(server, namespace, metadata.jobs_before(job))]
+    job = server.client.find(JOB, Key(workload["metadata"]["namespace"], name)) or {}
+    waits = [f"{before}{trouble}" for before, trouble in waits_for(server, job)]
+    if job and job_order.is_singleton(job):
+        waits.append(f"earlier jobs named {job_order.prefix_of(job).rstrip('-')}")
     return JobState(plain.word, f"waits for {'; '.join(waits)}", plain.reason) if waits else plain
 
 
@@ -249,17 +250,22 @@ def with_pods(server: ServerConnection, namespace: str | None, lines: list[JobRo
     return [told(line) for line in lines]
 
 
-def waits_for(server: ServerConnection, namespace: str, names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield the Jobs that have not succeeded, each with the problem if it never will."""
-    for name in names:
-        job = server.client.find(JOB, Key(namespace, name))
+def waits_for(server: ServerConnection, waiting: Json) -> Iterator[tuple[str, str]]:
+    """Yield the Jobs that have not ended as a Job wants, each with the problem if they never will."""
+    for wanted in job_order.dependencies(waiting) if waiting else ():
+        job = server.client.find(JOB, Key(waiting["metadata"]["namespace"], wanted.job))
         ended = {type_ for type_, c in conditions_of(job or {}).items() if c.get("status") == "True"}
         if job is None:
-            yield name, ", which does not exist"
+            if wanted.condition != "any":
+                yield wanted.job, ", which does not exist"
         elif "Failed" in ended:
-            yield name, ", which has failed"
-        elif "Complete" not in ended:
-            yield name, ""
+            if wanted.condition == "ok":
+                yield wanted.job, ", which has failed"
+        elif "Complete" in ended:
+            if wanted.condition == "notok":
+                yield wanted.job, " to fail, and it has succeeded"
+        else:
+            yield wanted.job, ""
 
 
 def cluster_of(workload: Json) -> str:

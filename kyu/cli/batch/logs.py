@@ -34,8 +34,7 @@ from kyu.cli.batch.log_position import LogPosition
 from kyu.cli.batch.reconnect import Reconnecting, ServerLost, is_away
 from kyu.cli.connection import ServerConnection
 from kyu.cli.main import BadInput, Failed
-from kyu.kinds import metadata
-from kyu.kinds.job import INDEX
+from kyu.kinds import arrays, metadata
 from kyu.kube.blocking import Unreachable
 from kyu.kube.errors import ApiError, NotFound
 
@@ -85,30 +84,27 @@ def run(args: argparse.Namespace) -> int:
 
 
 def print_job(server: ServerConnection, args: argparse.Namespace, query: Mapping[str, str]) -> None:
-    kept = attempts.kept_pods(server, lookup.split(args.job)[1])
-    workload = find_workload(server, args.job, has_kept_logs=bool(kept))
-    if workload is None:
+    name = lookup.split(args.job)[1]
+    try:
+        workload = lookup.find_workload(server, args.job)
+    except Failed:
+        kept = attempts.kept_pods(server, name)
+        if not kept:
+            raise
         if not print_selected(server, args, attempts.of_last_job(kept), query):
             output.note(f"{args.job} was deleted; it wrote no output")
-    elif args.follow:
+        return
+    if args.follow:
         LogFollower(server, args.job, query, "" if args.task is None else str(args.task)).run()
-    else:
-        pods = [*attempts.of_workload(kept, workload), *attempts.existing_pods(server, workload)]
-        if not pods:
-            explain_no_pods(server, args.job, workload)
-        if not print_selected(server, args, pods, query):
-            for trouble in jobs_pods.troubles(jobs_pods.pods_of(server, workload)):
-                output.note(f"no output; {trouble}")
-
-
-def find_workload(server: ServerConnection, job: str, *, has_kept_logs: bool) -> Json | None:
-    """Return the Workload of a job, or None for a deleted job whose output is kept."""
-    try:
-        return lookup.find_workload(server, job)
-    except Failed:
-        if not has_kept_logs:
-            raise
-        return None
+        return
+    # In this order: a pod that is deleted in between has its output kept.
+    existing = attempts.existing_pods(server, workload)
+    pods = attempts.all_pods(attempts.kept_pods(server, name), existing, workload)
+    if not pods:
+        explain_no_pods(server, args.job, workload)
+    if not print_selected(server, args, pods, query):
+        for trouble in jobs_pods.troubles(jobs_pods.pods_of(server, workload)):
+            output.note(f"no output; {trouble}")
 
 
 def print_pod(server: ServerConnection, name: str, query: Mapping[str, str]) -> None:
@@ -177,6 +173,13 @@ def write(start: str, line: bytes) -> None:
     sys.stdout.flush()
 
 
+def is_array(server: ServerConnection, workload: Json) -> bool:
+    """Return whether the job is an array, whose pods are deleted when their task has succeeded."""
+    kind, name = jobs.owner_of(workload)
+    job = server.client.find(jobs.JOB, Key(workload["metadata"]["namespace"], name)) if kind == "Job" else None
+    return job is not None and arrays.of_job(job) is not None
+
+
 class LogFollower:
     """A reader of the logs of all pods of a job. Each open stream has a thread, and their number is bounded."""
 
@@ -196,10 +199,13 @@ class LogFollower:
         self._waiting: deque[Json] = deque()
         self._open = 0
         self._is_told = False
+        self._is_array = False
 
     def run(self) -> None:
-        workload: Json | None = lookup.find_workload(self._server, self._job)
+        found = lookup.find_workload(self._server, self._job)
         told = ""
+        self._is_array = self._requests.ask(partial(is_array, self._server, found))
+        workload: Json | None = found
         while workload is not None:
             # The state is read before the pods: a finished job gets no further pods.
             state = self._requests.ask(partial(jobs.full_state, self._server, workload))
@@ -212,8 +218,8 @@ class LogFollower:
             if state.word in OVER and not self._open:
                 return
             self._print(is_single=lookup.pod_count(workload) == 1)
-            found = self._requests.ask(partial(self._server.client.find, Workload.KIND, key_of(workload)))
-            workload = found and self._requests.ask(partial(lookup.current_workload, self._server, found))
+            now = self._requests.ask(partial(self._server.client.find, Workload.KIND, key_of(workload)))
+            workload = now and self._requests.ask(partial(lookup.current_workload, self._server, now))
         raise Failed(f"{self._job} was deleted")
 
     def _read_new_pods(self, workload: Json) -> None:
@@ -222,7 +228,7 @@ class LogFollower:
             # A server that shuts down ends its streams as if the pods had ended.
             self._absences = self._requests.absences
             self._ended = dict.fromkeys(self._ended, BROKEN)
-        for pod in pods:
+        for pod in (*self._deleted_pods(workload, {metadata.uid_of(pod) for pod in pods}), *pods):
             if self._is_wanted(pod) and (pod["metadata"]["uid"] not in self._seen or self._is_cut_off(pod)):
                 self._seen.add(pod["metadata"]["uid"])
                 self._ended.pop(pod["metadata"]["uid"], None)
@@ -232,8 +238,19 @@ class LogFollower:
             output.note(f"reading {self._open} pods at a time; {len(self._waiting)} more follow when others have ended")
             self._is_told = True
 
+    def _deleted_pods(self, workload: Json, existing: set[str]) -> list[Json]:
+        """Return the tasks of an array that were over before they were read. Their output is kept."""
+        if not self._is_array:
+            return []
+        kept = self._requests.ask(partial(attempts.kept_pods, self._server, jobs.owner_of(workload)[1]))
+        return [
+            attempts.as_pod(pod)
+            for pod in attempts.of_workload(kept, workload)
+            if pod.uid not in existing and pod.has_succeeded
+        ]
+
     def _is_wanted(self, pod: Json) -> bool:
-        is_of_task = not self._task or metadata.annotations_of(pod).get(INDEX) == self._task
+        is_of_task = not self._task or arrays.task_of(pod) == self._task
         return is_of_task and attempts.is_started(pod)
 
     def _is_cut_off(self, pod: Json) -> bool:
@@ -252,7 +269,7 @@ class LogFollower:
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
         place = self._places.setdefault(uid, LogPosition(self._query))
         try:
-            for line in self._server.client.logs(key_of(pod), place.start_again()):
+            for line in self._server.client.logs(attempts.log_of(pod), place.start_again()):
                 if news := place.news(line):
                     self._lines.put((name, news))
             self._ended[uid] = time.monotonic()

@@ -2,7 +2,7 @@
 Queue a command or a batch script. It runs when its queue has enough free quota.
 
     kyu submit -q research --cpu 4 --memory 8Gi -- python train.py
-    kyu submit -q research --array 20 -- ./simulate.sh          # each task has its JOB_COMPLETION_INDEX
+    kyu submit -q research --array 0-98:2%10 -- ./simulate.sh   # 50 tasks, ten at a time, with KYU_TASK_ID
     kyu submit -q research --after train --name eval -- python evaluate.py
     kyu submit job.sh                                           # a script, kept as it is now
 
@@ -47,9 +47,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--count", type=int, default=1, help="number of pods that must run at the same time (default: 1)"
     )
-    parser.add_argument("--array", type=int, metavar="N", help="N tasks, as many at a time as the quota allows")
     parser.add_argument(
-        "--after", action="append", default=[], metavar="JOB", help="start after JOB has succeeded; repeatable"
+        "--array",
+        default="",
+        metavar="TASKS",
+        help="tasks: a number, or 0-9, 0-98:2, 1,3,7; %%5 at the end means at most five at a time",
+    )
+    parser.add_argument(
+        "--after",
+        action="append",
+        default=[],
+        metavar="JOB",
+        help="start after JOB has succeeded; any:JOB after it has ended, notok:JOB after it has failed, "
+        "singleton after earlier jobs of the same name; repeatable",
     )
     parser.add_argument(
         "--time", default="", metavar="LIMIT", help="longest run time: 15m, 2h30, 1-12:00:00; 90 is seconds"
@@ -106,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
         share_home(server, args, container)
     if args.priority and (missing := server.why_no_priority(args.priority)):
         raise BadInput(missing)
-    for before, trouble in jobs.waits_for(server, server.namespace, metadata.jobs_before(job)):
+    for before, trouble in jobs.waits_for(server, job):
         if trouble:
             output.note(f"the job will wait for {before}{trouble}")
     try:

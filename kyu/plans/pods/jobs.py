@@ -19,7 +19,8 @@ from datetime import datetime
 from kyu.api.actions import Action, Create, Delete, Event, Patch, View, WakeAt
 from kyu.api.core import Pod
 from kyu.api.meta import Json, Key, Ref, key_of
-from kyu.kinds import conditions, fields, metadata, pods
+from kyu.api.tasks import TASK
+from kyu.kinds import arrays, conditions, fields, metadata, pods
 from kyu.kinds.job import INDEX, JOB
 from kyu.plans.pods import job_rules as rules
 from kyu.plans.pods import job_tally as tallies
@@ -186,6 +187,7 @@ def create_indexed(round_: PodsRound, its_pods: Sequence[Json], count: int) -> N
     if fields.text_at(job, ("spec", "podReplacementPolicy")) == "Failed":
         busy |= {tallies.index_of(pod) for pod in tally.terminating}
     taken = names(its_pods)
+    array = arrays.of_job(job)
     failed_by_index = {tallies.index_of(pod): rules.failures_of_index(pod) for pod in tally.failures}
     for index in range(tally.completions or 0):
         if len(round_.created) == count:
@@ -198,6 +200,8 @@ def create_indexed(round_: PodsRound, its_pods: Sequence[Json], count: int) -> N
             continue
         name = next(n for number in itertools.count() if (n := pod_name(job, f"{index}-", number)) not in taken)
         annotations = {INDEX: str(index)}
+        if array is not None:
+            annotations[TASK] = str(array.task(index))
         if per_index:
             annotations[rules.FAILURE_COUNT] = str(failed_by_index.get(index, 0))
         labels = {INDEX: str(index)}

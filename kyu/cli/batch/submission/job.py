@@ -5,14 +5,17 @@ from __future__ import annotations
 import argparse
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from kyu.api import names, quantity
 from kyu.api.meta import Json
+from kyu.api.tasks import COMPLETION_INDEX, TASK
 from kyu.cli.batch.submission import environment, output_files, times
 from kyu.cli.batch.submission.script import Script
 from kyu.cli.main import BadInput
-from kyu.kinds import metadata
+from kyu.kinds import arrays, job_order, metadata
+from kyu.kinds.arrays import TaskArray
 
 # The image of pods that run commands of this machine. A container must name an image.
 HOST_IMAGE = "kyu.dev/host"
@@ -20,13 +23,13 @@ HOST_IMAGE = "kyu.dev/host"
 OPTIONS = {"cpu": "--cpu", "memory": "--memory", "nvidia.com/gpu": "--gpu"}
 EXAMPLES = {"cpu": "500m or 2", "memory": "512Mi or 4Gi", "nvidia.com/gpu": "1 or 2"}
 JOB_NAME_FIELD = "metadata.labels['batch.kubernetes.io/job-name']"
-TASK_FIELD = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 
 
 def make_job(args: argparse.Namespace, folder: str, script: Script | None = None) -> Json:
     """Return the Job, or raise BadInput with all errors of the input."""
     faults: list[str] = []
-    meta = job_metadata(args, faults)
+    array = task_array(args, faults)
+    meta = job_metadata(args, array, faults)
     container: Json = {
         "name": "main",
         "image": args.image,
@@ -34,16 +37,12 @@ def make_job(args: argparse.Namespace, folder: str, script: Script | None = None
         "workingDir": folder,
         "resources": resources(requests(args, faults)),
     }
-    if variables := pod_environment(args, folder, script, faults):
+    if variables := pod_environment(args, folder, script, array, faults):
         container["env"] = variables
-    if min(args.count, 1 if args.array is None else args.array) < 1 or args.retries < 0:
-        faults.append("--count and --array must be at least 1, --retries at least 0")
+    if args.count < 1 or args.retries < 0:
+        faults.append("--count must be at least 1, --retries at least 0")
     if not args.command[0]:
         faults.append("the command is empty: write it after `--`")
-    if args.array and args.count > 1:
-        faults.append(
-            "--array and --count exclude each other: tasks of an array start one by one, pods of --count together"
-        )
     annotations = output_files.pod_annotations(args.output, args.error, folder, faults)
     if args.image == HOST_IMAGE:
         annotations[environment.UMASK] = environment.current_umask()
@@ -51,10 +50,11 @@ def make_job(args: argparse.Namespace, folder: str, script: Script | None = None
         faults.append("--output and --error have no effect with --image; use `kyu logs`")
     if faults:
         raise BadInput("\n".join(f"kyu submit: {fault}" for fault in faults))
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": job_spec(args, container, annotations)}
+    spec = job_spec(args, array, container, annotations)
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec}
 
 
-def job_metadata(args: argparse.Namespace, faults: list[str]) -> Json:
+def job_metadata(args: argparse.Namespace, array: TaskArray | None, faults: list[str]) -> Json:
     """Return the name, labels and annotations of the Job."""
     labels = {metadata.QUEUE_NAME: args.queue} if args.queue else {}
     if args.priority:
@@ -67,26 +67,71 @@ def job_metadata(args: argparse.Namespace, faults: list[str]) -> Json:
         faults.append(f"--name {args.name!r}: {wrong}")
     annotations = {}
     if args.after:
-        # Names in the form of `-o name` are accepted.
-        before = ",".join(job.rpartition("/")[2] for job in args.after)
+        before = ",".join(dict.fromkeys(dependencies(args, faults)))
         annotations = {metadata.JOB_DEPENDENCIES: before, metadata.ADMISSION_GATED_BY: metadata.DEPENDENCY_GATE}
-    if args.array and args.array > 1:
-        annotations[metadata.JOB_MIN_PARALLELISM] = "1"
+    if array is not None:
+        annotations[arrays.ARRAY] = str(array)
+        if pods_at_once(array) > 1:
+            annotations[metadata.JOB_MIN_PARALLELISM] = "1"
     return {**name, "labels": labels, **({"annotations": annotations} if annotations else {})}
 
 
-def job_spec(args: argparse.Namespace, container: Json, annotations: dict[str, str]) -> Json:
-    pods = args.array or args.count
+def dependencies(args: argparse.Namespace, faults: list[str]) -> Iterator[str]:
+    """Yield the entries of ``--after``. Names in the form of `-o name` are accepted."""
+    for entry in (entry for text in args.after for entry in text.split(",") if entry):
+        if entry == job_order.SINGLETON:
+            if args.name:
+                faults.append(f"--after {entry}: jobs with --name have different names; use --generate-name")
+            yield entry
+            continue
+        condition, separator, name = entry.rpartition(":")
+        if separator and condition not in job_order.CONDITIONS:
+            faults.append(f"--after {entry}: write ok:JOB, any:JOB, notok:JOB or singleton")
+            continue
+        name = name.rpartition("/")[2]
+        yield f"{condition}:{name}" if condition not in ("", "ok") or name == job_order.SINGLETON else name
+
+
+def task_array(args: argparse.Namespace, faults: list[str]) -> TaskArray | None:
+    """Return the tasks of ``--array``. A plain number is a number of tasks."""
+    if not args.array:
+        return None
+    number, separator, width = args.array.partition("%")
+    is_number = number.isascii() and number.isdigit() and len(number) < 10
+    if is_number and not int(number):
+        faults.append("--array 0: an array has at least one task; task 0 alone is 0-0")
+        return None
+    if args.count > 1:
+        faults.append(
+            "--array and --count exclude each other: tasks of an array start one by one, pods of --count together"
+        )
+    try:
+        array = arrays.parse(f"0-{int(number) - 1}{separator}{width}" if is_number else args.array)
+    except ValueError as error:
+        faults.append(f"--array {args.array}: {error}")
+        return None
+    if args.image != HOST_IMAGE and not array.is_dense:
+        faults.append(f"--array {args.array}: with --image, tasks are numbered from 0 without gaps: write 0-9")
+    return array
+
+
+def pods_at_once(array: TaskArray) -> int:
+    return min(len(array), array.width or len(array))
+
+
+def job_spec(args: argparse.Namespace, array: TaskArray | None, container: Json, annotations: dict[str, str]) -> Json:
+    # A failed task of an array does not end the others.
+    limit = "backoffLimit" if array is None else "backoffLimitPerIndex"
     spec: Json = {
-        "parallelism": pods,
-        "completions": pods,
-        "backoffLimit": args.retries,
+        "parallelism": args.count if array is None else pods_at_once(array),
+        "completions": args.count if array is None else len(array),
+        limit: args.retries,
         "template": {
             **({"metadata": {"annotations": annotations}} if annotations else {}),
             "spec": {"restartPolicy": "Never", "containers": [container]},
         },
     }
-    if args.array or args.count > 1:
+    if array is not None or args.count > 1:
         spec["completionMode"] = "Indexed"
     return spec
 
@@ -95,26 +140,44 @@ def command(args: argparse.Namespace, script: Script | None) -> list[str]:
     return list(args.command) if script is None else script.command(args.command[1:])
 
 
-def pod_environment(args: argparse.Namespace, folder: str, script: Script | None, faults: list[str]) -> list[Json]:
+def pod_environment(
+    args: argparse.Namespace, folder: str, script: Script | None, array: TaskArray | None, faults: list[str]
+) -> list[Json]:
     """Return the variables of the submitter, those of Slurm for a script of Slurm, and those of ``--env``."""
     by_default = args.image == HOST_IMAGE
     values = environment.exported(args.export, os.environ, faults, by_default=by_default)
     found = environment.as_variables(values)
+    if array is not None:
+        found.append(task_variable(arrays.VARIABLE, args.image))
     if script is not None and script.is_for_slurm:
-        found += slurm_variables(args, folder)
+        found += slurm_variables(args, array, folder)
     return found + declared(args.env, faults)
 
 
-def slurm_variables(args: argparse.Namespace, folder: str) -> list[Json]:
+def slurm_variables(args: argparse.Namespace, array: TaskArray | None, folder: str) -> list[Json]:
     """Return the variables that scripts of Slurm use most."""
     fields = {"SLURM_JOB_ID": JOB_NAME_FIELD, "SLURM_JOB_NAME": JOB_NAME_FIELD}
-    if args.array:
-        fields |= {"SLURM_ARRAY_TASK_ID": TASK_FIELD, "SLURM_ARRAY_JOB_ID": JOB_NAME_FIELD}
     plain = {"SLURM_SUBMIT_DIR": folder, "SLURM_CPUS_PER_TASK": args.cpu}
-    return [
-        *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()),
-        *environment.as_variables(plain),
-    ]
+    tasks: list[Json] = []
+    if array is not None:
+        fields["SLURM_ARRAY_JOB_ID"] = JOB_NAME_FIELD
+        numbers = list(array)
+        plain |= {
+            "SLURM_ARRAY_TASK_COUNT": str(len(numbers)),
+            "SLURM_ARRAY_TASK_MIN": str(min(numbers)),
+            "SLURM_ARRAY_TASK_MAX": str(max(numbers)),
+        }
+        tasks = [task_variable("SLURM_ARRAY_TASK_ID", args.image)]
+    return [*(field_variable(name, path) for name, path in fields.items()), *tasks, *environment.as_variables(plain)]
+
+
+def task_variable(name: str, image: str) -> Json:
+    """Return a variable with the number of the task. The Job controller of Kubernetes knows only its own index."""
+    return field_variable(name, f"metadata.annotations['{TASK if image == HOST_IMAGE else COMPLETION_INDEX}']")
+
+
+def field_variable(name: str, path: str) -> Json:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
 def requests(args: argparse.Namespace, faults: list[str]) -> dict[str, str]:

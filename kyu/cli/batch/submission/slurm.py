@@ -10,6 +10,7 @@ import re
 
 from kyu.cli.batch.submission import times
 from kyu.cli.main import BadInput
+from kyu.kinds import job_order
 
 SHORT = {
     "-J": "--job-name", "-p": "--partition", "-c": "--cpus-per-task", "-n": "--ntasks", "-N": "--nodes", "-t": "--time",
@@ -19,7 +20,7 @@ SHORT = {
 # Slurm's units are powers of 1024, and M without a unit.
 MEMORY = re.compile(r"(\d+)([KMGT]?)B?", re.IGNORECASE)
 GPUS = re.compile(r"(?:gpu:)?(?:[A-Za-z]\w*:)?(\d+)|gpu(?::[A-Za-z]\w*)?")
-ARRAY = re.compile(r"0-(\d+)")
+CONDITIONS = {"afterok": "ok", "afterany": "any", "afternotok": "notok"}
 FLAGS = frozenset({"--requeue", "--no-requeue", "--exclusive", "--parsable", "--verbose", "--quiet", "--hold"})
 WITHOUT_EFFECT = frozenset({
     "--account", "--comment", "--exclusive", "--mail-type", "--mail-user", "--no-requeue", "--ntasks-per-node",
@@ -89,10 +90,9 @@ class Translation:
                     raise self._refuse(number, f"{name}={value}: only GPUs are known, for example gpu:2")
                 return ["--gpu", match_[1] or "1"]
             case "--array":
-                match_ = ARRAY.fullmatch(value)
-                if match_ is None:
-                    raise self._refuse(number, f"--array={value}: tasks are numbered from 0 without gaps: write 0-9")
-                return ["--array", str(int(match_[1]) + 1)]
+                # A single number is a task for Slurm, and a number of tasks for Kyu.
+                first, separator, width = value.partition("%")
+                return ["--array", f"{first}-{first}{separator}{width}" if first.isdigit() else value]
             case "--dependency":
                 return self._dependency(number, value)
             case "--nodes" if value != "1":
@@ -115,9 +115,13 @@ class Translation:
         found: list[str] = []
         for part in value.split(","):
             kind, *jobs = part.split(":")
-            if kind != "afterok" or not jobs:
-                raise self._refuse(number, f"--dependency={value}: only afterok:JOB is known")
-            found += [word for job in jobs for word in ("--after", job)]
+            if part == job_order.SINGLETON:
+                found += ["--after", part]
+                continue
+            if kind not in CONDITIONS or not jobs:
+                known = "afterok:JOB, afterany:JOB, afternotok:JOB and singleton"
+                raise self._refuse(number, f"--dependency={value}: only {known} are known")
+            found += [word for job in jobs for word in ("--after", f"{CONDITIONS[kind]}:{job}")]
         return found
 
     def _count(self, name: str) -> int:
