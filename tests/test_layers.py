@@ -29,6 +29,7 @@ MAY_IMPORT = {
     "controllers": {"kube", "bus", "plans", "kinds", "api", "engine"},
     "server": {"api", "kinds"},
     "runtime": {"kube", "api"},
+    "simulation": {"api", "engine"},
     "bench": {"api", "kinds", "engine", "workflows", "plans", "kube", "bus", "controllers", "server", "runtime", "app"},
     "pools": {"api", "engine", "plans", "kube", "bus", "controllers", "server", "runtime"},
     "embedded": {

@@ -45,6 +45,7 @@ COMMANDS = (
     Command("controller", "kyu.cli.admin.controller", "admin", "run the controllers on a Kubernetes cluster"),
     Command("ctl", "kyu.cli.admin.ctl", "admin", "create, list, stop, resume and delete queues, like kueuectl"),
     Command("decide", "kyu.cli.admin.decide", "admin", "show the decisions on manifests without applying them"),
+    Command("simulate", "kyu.cli.admin.simulate", "admin", "run a load in virtual time: waits, shares, preemptions"),
     Command("pool", "kyu.cli.admin.pool", "admin", "announce a pool of resources to a MasterQueue, or list the pools"),
     Command("web", "kyu.cli.web.serve", "admin", "serve the page of queues and jobs to several people"),
     Command("user", "kyu.cli.local.user", "admin", "manage the users of a local server"),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kyu.api.codec import Manifest
     from kyu.api.config.config import Configuration
     from kyu.api.meta import Json
-    from kyu.engine.decisions import Cycle, Preempt
+    from kyu.engine.decisions import Cycle
     from kyu.engine.reasons import Reason
     from kyu.engine.state import State
     from kyu.engine.stats import QuotaReport
@@ -224,6 +224,7 @@ def feed(state: State, objects: list[Any]) -> None:
 def rehearse(state: State, now: datetime, cycles: int | None) -> dict[str, Any]:
     """Run cycles, and take each decision as done at once; return the result as it is printed."""
     from kyu.engine.schedule import schedule
+    from kyu.simulation.virtual_time import requeue_time
 
     steps: list[dict[str, Any]] = []
     seen: set[frozenset[object]] = set()
@@ -233,7 +234,7 @@ def rehearse(state: State, now: datetime, cycles: int | None) -> dict[str, Any]:
         for admit in cycle.admitted():
             if admit.is_complete:
                 state.confirm(admit.key)
-        leaving = {p.victim: queues_from(state, p, now) for p in cycle.preempted()}
+        leaving = {p.victim: requeue_time(state, p, now.timestamp()) for p in cycle.preempted()}
         leaving |= dict.fromkeys(e.key for e in cycle.evicted())
         for key, since in leaving.items():
             state.release(key, queued_at=since)
@@ -245,15 +246,6 @@ def rehearse(state: State, now: datetime, cycles: int | None) -> dict[str, Any]:
     queues = {name: describe_queue(state, name) for name in state.queue_names()}
     cohorts = {name: describe_cohort(state, name) for name in state.cohort_names()}
     return {"cycles": steps, "clusterQueues": queues, "cohorts": cohorts}
-
-
-def queues_from(state: State, preempted: Preempt, now: datetime) -> float | None:
-    """Return the time from which a preempted workload queues, or None if it keeps its place."""
-    from kyu.engine.workloads import AFTER_PREEMPTION
-
-    by_borrower = preempted.reason == "InCohortReclaimWhileBorrowing"
-    keeps_its_place = not by_borrower or state.options.priority_sorting_within_cohort
-    return None if keeps_its_place else now.timestamp() + AFTER_PREEMPTION
 
 
 def describe_cycle(state: State, cycle: Cycle) -> dict[str, Any]:
