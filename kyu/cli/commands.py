@@ -43,6 +43,8 @@ COMMANDS = (
     Command("ctl", "kyu.cli.admin.ctl", "admin", "create, list, stop, resume and delete queues, like kueuectl"),
     Command("decide", "kyu.cli.admin.decide", "admin", "show the decisions on manifests without applying them"),
     Command("pool", "kyu.cli.admin.pool", "admin", "announce a pool of resources to a MasterQueue, or list the pools"),
+    Command("cluster", "kyu.cli.admin.cluster", "admin", "report the capacity of a cluster to a hub"),
+    Command("clusters", "kyu.cli.admin.clusters", "admin", "list worker clusters, their capacity and their jobs"),
     Command("user", "kyu.cli.local.user", "admin", "manage the users of a local server"),
     Command("backup", "kyu.cli.local.backup", "admin", "copy the database of a local server while it runs"),
     Command("restore", "kyu.cli.local.restore", "admin", "put a backup in place, or save what is readable"),

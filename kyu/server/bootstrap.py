@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
-from kyu.api import pools
+from kyu.api import capacity, pools
 from kyu.api.definitions import crds
 from kyu.api.meta import Json
 from kyu.kinds import table
@@ -41,7 +41,7 @@ async def ensure(api: Api) -> None:
         _create(api, f"{GROUP}/v1", "ClusterRole", {"metadata": {"name": name}, "rules": rules})
     for name, group in CLUSTER_BINDINGS.items():
         _create(api, f"{GROUP}/v1", "ClusterRoleBinding", _binding(name, group))
-    for definition in (*crds.definitions(), pools.definition()):
+    for definition in (*crds.definitions(), pools.definition(), *capacity.definitions()):
         _put_definition(api, definition)
     await api.store.flush()
 
