@@ -10,11 +10,9 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
-import msgspec
-
 from kyu.api.core import Taint
-from kyu.api.definitions import schema
 from kyu.api.definitions.crds import PrinterColumn
+from kyu.api.definitions.single import definition_of
 from kyu.api.fields import Field, Int32, ObjectName, Positive, ResourceList, Rule, Time, unique_by
 from kyu.api.meta import Condition, Json, Kind, LabelSelector, Object, Wire
 
@@ -248,30 +246,4 @@ COLUMNS = (
 
 def definition() -> Json:
     """Return the CustomResourceDefinition of MasterQueue."""
-    kind = MasterQueue.KIND
-    whole: Json = msgspec.json.decode(msgspec.json.encode(schema.schema_of(MasterQueue)))
-    whole["properties"] = {
-        "apiVersion": {"type": "string"},
-        "kind": {"type": "string"},
-        **whole["properties"],
-        "metadata": {"type": "object"},
-    }
-    version: Json = {
-        "name": VERSION,
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": whole},
-        "subresources": {"status": {}},
-        "additionalPrinterColumns": [
-            {"name": column.name, "jsonPath": column.path, "type": column.type, "description": column.description}
-            for column in COLUMNS
-        ],
-    }
-    names = {"kind": kind.kind, "listKind": f"{kind.kind}List", "plural": kind.plural, "shortNames": ["mq"],
-             "singular": "masterqueue"}  # fmt: skip
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{kind.plural}.{kind.group}"},
-        "spec": {"group": GROUP, "names": names, "scope": "Cluster", "versions": [version]},
-    }
+    return definition_of(MasterQueue, ("mq",), COLUMNS)

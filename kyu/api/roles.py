@@ -13,6 +13,7 @@ from __future__ import annotations
 import msgspec
 
 from kyu.api import kueue
+from kyu.api.capacity import ClusterMetrics
 from kyu.api.meta import Json, Kind
 
 ADMIN_LABEL = "rbac.kueue.x-k8s.io/batch-admin"
@@ -64,7 +65,7 @@ def cluster_roles() -> list[Json]:
     roles = [_collecting("kueue-batch-admin-role", ADMIN_LABEL), _collecting("kueue-batch-user-role", USER_LABEL)]
     for access in (*_QUEUE_KINDS, *_JOB_KINDS):
         roles += [_kind_role(access, "editor"), _kind_role(access, "viewer")]
-    roles += [_manager_role()]
+    roles += [_manager_role(), _publisher_role()]
     roles += [_pending_role("clusterqueues", "cq", [ADMIN_LABEL])]
     roles += [_pending_role("localqueues", "lq", [ADMIN_LABEL, USER_LABEL])]
     return roles
@@ -101,6 +102,16 @@ def _manager_role() -> Json:
         plurals = [kind.plural for kind in _SENT_KINDS if kind.group == group]
         rules.append({"apiGroups": [group], "resources": plurals, "verbs": written})
     return {**_role("kueue-multikueue-manager-role", []), "rules": rules}
+
+
+def _publisher_role() -> Json:
+    """Return the role that `kyu cluster publish` needs in the hub."""
+    kind = ClusterMetrics.KIND
+    rules = [
+        {"apiGroups": [kind.group], "resources": [kind.plural], "verbs": ["create", "get", "patch"]},
+        {"apiGroups": [kind.group], "resources": [f"{kind.plural}/status"], "verbs": ["patch"]},
+    ]
+    return {**_role("kyu-cluster-publisher-role", []), "rules": rules}
 
 
 def _pending_role(plural: str, short: str, labels: list[str]) -> Json:

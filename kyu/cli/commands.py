@@ -48,6 +48,8 @@ COMMANDS = (
     Command("simulate", "kyu.cli.admin.simulate", "admin", "run a load in virtual time: waits, shares, preemptions"),
     Command("pool", "kyu.cli.admin.pool", "admin", "announce a pool of resources to a MasterQueue, or list the pools"),
     Command("web", "kyu.cli.web.serve", "admin", "serve the page of queues and jobs to several people"),
+    Command("cluster", "kyu.cli.admin.cluster", "admin", "report the capacity of a cluster to a hub"),
+    Command("clusters", "kyu.cli.admin.clusters", "admin", "list worker clusters, their capacity and their jobs"),
     Command("user", "kyu.cli.local.user", "admin", "manage the users of a local server"),
     Command("backup", "kyu.cli.local.backup", "admin", "copy the database of a local server while it runs"),
     Command("restore", "kyu.cli.local.restore", "admin", "put a backup in place, or save what is readable"),

@@ -21,6 +21,7 @@ from kyu.api.pools import MasterQueue
 from kyu.bus.connector import Connect
 from kyu.controllers import memory, table
 from kyu.controllers.audit import QuotaAudit
+from kyu.controllers.clusters import quota_rows
 from kyu.controllers.clusters.metrics import DispatchMetrics
 from kyu.controllers.clusters.workers import WorkerConnections
 from kyu.controllers.live_view import LiveView
@@ -82,7 +83,13 @@ class Plane:
         )
         self._audit = QuotaAudit(self.view, write)
         registry.register(self._audit)
-        rows = (*table.controllers(), *pool_rows.controllers(), *self._queue_rows(), *extra)
+        rows = (
+            *table.controllers(),
+            *pool_rows.controllers(),
+            *quota_rows.controllers(),
+            *self._queue_rows(),
+            *extra,
+        )
         self.pools = PoolListener(self.cache, client, clock, connect)
         self._loop = Loop(self.view, write, rows, self.pools.clock)
         self._connections = WorkerConnections(self.view, client, self.cache, clock, DispatchMetrics(registry, role))

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import msgspec
 
 from kyu import __version__
-from kyu.api import documents, pools, roles
+from kyu.api import capacity, documents, pools, roles
 from kyu.api.definitions import crds
 from kyu.api.meta import Json
 from kyu.install import objects
@@ -139,7 +139,8 @@ Next: create a ResourceFlavor, a ClusterQueue and a LocalQueue, and label jobs w
 
 def files() -> dict[str, str]:
     """Return the files of the chart by their paths in its folder."""
-    definitions = [with_annotations(each, KEEP) for each in (*crds.definitions(), pools.definition())]
+    custom = (*crds.definitions(), pools.definition(), *capacity.definitions())
+    definitions = [with_annotations(each, KEEP) for each in custom]
     with_policies, without = objects.objects("KYU-IMAGE"), objects.objects("KYU-IMAGE", policies=False)
     hooks = [each for each in with_policies if is_admission(each)]
     alone = [each for each in without if is_admission(each)]

@@ -13,12 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from kyu.api import kueue
+from kyu.api.capacity import CapacityQuota
 from kyu.api.config.config import Configuration
 from kyu.api.core import CONFIG_MAP
 from kyu.api.meta import Json, Kind
 from kyu.api.pools import GROUP as POOLS_GROUP
 from kyu.api.pools import PoolReport, PoolSource
 from kyu.controllers import table
+from kyu.controllers.clusters import quota_rows
 from kyu.controllers.loop import Controller
 from kyu.controllers.plane import DEFINITION
 from kyu.controllers.pools import rows as pool_rows
@@ -89,7 +91,7 @@ def service_monitor() -> Json:
 def cluster_rules() -> list[Json]:
     """Return the rights in all namespaces: read watched kinds, write queues and Workloads, start and stop jobs."""
     jobs = {kind for job in KINDS for kind in job.kinds}
-    ours = (kueue.Workload.KIND.group, POOLS_GROUP)
+    ours = (kueue.Workload.KIND.group, POOLS_GROUP, CapacityQuota.KIND.group)
     read = [kind for kind in watched_kinds() if kind.group not in ours and kind not in jobs]
     return [
         *({"apiGroups": [group], "resources": ["*"], "verbs": ["*"]} for group in ours),
@@ -125,7 +127,7 @@ def own_rules() -> list[Json]:
 
 def watched_kinds() -> set[Kind]:
     """Return the kinds that the controllers follow on the API server. Reports of pools do not come from there."""
-    rows: Sequence[Controller] = (*table.controllers(), *pool_rows.controllers())
+    rows: Sequence[Controller] = (*table.controllers(), *pool_rows.controllers(), *quota_rows.controllers())
     watched = {watch.kind for row in rows for watch in row.watches}
     watched |= {kind for row in rows if row.owned for kind in row.owned.kinds}
     return (watched | set(TYPE_BY_KIND) | {CONFIG_MAP, DEFINITION, POD}) - {PoolReport.KIND, PoolSource.KIND}

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from kyu.api import kueue, pools
+from kyu.api import capacity, kueue, pools
 from kyu.api.definitions import crds
 from kyu.api.meta import Json
 from kyu.kinds import table
@@ -45,7 +45,7 @@ async def ensure(api: Api) -> None:
         _renew_role(api, name, rules)
     for name, group in CLUSTER_BINDINGS.items():
         _create(api, f"{GROUP}/v1", "ClusterRoleBinding", _binding(name, group))
-    for definition in (*crds.definitions(), pools.definition()):
+    for definition in (*crds.definitions(), pools.definition(), *capacity.definitions()):
         _put_definition(api, definition)
     await api.store.flush()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kyu.api import codec, convert, documents, kueue, pools, rules
+from kyu.api import capacity, codec, convert, documents, kueue, pools, rules
 from kyu.api.definitions import crds, schema, structure
 from kyu.api.meta import Json, Object
 from kyu.cli.admin import manifests
@@ -71,7 +71,8 @@ def test_a_stale_folder_is_noticed_and_repaired(tmp_path: Path, capsys: pytest.C
 def test_the_command_prints_yaml_that_kubectl_can_apply() -> None:
     command = [sys.executable, "-m", "kyu", "manifests", "--crds-only"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
-    assert [document.value for document in documents.parse(printed)] == [*crds.definitions(), pools.definition()]
+    made = [*crds.definitions(), pools.definition(), *capacity.definitions()]
+    assert [document.value for document in documents.parse(printed)] == made
 
 
 def test_all_kinds_are_defined_with_all_their_versions() -> None:

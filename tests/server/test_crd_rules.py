@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kyu.api import pools
+from kyu.api import capacity, pools
 from kyu.api.definitions import crds
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
@@ -58,7 +58,7 @@ def told_of_field(**schema: Any) -> list[str]:
 
 
 def test_the_definitions_of_this_project_are_accepted() -> None:
-    for made in (*crds.definitions(), pools.definition(), *job_crds.definitions()):
+    for made in (*crds.definitions(), pools.definition(), *capacity.definitions(), *job_crds.definitions()):
         assert refusals(deepcopy(made)) == [], made["metadata"]["name"]
 
 

@@ -39,11 +39,11 @@ def run(args: argparse.Namespace) -> int:
 
 def generated(*, crds_only: bool, image: str | None = None, policies: bool = True) -> dict[str, str]:
     """Return the generated manifests by their paths in the folder."""
-    from kyu.api import documents, pools, roles
+    from kyu.api import capacity, documents, pools, roles
     from kyu.api.definitions import crds
 
     files = {}
-    for definition in (*crds.definitions(), pools.definition()):
+    for definition in (*crds.definitions(), pools.definition(), *capacity.definitions()):
         group, plural = definition["spec"]["group"], definition["spec"]["names"]["plural"]
         files[f"crds/{group}_{plural}.yaml"] = documents.render([definition])
     if not crds_only:

@@ -17,11 +17,12 @@ from datetime import datetime
 from kyu.api import quantity
 from kyu.api.actions import Action, View
 from kyu.api.kueue import ClusterQueue, Workload
-from kyu.api.meta import Json, Key, is_true, key_of
+from kyu.api.meta import Json, Key, is_true
 from kyu.api.pools import MasterQueue
 from kyu.kinds import fields
 from kyu.plans.status import StatusEdit
 from kyu.plans.workload.checks import set_state
+from kyu.plans.workload.usage import usage_by_flavor, workloads_of
 
 CONTROLLER = "kyu.dev/total-limit"
 CHECK_SUFFIX = "-total-limit"
@@ -122,17 +123,6 @@ def owner_of(view: View, key: Key) -> MasterQueue | None:
     return view.get(MasterQueue, Key("", owner.name))
 
 
-def workloads_of(view: View, cluster_queue: str) -> list[Workload]:
-    """Return the workloads that hold quota of the queue."""
-    found = []
-    for raw in view.list_json(Workload.KIND):
-        if fields.json_at(raw, ("status", "admission")).get("clusterQueue") == cluster_queue:
-            workload = view.get(Workload, key_of(raw))
-            if workload is not None and not is_true(workload.status.conditions, "Finished"):
-                found.append(workload)
-    return found
-
-
 def state_of(workload: Workload, check: str) -> str:
     return next((state.state for state in workload.status.admission_checks if state.name == check), "")
 
@@ -143,18 +133,10 @@ def admission_order(workload: Workload) -> tuple[int, str, Key]:
 
 
 def usage(workload: Workload) -> Amounts:
-    """Return the amounts that a workload holds, without reclaimable pods."""
-    admission = workload.status.admission
-    assert admission is not None
-    pods = {pod_set.name: pod_set.count for pod_set in workload.spec.pod_sets}
-    for ended in workload.status.reclaimable_pods:
-        pods[ended.name] = pods.get(ended.name, 0) - ended.count
+    """Return the amounts that a workload holds in all flavors together."""
     sums = Counter[str]()
-    for assigned in admission.pod_set_assignments:
-        admitted = assigned.count or 1
-        left = max(0, min(admitted, pods.get(assigned.name, admitted)))
-        for resource, value in assigned.resource_usage.items():
-            sums[resource] += quantity.amount(resource, value) * left // admitted
+    for (_, resource), amount in usage_by_flavor(workload).items():
+        sums[resource] += amount
     return sums
 
 
