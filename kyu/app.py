@@ -110,8 +110,9 @@ class Settings:
 
     def node_settings(self) -> NodeSettings:
         from kyu.embedded import NodeSettings
-        from kyu.runtime import podplan, simulated_nodes
+        from kyu.runtime import podplan
         from kyu.runtime.log_archive import ArchiveLimits
+        from kyu.runtime.nodes import simulated_nodes
 
         try:
             text = self.nodes.read_text() if self.nodes else ""

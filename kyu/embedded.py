@@ -34,11 +34,13 @@ from kyu.plans.job import outside_queues, webhook
 from kyu.plans.pools.nodes import VIRTUAL_LABEL
 from kyu.plans.workload import edits as workload_edits
 from kyu.pools.pods import PoolRuntime, with_simulated_mark
-from kyu.runtime import heartbeat, log_archive, logs, node, podplan, simulate
+from kyu.runtime import log_archive, logs, podplan
 from kyu.runtime.agent import Agent, PodRuntime
+from kyu.runtime.interactive.commands import CommandStreams, NoCommand, RunningCommand
 from kyu.runtime.log_archive import ArchiveLimits, LogArchive
+from kyu.runtime.nodes import heartbeat, node, simulate
+from kyu.runtime.nodes.simulated_nodes import SIMULATED_LABEL
 from kyu.runtime.processes import Machine, Runtime
-from kyu.runtime.simulated_nodes import SIMULATED_LABEL
 from kyu.server import errors
 from kyu.server.admission import wrapping
 from kyu.server.admission.request import AdmissionRequest
@@ -46,6 +48,8 @@ from kyu.server.api import INTERNAL, Api
 from kyu.server.auth import auth, rbac, tokens
 from kyu.server.exchange import Request, Response, ResponseStream, json_response
 from kyu.server.paths import Target
+from kyu.server.streams.command import CannotRun
+from kyu.server.streams.pods import StreamOptions
 from kyu.server.verbs.pod_subresources import PodLogOptions
 from kyu.visibility.pending import SUBRESOURCE, QueueVisibility
 from kyu.visibility.resources import resources
@@ -203,6 +207,26 @@ class ControlPlane:
         if isinstance(found, logs.NoLog):
             raise errors.bad_request(found.message)
         return LogStream(found, log_options(wanted, self._clock()))
+
+    def check_streams(self, pod: Json, container: str) -> None:
+        """Reject a stream into a pod whose container does not run as a process of this machine."""
+        if pod["spec"].get("nodeName") in self._simulated:
+            raise errors.bad_request("the pod is simulated: no process runs in it")
+        if self._pools is not None and self._pools.owns(pod):
+            raise errors.not_implemented("the pod runs in a pool, which offers its output only; use `kubectl logs`")
+        if self._runtime is None:
+            raise errors.unavailable("the runtime is starting")
+        if not self._runtime.runs(pod["metadata"]["uid"], container):
+            raise errors.StatusError(404, "NotFound", f'container not found ("{container}")')
+
+    async def run_command(self, pod: Json, command: list[str], wanted: StreamOptions) -> RunningCommand:
+        """Start a command in a container, for the server."""
+        assert self._runtime is not None, "check_streams was called"
+        streams = CommandStreams(wanted.stdin, wanted.stdout, wanted.stderr, wanted.tty)
+        try:
+            return await self._runtime.run_command(pod["metadata"]["uid"], wanted.container, command, streams)
+        except NoCommand as error:
+            raise CannotRun(str(error), error.exit_code) from error
 
     async def read_kept_logs(self, namespace: str, name: str, wanted: PodLogOptions) -> bytes | None:
         """Return the output of a deleted pod, or the list of the kept pods of a job; None if there is none."""

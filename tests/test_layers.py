@@ -23,11 +23,12 @@ MAY_IMPORT = {
     "kinds": {"api"},
     "engine": {"api"},
     "workflows": {"api", "kinds"},
+    "streams": set(),
     "plans": {"api", "kinds", "engine", "workflows"},
-    "kube": {"api"},
+    "kube": {"api", "streams"},
     "bus": {"api"},
     "controllers": {"kube", "bus", "plans", "kinds", "api", "engine"},
-    "server": {"api", "kinds"},
+    "server": {"api", "kinds", "streams"},
     "runtime": {"kube", "api"},
     "simulation": {"api", "engine"},
     "bench": {"api", "kinds", "engine", "workflows", "plans", "kube", "bus", "controllers", "server", "runtime", "app"},
@@ -42,7 +43,7 @@ MAY_IMPORT = {
     "on_cluster": {"api", "kube", "controllers", "app", "endpoints", "install", "webhooks", "visibility"},
     "app": {"api", "kinds", "engine", "plans", "kube", "bus", "controllers", "server", "runtime", "embedded", "lock"},
 }
-PURE = {"api", "kinds", "engine", "workflows", "plans"}
+PURE = {"api", "kinds", "engine", "workflows", "plans", "streams"}
 IMPURE_MODULES = {
     "asyncio", "time", "random", "logging", "os", "threading", "socket", "subprocess", "multiprocessing", "concurrent",
     "aiohttp", "httptools", "sqlite3", "nats", "signal", "tempfile", "shutil", "secrets", "select",

@@ -39,6 +39,7 @@ COMMANDS = (
     Command("wait", "kyu.cli.batch.wait", "batch", "wait for a job and return its exit code"),
     Command("tasks", "kyu.cli.batch.tasks", "batch", "show the tasks of an array by their state"),
     Command("retry", "kyu.cli.batch.retry", "batch", "submit a job again, or the failed tasks of an array"),
+    Command("exec", "kyu.cli.batch.interactive.exec", "batch", "run a command in a pod of a job that runs"),
     Command("cancel", "kyu.cli.batch.cancel", "batch", "cancel jobs"),
     Command("top", "kyu.cli.batch.top", "batch", "watch cohorts, quotas and jobs live"),
     Command("open", "kyu.cli.web.open", "batch", "show queues and jobs in the browser"),

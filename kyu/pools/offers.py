@@ -19,7 +19,7 @@ from kyu.api.core import Node, Pod
 from kyu.api.meta import Json, find_condition
 from kyu.engine import requests
 from kyu.kube.blocking import BlockingClient
-from kyu.runtime import node
+from kyu.runtime.nodes import node
 
 GPU = "nvidia.com/gpu"
 SINFO = ("sinfo", "--noheader", "--Node", "--format=%N|%C|%m|%e|%G|%t")

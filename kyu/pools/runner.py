@@ -24,7 +24,8 @@ from kyu.api.meta import Json
 from kyu.bus import envelopes, signing
 from kyu.bus.connector import Bus
 from kyu.bus.envelopes import Letter, NotOpened
-from kyu.runtime import logs, node, podplan
+from kyu.runtime import logs, podplan
+from kyu.runtime.nodes import node
 from kyu.runtime.processes import Machine, Runtime
 
 LONGEST_LOG_BYTES = 256 * 1024

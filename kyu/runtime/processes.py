@@ -6,8 +6,8 @@ supervisor owns the pod; Runtime reads its records when a pipe says so, and watc
 its name in one step, and a supervisor claims it in one step, so whenever Kyu dies, the next Kyu can tell which pods
 were started and starts none twice. A pod is over when all its processes are gone, not before.
 
-Called by: agent.py, through PodRuntime; pools/runner.py. Calls: podplan.py, podfolder.py, left_over.py, status.py;
-launcher.py, through a pipe.
+Called by: agent.py, through PodRuntime; pools/runner.py. Calls: podplan.py, podfolder.py, launching.py, left_over.py,
+status.py.
 """
 
 from __future__ import annotations
@@ -15,39 +15,32 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import json
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-import kyu
 from kyu import log
 from kyu.api.meta import Json
 from kyu.runtime import cgroups, left_over, podfolder, podplan, records, status, user_ids
 from kyu.runtime.background import Background
 from kyu.runtime.environment import Facts, Objects
+from kyu.runtime.interactive import commands
+from kyu.runtime.isolation import Isolation, choose, sandboxes
+from kyu.runtime.launching import GONE, NEW, Launch, Launching, remove_folder
 from kyu.runtime.log_archive import LogArchive
-from kyu.runtime.sandbox import files, namespaces, seccomp
+from kyu.runtime.sandbox import namespaces
 from kyu.runtime.sandbox.namespaces import Sandbox
 
-# A folder that is being made, and one that is being removed. Neither is ever run.
-NEW = ".new"
-GONE = ".gone"
 # Faults of the machine that pass; all others are faults of the pod.
 NOT_FOR_EVER = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EIO, errno.EROFS, errno.ENOMEM})
-# A folder like that of a pod, to try in what can be isolated here.
-TRIAL = "trial"
 # Processes of a lost pod that the kernel cannot end keep its quota no longer than this.
 LEFT_OVER_SECONDS = 300.0
 # A pod that lives this long after its last grace period is reported.
 SLOW_END_SECONDS = 30.0
-# The folder that Python finds the launcher in, without any search path.
-PACKAGES = os.path.dirname(os.path.dirname(os.path.abspath(kyu.__file__)))
-
 OnStatus = Callable[[Json, Json], None]
 OnEvent = Callable[[Json, str, str], None]
 
@@ -82,17 +75,9 @@ class Entry:
     pidfd: int = -1
     status: Json = field(default_factory=dict)
 
-
-@dataclass(frozen=True, slots=True)
-class Isolation:
-    """How pods are isolated on this machine: the sandbox of each, or why pods of tenants are refused.
-
-    ``missing`` names the parts that this system does not permit.
-    """
-
-    sandbox: Sandbox = field(default_factory=Sandbox)
-    refused: str = ""
-    missing: tuple[str, ...] = ()
+    @property
+    def launch(self) -> Launch:
+        return Launch(self.pod["metadata"]["uid"], self.folder, self.namespaces)
 
 
 class Runtime:
@@ -128,9 +113,8 @@ class Runtime:
         self._cgroups = cgroups.find_root()
         self._users: user_ids.UserIds | None = None
         self._isolation = Isolation()
-        self._launcher: asyncio.subprocess.Process | None = None
-        self._waiting: list[str] = []
         self._background = Background("runtime")
+        self._launching = Launching(self._pods, self._background, self._give_up, self._unclaimed)
         self._notice_reader = -1
         self._notice_rest = b""
         # Set when pods are adopted and can be started, and the abilities of this machine are known.
@@ -154,7 +138,12 @@ class Runtime:
             self._users = user_ids.UserIds(self._folder, self._options.user_ids) if self._gives_users() else None
         except (user_ids.NoUserIds, OSError) as error:
             self._isolation = Isolation(refused=f"no user ids: {error}")
-        await self._start_launcher()
+        first = self._users.first if self._users is not None else None
+        wanted = sandboxes(self._options, first)
+        trial = await self._launching.start(wanted, first)
+        if not self._isolation.refused:
+            self._isolation = choose(wanted, trial.refused, tenants=self._options.tenants)
+        self._mounts_refused = "" if self._isolation.sandbox.namespaces else trial.mounts_refused
         if self._archive is not None:
             self._archive.open()
         self._adopt()
@@ -166,9 +155,7 @@ class Runtime:
     async def close(self) -> None:
         """Let go. The pods run on, and are adopted by the next Runtime on this folder."""
         loop = asyncio.get_running_loop()
-        launcher, self._launcher = self._launcher, None
-        if launcher is not None and launcher.stdin is not None:
-            launcher.stdin.close()
+        self._launching.stop()
         await self._background.finish()
         if self._notice_reader >= 0:
             loop.remove_reader(self._notice_reader)
@@ -223,7 +210,7 @@ class Runtime:
         outcome = self._plan(pod, objects)
         match outcome:
             case podplan.Plan(document):
-                self._entries[uid] = Entry(
+                self._entries[uid] = entry = Entry(
                     pod,
                     self.folder(uid),
                     gpus=tuple(document["gpus"]),
@@ -231,7 +218,7 @@ class Runtime:
                     namespaces=namespaces.flags(Sandbox(**document["sandbox"])),
                     status=pod.get("status") or {},
                 )
-                self._launch_soon(uid)
+                self._launching.launch_soon(entry.launch)
             case podplan.Refused(reason, message, container):
                 self._on_status(pod, status.failed_status(pod, reason, message, container, now))
             case podplan.NotYet(container, message):
@@ -315,6 +302,26 @@ class Runtime:
         if self._on_event is not None:
             self._on_event(pod, reason, message)
 
+    # Commands
+
+    def runs(self, uid: str, container: str) -> bool:
+        """Return whether the container of a pod of this machine runs."""
+        entry = self._entries.get(uid)
+        statuses = entry.status if entry is not None and not entry.over else {}
+        listed = (*statuses.get("initContainerStatuses", ()), *statuses.get("containerStatuses", ()))
+        return any(each["name"] == container and "running" in (each.get("state") or {}) for each in listed)
+
+    async def run_command(
+        self, uid: str, container: str, argv: list[str], wanted: commands.CommandStreams
+    ) -> commands.RunningCommand:
+        """Start a command in a container that runs. Raise NoCommand if that is not possible."""
+        entry = self._entries.get(uid)
+        if entry is None:
+            raise commands.NoCommand("the pod does not run on this machine")
+        plan = records.find(os.path.join(entry.folder, records.PLAN)) or {}
+        user = Sandbox(**plan["sandbox"]).user if plan else None
+        return await commands.start(entry.folder, container, argv, wanted, user)
+
     # Starting
 
     def _plan(self, pod: Json, objects: Objects) -> podplan.Outcome:
@@ -366,24 +373,6 @@ class Runtime:
             remove_folder(place.folder + NEW)
             raise
 
-    def _launch_soon(self, uid: str) -> None:
-        """Pods that are started together share one wait for the disk."""
-        self._waiting.append(uid)
-        if len(self._waiting) == 1:
-            self._background.start(self._launch_waiting())
-
-    async def _launch_waiting(self) -> None:
-        await asyncio.sleep(0)
-        while batch := self._waiting[:]:
-            folders = [self._entries[uid].folder for uid in batch]
-            try:
-                await asyncio.to_thread(self._name, folders)
-                await self._hand_over(batch)
-            except OSError as error:
-                for uid in batch:
-                    self._give_up(uid, f"cannot keep the pod's folder: {error}")
-            del self._waiting[: len(batch)]
-
     def _give_up(self, uid: str, message: str) -> None:
         """Fail the pod that the disk refuses: it has not run, and must not by chance do so later."""
         entry = self._entries.pop(uid)
@@ -393,69 +382,8 @@ class Runtime:
         failed = status.failed_status(entry.pod, "StartError", message, "", now)
         self._on_status(entry.pod, failed)
 
-    def _name(self, folders: list[str]) -> None:
-        for folder in folders:
-            os.rename(folder + NEW, folder)
-        # The name survives a power cut: after one, a pod that may have run is not run again.
-        records.sync_folder(self._pods)
-
-    async def _hand_over(self, uids: list[str]) -> None:
-        launcher = self._launcher
-        if launcher is None or launcher.stdin is None:
-            # Closing: the next Kyu finds the folder without a claim, and starts it.
-            return
-        with contextlib.suppress(ConnectionError):
-            entries = [self._entries[uid] for uid in uids]
-            launcher.stdin.write("".join(f"{entry.namespaces} {entry.folder}\n" for entry in entries).encode())
-            await launcher.stdin.drain()
-
-    async def _start_launcher(self) -> None:
-        wanted = self._sandboxes()
-        trial = self._make_trial()
-        launcher = await asyncio.create_subprocess_exec(
-            sys.executable, "-S", "-E", "-s", "-m", "kyu.runtime.launcher",
-            json.dumps([asdict(sandbox) for sandbox in wanted]), trial,
-            cwd=PACKAGES,
-            env={"PATH": podplan.DEFAULT_PATH},
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        assert launcher.stdout is not None
-        first = await launcher.stdout.readline()
-        remove_folder(trial)
-        if not first:
-            raise RuntimeError(f"the launcher of pods ended at once, with code {await launcher.wait()}")
-        answer = json.loads(first)
-        if not self._isolation.refused:
-            self._isolation = choose(wanted, answer["refused"], tenants=self._options.tenants)
-        self._mounts_refused = "" if self._isolation.sandbox.namespaces else answer["mountsRefused"]
-        self._launcher = launcher
-        self._background.start(self._watch_launcher(launcher))
-
-    def _sandboxes(self) -> list[Sandbox]:
-        """Return the sandboxes to try, the best first."""
-        network = self._options.network
-        if self._users is not None:
-            best = Sandbox(self._users.first, namespaces=True, user_namespace=True, tenant=True, network=network)
-            return [best, replace(best, user_namespace=False)]
-        if self._options.tenants:
-            return []
-        return [Sandbox(None, namespaces=True, user_namespace=os.geteuid() != 0, network=network)]
-
-    def _make_trial(self) -> str:
-        trial = os.path.join(self._pods, TRIAL + NEW)
-        remove_folder(trial)
-        podfolder.make_trial(trial, self._users.first if self._users is not None else None)
-        return trial
-
-    async def _watch_launcher(self, launcher: asyncio.subprocess.Process) -> None:
-        code = await launcher.wait()
-        if self._launcher is not launcher:
-            return
-        log.warning("launcher ended", exit_code=code)
-        await self._start_launcher()
-        # The pods that it had not started yet. A pod that it had is claimed, so a second request does no harm.
-        await self._hand_over([uid for uid, entry in self._entries.items() if not entry.claimed])
+    def _unclaimed(self) -> list[Launch]:
+        return [entry.launch for entry in self._entries.values() if not entry.claimed]
 
     # Adopting
 
@@ -481,7 +409,7 @@ class Runtime:
             if any(os.path.exists(os.path.join(folder, file)) for file in (records.CLAIM, records.RECORD)):
                 self._look(name)
             elif plan["bootId"] == self._boot_id:
-                self._background.start(self._hand_over([name]))
+                self._background.start(self._launching.hand_over([entry.launch]))
             else:
                 # Its claim may have been lost with the power. Rather not at all than twice.
                 self._lose(entry, None)
@@ -585,29 +513,6 @@ class Runtime:
         if changed != entry.status:
             entry.status = changed
             self._on_status(entry.pod, changed)
-
-
-def choose(wanted: list[Sandbox], refused: list[str], *, tenants: bool) -> Isolation:
-    """Return the best of the sandboxes that this machine permits. Without one, pods of tenants are refused."""
-    for sandbox, reason in zip(wanted, refused, strict=True):
-        if not reason:
-            missing = [f"no user namespaces: {refused[0]}"] if sandbox != wanted[0] else []
-            if sandbox.tenant and seccomp.build_filter(namespaces.MACHINE) is None:
-                missing.append(f"no filter of system calls for {namespaces.MACHINE}")
-            return Isolation(sandbox, missing=tuple(missing))
-    if not tenants:
-        return Isolation(missing=tuple(f"no namespaces: {reason}" for reason in refused))
-    if not wanted:
-        return Isolation(refused="only root can give each namespace a user of its own")
-    return Isolation(refused=f"the system does not permit the namespaces that keep them apart: {refused[-1]}")
-
-
-def remove_folder(path: str) -> None:
-    """Remove a pod's folder. If the disk refuses, the next Kyu removes it."""
-    try:
-        files.remove_tree(path)
-    except OSError as error:
-        log.warning("pod folder not removed", folder=path, error=error)
 
 
 def has_run(pod: Json) -> bool:

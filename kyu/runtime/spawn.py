@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import select
 import signal
+import termios
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kyu.runtime.sandbox import kernel, mounts, namespaces
@@ -33,11 +36,12 @@ class Child:
     """A container's process that waits for its permission to run."""
 
     pid: int
-    stdout: int
-    stderr: int
     # Write a byte here to let it run; read here why it could not.
     go: int
     failure: int
+    # The ends of its output, where it comes through pipes.
+    stdout: int = -1
+    stderr: int = -1
 
 
 class StartFailed(Exception):
@@ -49,18 +53,42 @@ class StartFailed(Exception):
 
 
 def fork(container: dict[str, Any], sandbox: Sandbox) -> Child:
-    """Start a child that turns to the container's program when it is released."""
+    """Start a child that turns to the container's program when it is released. Its output comes through pipes."""
+    null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     stdout_reader, stdout_writer = os.pipe()
     stderr_reader, stderr_writer = os.pipe()
+    try:
+        child = fork_with(container, sandbox, (null, stdout_writer, stderr_writer))
+    except OSError:
+        os.close(stdout_reader)
+        os.close(stderr_reader)
+        raise
+    finally:
+        for descriptor in (null, stdout_writer, stderr_writer):
+            os.close(descriptor)
+    os.set_blocking(stdout_reader, False)
+    os.set_blocking(stderr_reader, False)
+    return replace(child, stdout=stdout_reader, stderr=stderr_reader)
+
+
+def fork_with(
+    container: dict[str, Any], sandbox: Sandbox, streams: Sequence[int], *, is_terminal: bool = False
+) -> Child:
+    """Start a child as ``fork`` does, with these streams. They stay open here; the caller closes them."""
     go_reader, go_writer = os.pipe()
     failure_reader, failure_writer = os.pipe()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:
+        for descriptor in (go_reader, go_writer, failure_reader, failure_writer):
+            os.close(descriptor)
+        raise
     if pid == 0:
         try:
             # A copy of the parent's end would keep a pipe open after the parent's death.
             os.close(go_writer)
             os.close(failure_reader)
-            prepare(stdout_writer, stderr_writer)
+            prepare(streams, is_terminal=is_terminal)
             if os.read(go_reader, 1):
                 become(container, sandbox, failure_writer)
         except BaseException as error:
@@ -68,11 +96,9 @@ def fork(container: dict[str, Any], sandbox: Sandbox) -> Child:
                 os.write(failure_writer, why_failed(container, error)[:LONGEST_FAILURE])
         finally:
             os._exit(NOT_FOUND_EXIT_CODE)
-    for descriptor in (stdout_writer, stderr_writer, go_reader, failure_writer):
-        os.close(descriptor)
-    os.set_blocking(stdout_reader, False)
-    os.set_blocking(stderr_reader, False)
-    return Child(pid, stdout_reader, stderr_reader, go_writer, failure_reader)
+    os.close(go_reader)
+    os.close(failure_writer)
+    return Child(pid, go_writer, failure_reader)
 
 
 def release(child: Child) -> None:
@@ -102,16 +128,18 @@ def read_failure(child: Child) -> bytes:
     return f"{NOT_RUNNABLE_EXIT_CODE} the program did not start within {START_SECONDS:.0f} seconds".encode()
 
 
-def prepare(stdout: int, stderr: int) -> None:
-    """Make the child a session of its own, with the container's output and default signals."""
+def prepare(streams: Sequence[int], *, is_terminal: bool) -> None:
+    """Make the child a session of its own, with the container's streams and default signals."""
     os.setsid()
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL)
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.dup2(stdout, 1)
-    os.dup2(stderr, 2)
+    # None of them may lie where another one belongs.
+    copies = [fcntl.fcntl(stream, fcntl.F_DUPFD_CLOEXEC, 3) for stream in streams]
+    for place, copy in enumerate(copies):
+        os.dup2(copy, place)
+    if is_terminal:
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def become(container: dict[str, Any], sandbox: Sandbox, failure: int) -> None:

@@ -17,12 +17,14 @@ import json
 import os
 import select
 import signal
+import socket
 import sys
 import time
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
 from kyu.runtime import cgroups, lifecycle, output, records, spawn, user_files
+from kyu.runtime.interactive.execs import Execs, listen
 from kyu.runtime.sandbox import files, kernel, namespaces
 from kyu.runtime.sandbox.namespaces import Sandbox, SandboxFailed
 
@@ -66,9 +68,20 @@ class Supervisor:
     saved: str = ""
     must_notify: bool = False
     sandbox: Sandbox = field(default_factory=Sandbox)
+    # Commands that are started in the containers while they run.
+    execs: Execs = field(init=False)
+    listener: socket.socket | None = None
+
+    def __post_init__(self) -> None:
+        plans = {plan["name"]: plan for plan in self.plan["containers"]}
+        self.execs = Execs(self.listener, plans, self.is_running)
+
+    def is_running(self, name: str) -> bool:
+        return any(running.container.name == name for running in self.running.values())
 
     def run(self, folder: str, wakeup: int) -> None:
         self.sandbox = Sandbox(**self.plan["sandbox"])
+        self.execs.sandbox, self.execs.groups = self.sandbox, self.groups
         try:
             namespaces.enter(self.sandbox, folder)
             namespaces.load_nothing_more()
@@ -87,6 +100,7 @@ class Supervisor:
     def run_containers(self, wakeup: int) -> None:
         poll = select.poll()
         poll.register(wakeup, select.POLLIN)
+        self.execs.register(poll)
         self.read_stop()
         while not self.advance(poll):
             self.wait(poll, wakeup)
@@ -206,7 +220,7 @@ class Supervisor:
                     while signals := os.read(wakeup, READ_BYTES):
                         if signal.SIGTERM in signals:
                             self.read_stop()
-            else:
+            elif not self.execs.handle(descriptor, poll):
                 self.read_output(descriptor, poll)
         self.reap(poll)
 
@@ -237,14 +251,16 @@ class Supervisor:
                 return
             if pid == 0:
                 return
+            code = os.waitstatus_to_exitcode(status)
             if pid not in self.running:
+                self.execs.exited(pid, code if code >= 0 else 128 - code, poll)
                 continue
             running = self.running[pid]
             # As in a container, no process survives the main process.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
+            self.execs.end_container(running.container.name)
             self.close(running, poll)
-            code = os.waitstatus_to_exitcode(status)
             self.show_exited(running, code if code >= 0 else 128 - code, self.exit_reason(running, code), None)
 
     def exit_reason(self, running: Running, code: int) -> str:
@@ -445,7 +461,7 @@ def supervise(folder: str) -> None:
         for container in containers
     }
     notices = f"/proc/self/fd/{os.open(plan['notices'], os.O_PATH | os.O_CLOEXEC)}"
-    supervisor = Supervisor(plan, pod, notices, {}, states)
+    supervisor = Supervisor(plan, pod, notices, {}, states, listener=listen())
     try:
         supervisor.groups = make_groups(plan)
     except OSError as error:

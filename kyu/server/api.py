@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, cast
 
 from kyu.server.admission.admission import AdmissionChain
 from kyu.server.admission.namespaces import NamespaceLifecycle
@@ -20,13 +20,14 @@ from kyu.server.background.gc import GarbageCollector
 from kyu.server.background.namespaces import Cleaner
 from kyu.server.builtin import reviews as builtin_reviews
 from kyu.server.builtin import table
-from kyu.server.exchange import Request, Response, User
+from kyu.server.exchange import Request, Response, ResponseStream, User
 from kyu.server.metrics import Metrics
 from kyu.server.registry import Registry, Resource
 from kyu.server.routing import routes
 from kyu.server.routing.pages import Pages
 from kyu.server.storage.database import Database
 from kyu.server.storage.store import Store
+from kyu.server.streams.pods import PodStreams, StreamVerbs
 from kyu.server.verbs import pod_subresources, scale, write
 from kyu.server.verbs.delete import Deletion
 from kyu.server.verbs.get_list import Reads
@@ -38,8 +39,12 @@ from kyu.server.verbs.watch import Hub, Tell, Watcher
 INTERNAL = User("system:kyu", (auth.MASTERS, auth.AUTHENTICATED))
 
 
+class PodAccess(pod_subresources.PodLogs, PodStreams, Protocol):
+    """Everything that the runtime gives the server."""
+
+
 class Api:
-    def __init__(self, path: Path, clock: Callable[[], datetime], logs: pod_subresources.PodLogs | None = None) -> None:
+    def __init__(self, path: Path, clock: Callable[[], datetime], pods: PodAccess | None = None) -> None:
         """Reads the database; must be called in a running event loop."""
         self.store = Store(Database(path))
         self.registry = Registry()
@@ -60,7 +65,7 @@ class Api:
         self.collector = GarbageCollector(self.store, self.registry, self.objects, self.deletion)
         self.cleaner = Cleaner(self.store, self.registry, self.objects, self.deletion)
         self.expiry = Expiry(self.objects, clock)
-        self._routes = self._make_routes(clock, logs)
+        self._routes = self._make_routes(clock, pods)
 
     def handle(self, request: Request) -> Coroutine[Any, Any, Response]:
         return self.metrics.measured(self._routes, request)
@@ -79,7 +84,8 @@ class Api:
     ) -> tuple[int, Mapping[str, str], bytes | AsyncGenerator[bytes, None]]:
         """Answer a client in this process, in the form that kube/direct.py calls."""
         response = await self._routes(Request(method, path, query, headers, body, INTERNAL))
-        answer = response.body if isinstance(response.body, bytes) else response.body.parts()
+        # Streams into pods need a connection, so no client in this process asks for one.
+        answer = response.body if isinstance(response.body, bytes) else cast(ResponseStream, response.body).parts()
         return response.status, response.headers, answer
 
     async def follow(
@@ -96,10 +102,11 @@ class Api:
     async def close(self) -> None:
         await self.store.close()
 
-    def _make_routes(self, clock: Callable[[], datetime], logs: pod_subresources.PodLogs | None) -> routes.Routes:
+    def _make_routes(self, clock: Callable[[], datetime], pods: PodAccess | None) -> routes.Routes:
         reads, changes, deletion = self.reads, self.writes, self.deletion
         scales = scale.ScaleSubresource(self.objects, changes, clock)
-        pod = pod_subresources.Pods(self.objects, deletion, clock, logs)
+        pod = pod_subresources.Pods(self.objects, deletion, clock, pods)
+        streams = StreamVerbs(self.objects, self.authorizer, pods)
         verbs: dict[str, routes.Verb] = {
             "get": reads.get,
             "list": reads.collection,
@@ -116,6 +123,7 @@ class Api:
             "binding": {"POST": pod.bind},
             "eviction": {"POST": pod.evict},
             "log": {"GET": pod.log},
+            "exec": {"GET": streams.exec, "POST": streams.exec},
             "ephemeralcontainers": {"GET": reads.get, "PUT": pod.refuse, "PATCH": pod.refuse},
             "resize": {"GET": reads.get, "PUT": pod.refuse, "PATCH": pod.refuse},
         }

@@ -198,6 +198,8 @@ def _user_rules(verbs: list[str]) -> list[Json]:
     if verbs:
         rules += [
             _rule([""], ["pods", "configmaps"], verbs),
+            # A user who may run pods may also enter them.
+            _rule([""], ["pods/exec"], ["create", "get"]),
             *(_rule([group], resources, verbs) for group, resources in job_resources().items()),
         ]
     return rules

@@ -43,6 +43,8 @@ class Request(msgspec.Struct, frozen=True):
     user: User = ANONYMOUS
     # The address of the client; empty within the process.
     host: str = ""
+    # The query as it was sent: a command is a parameter that is repeated.
+    query_text: str = ""
 
     @property
     def accept(self) -> str:
@@ -64,9 +66,29 @@ class ResponseStream(Protocol):
         """End it soon; called when the client has gone or the server stops."""
 
 
+class TunnelBytes(Protocol):
+    """A connection that has turned to another protocol: plain bytes in both directions."""
+
+    async def read(self) -> bytes:
+        """Return the next bytes; none when the client has gone."""
+
+    async def write(self, data: bytes) -> None:
+        """Send bytes, as fast as the client reads. Raise ConnectionError when the client has gone."""
+
+
+class Tunnel(Protocol):
+    """An answer that takes the connection over after its head, with status 101."""
+
+    async def run(self, wire: TunnelBytes) -> None:
+        """Use the connection until either side ends it."""
+
+    def close(self) -> None:
+        """End it soon; called when the client has gone or the server stops."""
+
+
 class Response(msgspec.Struct, frozen=True):
     status: int
-    body: bytes | ResponseStream = b""
+    body: bytes | ResponseStream | Tunnel = b""
     content_type: str = JSON
     warnings: tuple[str, ...] = ()
     headers: Mapping[str, str] = {}

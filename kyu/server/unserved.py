@@ -8,7 +8,6 @@ _NO_ACCOUNTS = "service accounts have no tokens here; `kyu user add` gives a use
 
 # resource.group/subresource, or resource.group -> why not
 UNSERVED = {
-    "pods/exec": _NO_STREAMS,
     "pods/attach": _NO_STREAMS,
     "pods/portforward": _NO_NETWORK,
     "pods/proxy": _NO_NETWORK,

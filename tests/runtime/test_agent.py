@@ -19,10 +19,10 @@ from kyu.kube.apply import Writer
 from kyu.kube.cache import Cache, Reflector
 from kyu.kube.client import Client
 from kyu.plans.pods import binding, operators
-from kyu.runtime import heartbeat, node, simulated_nodes
 from kyu.runtime.agent import Agent, PodRuntime
+from kyu.runtime.nodes import heartbeat, node, simulated_nodes
+from kyu.runtime.nodes.simulate import RealClock, SimulatedRuntime
 from kyu.runtime.processes import Machine, Runtime
-from kyu.runtime.simulate import RealClock, SimulatedRuntime
 from tests.support.servers import CONFIG_MAP, config_map, serving
 
 NODE_NAME = "node-1"

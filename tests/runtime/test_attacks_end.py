@@ -57,9 +57,9 @@ async def run(folder: Path, kind: str, word: str) -> None:
     for number in range(COUNT):
         runtime.start(pod(f"p{number}", hidden(kind, word)), NoObjects())
     await until(lambda: len(sleepers(word)) >= COUNT * EACH)
-    assert runtime._launcher is not None
+    assert runtime._launching.process is not None
     claims = [records.find(f"{runtime.folder(uid)}/{records.CLAIM}") for uid in runtime.uids()]
-    print(os.getpid(), runtime._launcher.pid, *(claim["pid"] for claim in claims if claim), flush=True)
+    print(os.getpid(), runtime._launching.process.pid, *(claim["pid"] for claim in claims if claim), flush=True)
     await asyncio.sleep(1000)
 
 

@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 from kyu.api.meta import Json
-from kyu.runtime import podplan, records, user_ids
-from kyu.runtime.processes import Runtime, choose
+from kyu.runtime import isolation, podplan, processes, records, user_ids
+from kyu.runtime.isolation import choose
+from kyu.runtime.processes import Runtime
 from kyu.runtime.sandbox import files
 from kyu.runtime.sandbox.namespaces import Sandbox
 from tests.runtime.test_processes import Watched, opened, pod, shell, tenants, terminated, until_printed
@@ -45,8 +46,7 @@ async def watched(
 ) -> AsyncIterator[Watched]:
     """A runtime for tenants. Its isolation is the real one of this machine, or the weaker one of an older machine."""
     if request.param == "without user namespaces":
-        best = Runtime._sandboxes
-        monkeypatch.setattr(Runtime, "_sandboxes", lambda self: best(self)[1:])
+        monkeypatch.setattr(processes, "sandboxes", lambda options, user: isolation.sandboxes(options, user)[1:])
     async with opened(tmp_path, tenants(tmp_path)) as found:
         if found.runtime.isolation.refused:
             pytest.skip(f"tenants cannot be isolated here: {found.runtime.isolation.refused}")

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from kyu.api.meta import Json
-from kyu.runtime import cgroups, node, simulated_nodes, user_ids
+from kyu.runtime import cgroups, user_ids
 from kyu.runtime.agent import Fetched
-from kyu.runtime.simulate import SimulatedRuntime
+from kyu.runtime.nodes import node, simulated_nodes
+from kyu.runtime.nodes.simulate import SimulatedRuntime
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 FACTS = node.Facts("box", 8, 16 * 1024**3, 100 * 1024**3, 2, "amd64", "6.1", "Some Linux", "m", "b")

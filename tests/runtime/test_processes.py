@@ -399,7 +399,7 @@ async def test_a_killed_launcher_is_replaced(tmp_path: Path) -> None:
     async with opened(tmp_path) as watched:
         watched.start(pod("a", shell("exit 0")))
         await watched.over("a")
-        launcher = watched.runtime._launcher
+        launcher = watched.runtime._launching.process
         assert launcher is not None
         launcher.kill()
         await launcher.wait()

@@ -13,7 +13,7 @@ from kyu.api.meta import Json
 from kyu.cli import target
 from kyu.kube.blocking import BlockingClient, Unreachable
 from kyu.kube.kubeconfig import load
-from kyu.runtime.node import ISOLATED
+from kyu.runtime.nodes.node import ISOLATED
 
 SAMPLE = re.compile(r"^(kyu_pods_without_quota|kyu_requests_above_quota)\{(.*)\} (\S+)$", re.M)
 LABEL = re.compile(r'(\w+)="([^"]*)"')

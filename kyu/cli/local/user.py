@@ -22,7 +22,7 @@ from kyu.cli import output, target
 from kyu.cli.main import BadInput
 from kyu.kube import kubeconfig
 from kyu.kube.blocking import BlockingClient
-from kyu.runtime.node import ISOLATED, TRUSTED
+from kyu.runtime.nodes.node import ISOLATED, TRUSTED
 from kyu.server.auth import tokens
 
 RBAC = "rbac.authorization.k8s.io"

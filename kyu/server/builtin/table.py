@@ -41,6 +41,7 @@ POD_SUBRESOURCES: Final = (
     Subresource("binding", ("create",), Kind("", "v1", "Binding", "")),
     Subresource("ephemeralcontainers", READ_WRITE),
     Subresource("eviction", ("create",), Kind("policy", "v1", "Eviction", "")),
+    Subresource("exec", ("create", "get"), Kind("", "v1", "PodExecOptions", "")),
     Subresource("log", ("get",)),
     Subresource("resize", READ_WRITE),
     STATUS,

@@ -22,10 +22,11 @@ import httptools
 
 from kyu import log
 from kyu.server import errors
-from kyu.server.exchange import ANONYMOUS, Request, Response, ResponseStream, User, error_response, parse_query
+from kyu.server.exchange import ANONYMOUS, Request, Response, ResponseStream, Tunnel, User, error_response, parse_query
 from kyu.server.http.heads import CONTINUE, head, header
 from kyu.server.http.limits import network_of
 from kyu.server.http.site import Site
+from kyu.server.http.tunnel import TunnelWire
 
 # As kube-apiserver: larger bodies are refused before they are read to the end.
 MAXIMAL_BODY_BYTES = 3 * 1024 * 1024
@@ -38,6 +39,7 @@ SLICE_BYTES = 64 * 1024
 # A client that is refused while it still sends needs time to read the reason.
 LINGER_SECONDS = 2.0
 NEVER = float("inf")
+SWITCHING_PROTOCOLS = 101
 
 
 @dataclass(slots=True)
@@ -72,7 +74,9 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._waiting: deque[Asked] = deque()
         self._task: asyncio.Task[None] | None = None
-        self._stream: ResponseStream | None = None
+        self._stream: ResponseStream | Tunnel | None = None
+        # Holds what the client sends after a request to turn to another protocol.
+        self._wire: TunnelWire | None = None
         self._writable = asyncio.Event()
         self._writable.set()
         self._paused_since = NEVER
@@ -115,6 +119,8 @@ class Connection(asyncio.Protocol):
         self._drop_waiting()
         self._drop_body()
         self._writable.set()
+        if self._wire is not None:
+            self._wire.end()
         if self._stream is not None:
             self._stream.close()
         self._site.leave(self)
@@ -122,14 +128,20 @@ class Connection(asyncio.Protocol):
         self._parser = _ENDED
 
     def data_received(self, data: bytes) -> None:
+        if self._wire is not None:
+            self._wire.feed(data)
+            return
         if self._is_refused:
             return
         self._received_bytes += len(data)
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            # The request itself is complete: it is answered in plain HTTP, and is the last one.
+        except httptools.HttpParserUpgrade as upgrade:
+            # The request itself is complete, and is the last one. Bytes after it belong to the other protocol.
             self._is_refused = True
+            if self._transport is not None:
+                self._wire = TunnelWire(self._transport, self._writable)
+                self._wire.feed(data[int(upgrade.args[0]) :])
         except httptools.HttpParserError:
             self._refuse(errors.bad_request("the request is no HTTP/1.1"))
         if self._is_in_head and self._received_bytes > MAXIMAL_HEAD_BYTES:
@@ -163,7 +175,11 @@ class Connection(asyncio.Protocol):
 
     def check_deadline(self, now: float) -> None:
         """Close if the client has taken longer than it may."""
-        if now - self._paused_since > self._site.limits.write_seconds:
+        if self._wire is not None and self._wire.is_used:
+            # A person may look at a full screen for long; the stream holds its process back meanwhile.
+            if now - self._wire.used_at > self._site.limits.tunnel_idle_seconds:
+                self.abort()
+        elif now - self._paused_since > self._site.limits.write_seconds:
             self.abort()
         elif now > self._deadline:
             if self._is_in_message:
@@ -309,6 +325,7 @@ class Connection(asyncio.Protocol):
             body,
             self._user,
             self.host,
+            query,
         )
 
     def _refuse(self, fault: errors.StatusError) -> None:
@@ -362,8 +379,10 @@ class Connection(asyncio.Protocol):
                         await self._writable.wait()
                 elif isinstance(body, bytes):
                     await self._send_large(asked, response, body)
+                elif response.status == SWITCHING_PROTOCOLS:
+                    await self._send_tunnel(response, cast(Tunnel, body))
                 else:
-                    await self._send_stream(asked, response, body)
+                    await self._send_stream(asked, response, cast(ResponseStream, body))
                 if not asked.keeps_alive:
                     self._is_closing = True
                     self._drop_waiting()
@@ -438,6 +457,26 @@ class Connection(asyncio.Protocol):
             self._transport.write(data)
             if not self._writable.is_set():
                 await self._writable.wait()
+
+    async def _send_tunnel(self, response: Response, tunnel: Tunnel) -> None:
+        """Turn to the other protocol. The connection ends with it."""
+        self._stream = tunnel
+        self._is_closing = True
+        wire = self._wire
+        try:
+            # Without a wire, the request had a body, which no such request has.
+            if self._transport is not None and wire is not None:
+                wire.begin()
+                self._transport.write(head(response, b"", is_last=False))
+                await tunnel.run(wire)
+        except ConnectionError:
+            # The client has gone.
+            self.abort()
+        finally:
+            self._stream = None
+            # Nothing more is read; the connection is closed as soon as the last bytes are sent.
+            self._is_refused = False
+            tunnel.close()
 
     async def _send_stream(self, asked: Asked, response: Response, stream: ResponseStream) -> None:
         self._stream = stream

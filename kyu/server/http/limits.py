@@ -29,6 +29,7 @@ class ConnectionLimits:
     ``head_seconds`` and ``body_seconds``: from the first byte of a request to the last of its head and of its body.
     ``write_seconds``: how long a client may take nothing of an answer. ``idle_seconds``: between two requests; longer
     than the usual clients keep an idle connection, so that they close first and never write to a closed one.
+    ``tunnel_idle_seconds``: an interactive stream without any bytes (the kubelet's number).
     """
 
     guests: int = 512
@@ -46,6 +47,7 @@ class ConnectionLimits:
     write_seconds: float = 30.0
     idle_seconds: float = 120.0
     guest_idle_seconds: float = 10.0
+    tunnel_idle_seconds: float = 4 * 3600.0
 
 
 def limits_within(descriptors: int) -> ConnectionLimits:

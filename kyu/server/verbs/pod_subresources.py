@@ -179,20 +179,22 @@ def _refused(target: Target, text: str) -> errors.StatusError:
 
 
 def _log_options(request: Request, pod: Json) -> PodLogOptions:
-    spec = pod.get("spec") or {}
-    containers = [c["name"] for c in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))]
-    container = request.query.get("container", "")
-    name = pod["metadata"]["name"]
-    if not container:
-        plain = [c["name"] for c in spec.get("containers") or ()]
+    return _query_options(request, choose_container(pod, request.query.get("container", "")))
+
+
+def choose_container(pod: Json, wanted: str) -> str:
+    """Return the container that a request names, or the only one of the Pod."""
+    spec, name = pod.get("spec") or {}, pod["metadata"]["name"]
+    plain = [each["name"] for each in spec.get("containers") or ()]
+    if not wanted:
         if len(plain) > 1:
             listed = " ".join(plain)
             text = f"a container name must be specified for pod {name}, choose one of: [{listed}]"
             raise errors.bad_request(text)
-        container = plain[0]
-    elif container not in containers:
-        raise errors.bad_request(f"container {container} is not valid for pod {name}")
-    return _query_options(request, container)
+        return str(plain[0])
+    if wanted not in (*plain, *(each["name"] for each in spec.get("initContainers") or ())):
+        raise errors.bad_request(f"container {wanted} is not valid for pod {name}")
+    return wanted
 
 
 def _query_options(request: Request, container: str) -> PodLogOptions:

@@ -16,7 +16,7 @@ from datetime import datetime
 from kyu.api import codec, names, quantity
 from kyu.api.core import TaintEffect
 from kyu.api.meta import Json
-from kyu.runtime import node
+from kyu.runtime.nodes import node
 
 COUNT = "kyu.dev/count"
 SIMULATED_LABEL = "kyu.dev/simulated"

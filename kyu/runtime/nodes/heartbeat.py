@@ -16,7 +16,7 @@ from kyu.api.meta import Json, Key
 from kyu.kube import errors
 from kyu.kube.client import Client
 from kyu.kube.lease import LEASE
-from kyu.runtime.node import LEASE_NAMESPACE, make_lease
+from kyu.runtime.nodes.node import LEASE_NAMESPACE, make_lease
 
 RENEW_SECONDS = 10.0
 # Put on new nodes by the API server; it goes when the node says that it is ready.

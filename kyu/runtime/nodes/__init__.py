@@ -1,0 +1,1 @@
+"""Nodes: this machine and simulated ones, and their heartbeats."""
