@@ -39,6 +39,8 @@ COMMANDS = (
     Command("wait", "kyu.cli.batch.wait", "batch", "wait for a job and return its exit code"),
     Command("tasks", "kyu.cli.batch.tasks", "batch", "show the tasks of an array by their state"),
     Command("retry", "kyu.cli.batch.retry", "batch", "submit a job again, or the failed tasks of an array"),
+    Command("history", "kyu.cli.accounts.history", "batch", "list jobs of the past, with what they used"),
+    Command("usage", "kyu.cli.accounts.usage", "batch", "sum up what teams, users or queues have used"),
     Command("cancel", "kyu.cli.batch.cancel", "batch", "cancel jobs"),
     Command("top", "kyu.cli.batch.top", "batch", "watch cohorts, quotas and jobs live"),
     Command("controller", "kyu.cli.admin.controller", "admin", "run the controllers on a Kubernetes cluster"),

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Iterable
 
 from kyu.api import pools
+from kyu.api.accounting import ATTEMPT
 from kyu.api.definitions import crds
 from kyu.api.meta import Json
 from kyu.kinds import table
@@ -159,6 +160,7 @@ def _user_rules(verbs: list[str]) -> list[Json]:
         _rule([""], ["pods", "pods/log", "events", "configmaps", "limitranges", "resourcequotas"], READ),
         _rule([KUEUE], queues, READ),
         _rule(["visibility.kueue.x-k8s.io"], ["localqueues/pendingworkloads"], READ),
+        _rule([ATTEMPT.group], [ATTEMPT.plural], ["list"]),
         *(_rule([group], resources, READ) for group, resources in job_resources().items()),
     ]
     if verbs:
