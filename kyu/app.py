@@ -80,6 +80,7 @@ class Settings:
     controllers. ``nodes``: a file of simulated nodes. ``cores``: the CPUs offered to pods, all of the machine if None.
     ``trust_users``: users need not be isolated from each other. ``host_paths``: pods may use hostPath volumes.
     ``log_days`` and ``log_bytes``: the age and size up to which logs of deleted pods are kept.
+    ``history_days`` and ``history_bytes``: the same for the ledger of accounts.
     ``mount_over``: folders of the system that volumes may cover. ``pod_network``: the network of pods.
     """
 
@@ -98,6 +99,8 @@ class Settings:
     virtual_node: Literal["pools", "local", "simulate"] = "pools"
     log_days: float = 14
     log_bytes: int = 1024**3
+    history_days: float = 400
+    history_bytes: int = 64 * 1024**2
 
     def configuration(self) -> Configuration:
         try:
@@ -109,6 +112,7 @@ class Settings:
         return configuration
 
     def node_settings(self) -> NodeSettings:
+        from kyu.accounting.ledger import LedgerLimits
         from kyu.embedded import NodeSettings
         from kyu.runtime import podplan
         from kyu.runtime.log_archive import ArchiveLimits
@@ -133,6 +137,7 @@ class Settings:
             tuple(simulated),
             self.virtual_node,
             kept_logs,
+            LedgerLimits(self.history_days * 24 * 3600, self.history_bytes),
         )
 
 

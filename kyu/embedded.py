@@ -17,6 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from kyu.accounting.bookkeeper import Bookkeeper
+from kyu.accounting.ledger import Ledger, LedgerLimits
+from kyu.accounting.resource import AttemptsPage, make_resource
 from kyu.api import rules
 from kyu.api.config.config import Configuration
 from kyu.api.core import SECRET, Namespace, Node
@@ -41,13 +44,14 @@ from kyu.runtime.log_archive import ArchiveLimits, LogArchive
 from kyu.runtime.nodes import heartbeat, node, simulate
 from kyu.runtime.nodes.simulated_nodes import SIMULATED_LABEL
 from kyu.runtime.processes import Machine, Runtime
-from kyu.server import errors
-from kyu.server.admission import wrapping
+from kyu.server import errors, representations
+from kyu.server.admission import submitters, wrapping
 from kyu.server.admission.request import AdmissionRequest
 from kyu.server.api import INTERNAL, Api
 from kyu.server.auth import auth, rbac, tokens
 from kyu.server.exchange import Request, Response, ResponseStream, json_response
 from kyu.server.paths import Target
+from kyu.server.storage.store import Store
 from kyu.server.streams.command import CannotRun
 from kyu.server.streams.pods import StreamOptions
 from kyu.server.verbs.pod_subresources import PodLogOptions
@@ -67,7 +71,7 @@ class NodeSettings:
     ``trust_users``: all pods run as one user. ``host_paths``: pods may use hostPath volumes. ``mount_over``: folders of
     the system that volumes may cover. ``pod_network``: the machine's network, or none. ``simulated``: simulated nodes.
     ``virtual_node``: whether pods on virtual nodes of MasterQueues go to pools, run on this machine, or are simulated.
-    ``kept_logs``: the bounds of the logs of deleted pods.
+    ``kept_logs``: the bounds of the logs of deleted pods. ``ledger``: the bounds of the accounts.
     """
 
     path: str = podplan.DEFAULT_PATH
@@ -79,6 +83,7 @@ class NodeSettings:
     simulated: tuple[Json, ...] = ()
     virtual_node: Literal["pools", "local", "simulate"] = "pools"
     kept_logs: ArchiveLimits = field(default_factory=ArchiveLimits)
+    ledger: LedgerLimits = field(default_factory=LedgerLimits)
 
 
 class ControlPlane:
@@ -110,6 +115,7 @@ class ControlPlane:
         self._name = self._facts.hostname or "localhost"
         self._runtime: Runtime | None = None
         self._archive = LogArchive(str(self._folder / "kept-logs"), settings.kept_logs, time.time)
+        self._ledger = Ledger(str(data / "ledger"), settings.ledger, time.time)
         self._client: Client | None = None
         self._pools: PoolRuntime | None = None
         self._signer = signing.load_or_make(data / "pool.key")
@@ -144,9 +150,13 @@ class ControlPlane:
         machine = Machine(self._name, node.resources(self._facts), gpus=self._facts.gpus)
         if not self._settings.trust_users and await has_users(client):
             self._options = replace(self._options, tenants=True)
+        self._ledger.open()
+        accounts = Bookkeeper(plane.view, self._ledger, self._clock)
         self._runtime = Runtime(
-            str(self._folder), machine, agent.on_status, self._options, self._archive, agent.on_event
+            str(self._folder), machine, agent.on_status, self._options, self._archive, agent.on_event, accounts
         )
+        attempts = AttemptsPage(self._ledger, partial(created_at, api.store))
+        api.add_collection(make_resource(), attempts.list)
         api.admission.webhook = EmbeddedAdmission(plane, api).admit
         pending = QueueVisibility(plane.scheduler.current_state, plane.view)
         await self._register_simulated(client)
@@ -257,6 +267,13 @@ def is_virtual_node(plane: Plane, name: str) -> bool:
     return found is not None and VIRTUAL_LABEL in (found["metadata"].get("labels") or {})
 
 
+def created_at(store: Store, namespace: str) -> str:
+    """Return the time of a namespace's creation, or a time after all others if there is none."""
+    found = store.latest("namespaces", "", namespace)
+    created = representations.decode(found.value)["metadata"]["creationTimestamp"] if found is not None else "Z"
+    return str(created)
+
+
 def is_for_others(data: Path) -> bool:
     """Return whether pods get users of their own: root gives them, unless the data folder lies in a private place."""
     if os.geteuid() != 0:
@@ -318,6 +335,10 @@ class EmbeddedAdmission:
         self._api = api
 
     def admit(self, request: AdmissionRequest) -> None:
+        self._prepare(request)
+        submitters.record(request, self._api.registry, self._api.store, INTERNAL)
+
+    def _prepare(self, request: AdmissionRequest) -> None:
         kind = request.resource.kind
         typed = {"apiVersion": kind.api_version, "kind": kind.kind}
         old = None if request.old is None else {**typed, **request.old}

@@ -35,13 +35,18 @@ MAY_IMPORT = {
     "pools": {"api", "engine", "plans", "kube", "bus", "controllers", "server", "runtime"},
     "embedded": {
         "api", "kinds", "engine", "plans", "kube", "bus", "controllers", "server", "runtime", "pools", "visibility",
+        "accounting",
     },
+    "accounting": {"api", "kinds", "plans", "server"},
     "endpoints": {"api", "kube", "server"},
     "webhooks": {"api", "kinds", "plans", "kube", "server"},
     "visibility": {"api", "engine", "kube", "controllers", "server"},
     "install": {"api", "kinds", "plans", "controllers", "webhooks", "visibility"},
     "on_cluster": {"api", "kube", "controllers", "app", "endpoints", "install", "webhooks", "visibility"},
-    "app": {"api", "kinds", "engine", "plans", "kube", "bus", "controllers", "server", "runtime", "embedded", "lock"},
+    "app": {
+        "api", "kinds", "engine", "plans", "kube", "bus", "controllers", "server", "runtime", "embedded", "lock",
+        "accounting",
+    },
 }
 PURE = {"api", "kinds", "engine", "workflows", "plans", "streams"}
 IMPURE_MODULES = {

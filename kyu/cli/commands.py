@@ -40,6 +40,8 @@ COMMANDS = (
     Command("tasks", "kyu.cli.batch.tasks", "batch", "show the tasks of an array by their state"),
     Command("retry", "kyu.cli.batch.retry", "batch", "submit a job again, or the failed tasks of an array"),
     Command("exec", "kyu.cli.batch.interactive.exec", "batch", "run a command in a pod of a job that runs"),
+    Command("history", "kyu.cli.accounts.history", "batch", "list jobs of the past, with what they used"),
+    Command("usage", "kyu.cli.accounts.usage", "batch", "sum up what teams, users or queues have used"),
     Command("cancel", "kyu.cli.batch.cancel", "batch", "cancel jobs"),
     Command("top", "kyu.cli.batch.top", "batch", "watch cohorts, quotas and jobs live"),
     Command("open", "kyu.cli.web.open", "batch", "show queues and jobs in the browser"),

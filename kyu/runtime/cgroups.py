@@ -111,6 +111,15 @@ def was_killed_for_memory(path: str) -> bool:
     return int(counts.get("oom_kill", "0")) > 0
 
 
+def peak_memory(path: str) -> int | None:
+    """Return the most memory that a group has used, or None if the kernel does not count it."""
+    try:
+        with open(os.path.join(path, "memory.peak")) as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return None
+
+
 def kill_pod(path: str) -> None:
     """End every process in the groups of a pod."""
     with contextlib.suppress(OSError):

@@ -19,9 +19,9 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
-from typing import assert_never
+from typing import Protocol, assert_never
 
 from kyu import log
 from kyu.api.meta import Json
@@ -58,6 +58,18 @@ class Machine:
     gpus: int = 0
 
 
+class PodAccounts(Protocol):
+    """The accounts of pods: what is known of each at its start, and a line when it has ended."""
+
+    def begin(self, pod: Json) -> Json: ...
+
+    def known(self, uids: Collection[str]) -> set[str]: ...
+
+    def end(self, account: Json, status: Json, *, stopped: bool, usage: Json) -> bool: ...
+
+    async def sync(self) -> None: ...
+
+
 @dataclass(slots=True)
 class Entry:
     """A pod that was started here. Its supervisor is watched through a pidfd from its claim to its end."""
@@ -74,6 +86,10 @@ class Entry:
     namespaces: int = 0
     pidfd: int = -1
     status: Json = field(default_factory=dict)
+    # The description of its start for the accounts, and whether it has its line.
+    account: Json = field(default_factory=dict)
+    is_accounted: bool = False
+    usage: Json = field(default_factory=dict)
 
     @property
     def launch(self) -> Launch:
@@ -96,6 +112,7 @@ class Runtime:
         options: podplan.Options | None = None,
         archive: LogArchive | None = None,
         on_event: OnEvent | None = None,
+        accounts: PodAccounts | None = None,
     ) -> None:
         if sys.platform != "linux":
             raise UnsupportedSystem("pods run as processes on Linux only; elsewhere use simulated nodes")
@@ -107,6 +124,7 @@ class Runtime:
         self._on_event = on_event
         self._options = options or podplan.Options()
         self._archive = archive
+        self._accounts = accounts
         self._entries: dict[str, Entry] = {}
         self._boot_id = records.boot_id()
         self._mounts_refused = ""
@@ -217,6 +235,7 @@ class Runtime:
                     cgroup=document["cgroup"],
                     namespaces=namespaces.flags(Sandbox(**document["sandbox"])),
                     status=pod.get("status") or {},
+                    account=document["account"],
                 )
                 self._launching.launch_soon(entry.launch)
             case podplan.Refused(reason, message, container):
@@ -268,6 +287,15 @@ class Runtime:
         assert entry.over, f"pod {uid} still runs"
         self._forget_supervisor(entry)
         del self._entries[uid]
+        if self._accounts is not None:
+            # Without its line the folder stays, and the next Kyu writes it.
+            if not entry.is_accounted and not self._account(entry):
+                return
+            try:
+                await self._accounts.sync()
+            except OSError as error:
+                log.warning("ledger not on disk", error=error)
+                return
         gone = entry.folder + GONE
         os.rename(entry.folder, gone)
         await asyncio.to_thread(self._discard, gone, {**entry.pod, "status": entry.status})
@@ -334,6 +362,7 @@ class Runtime:
             place = self._place(pod)
             outcome = podplan.plan_pod(facts, objects, self._options, place)
             if isinstance(outcome, podplan.Plan):
+                outcome.document["account"] = self._accounts.begin(pod) if self._accounts is not None else {}
                 self._make(outcome, place)
         except user_ids.NoUserIds as error:
             return podplan.Refused("IsolationFailed", str(error))
@@ -388,7 +417,9 @@ class Runtime:
     # Adopting
 
     def _adopt(self) -> None:
-        for name in sorted(os.listdir(self._pods)):
+        names = sorted(os.listdir(self._pods))
+        accounted = self._accounts.known(names) if self._accounts is not None else set()
+        for name in names:
             folder = os.path.join(self._pods, name)
             plan = records.find(os.path.join(folder, records.PLAN))
             if name.endswith((NEW, GONE)):
@@ -405,6 +436,8 @@ class Runtime:
                 gpus=tuple(plan["gpus"]),
                 cgroup=plan["cgroup"],
                 namespaces=namespaces.flags(Sandbox(**plan["sandbox"])),
+                account=plan.get("account") or {},
+                is_accounted=name in accounted,
             )
             if any(os.path.exists(os.path.join(folder, file)) for file in (records.CLAIM, records.RECORD)):
                 self._look(name)
@@ -513,6 +546,17 @@ class Runtime:
         if changed != entry.status:
             entry.status = changed
             self._on_status(entry.pod, changed)
+        if entry.over:
+            entry.usage = record.get("usage") or {}
+            self._account(entry)
+
+    def _account(self, entry: Entry) -> bool:
+        """Write the line of a pod that has ended, once. A pod of an earlier version has no account, and no line."""
+        if not entry.is_accounted and self._accounts is not None:
+            entry.is_accounted = not entry.account or self._accounts.end(
+                entry.account, entry.status, stopped=entry.stopping, usage=entry.usage
+            )
+        return entry.is_accounted
 
 
 def has_run(pod: Json) -> bool:

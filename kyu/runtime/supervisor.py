@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -366,15 +367,27 @@ class Supervisor:
     def finish(self, phase: str) -> None:
         """End what is left of the pod, then write the last record, however long the disk is full, and only then go."""
         self.end_left_over()
+        usage = self.usage()
         while True:
             try:
-                records.write(records.RECORD, self.record(phase), durable=True)
+                records.write(records.RECORD, {**self.record(phase), "usage": usage}, durable=True)
             except FileNotFoundError:
                 raise
             except OSError:
                 time.sleep(FULL_DISK_RETRY_SECONDS)
             else:
                 return
+
+    def usage(self) -> dict[str, Any]:
+        """Return what the pod has used. All its processes have ended, and the supervisor was the parent of each."""
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        peaks = [cgroups.peak_memory(group.path) for group in self.groups.values()]
+        return {
+            "seconds": round(time.time() - self.pod.started_at, 3),
+            "cpuSeconds": round(used.ru_utime + used.ru_stime, 3),
+            # If the kernel does not count the memory of the group, that of the largest process.
+            "peakBytes": sum(filter(None, peaks)) or used.ru_maxrss * 1024,
+        }
 
     def end_left_over(self) -> None:
         """End every process of the pod, and wait until all are gone."""

@@ -75,6 +75,11 @@ class Api:
         self._subresources[name] = verbs
         self.registry.add(resources)
 
+    def add_collection(self, resource: Resource, verb: routes.Verb) -> None:
+        """Serve a resource whose requests another part of the process answers. Nothing of it is stored."""
+        self._special[resource.storage] = verb
+        self.registry.add([resource])
+
     def check_guest(self, request: Request) -> None:
         """Raise if a caller without a token may not make this request, whatever its body."""
         self._routes.check(request)
@@ -127,6 +132,8 @@ class Api:
             "ephemeralcontainers": {"GET": reads.get, "PUT": pod.refuse, "PATCH": pod.refuse},
             "resize": {"GET": reads.get, "PUT": pod.refuse, "PATCH": pod.refuse},
         }
-        special = {f"{kind.plural}.{kind.group}": review for kind in builtin_reviews.KINDS}
+        self._special: dict[str, routes.Verb] = {
+            f"{kind.plural}.{kind.group}": review for kind in builtin_reviews.KINDS
+        }
         pages = Pages(self.registry, self.metrics, self.store.find_fault)
-        return routes.Routes(self.registry, self.authorizer, verbs, special, self._subresources, pages.table())
+        return routes.Routes(self.registry, self.authorizer, verbs, self._special, self._subresources, pages.table())

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 import msgspec
 
 from kyu.api import capacity, kueue, pools
+from kyu.api.accounting import ATTEMPT
 from kyu.api.definitions import crds
 from kyu.api.meta import Json
 from kyu.kinds import table
@@ -193,6 +194,7 @@ def _user_rules(verbs: list[str]) -> list[Json]:
         _rule([""], ["pods", "pods/log", "events", "configmaps", "limitranges", "resourcequotas"], READ),
         _rule([KUEUE], queues, READ),
         _rule(["visibility.kueue.x-k8s.io"], ["localqueues/pendingworkloads"], READ),
+        _rule([ATTEMPT.group], [ATTEMPT.plural], ["list"]),
         *(_rule([group], resources, READ) for group, resources in job_resources().items()),
     ]
     if verbs:

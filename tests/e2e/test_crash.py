@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -75,6 +76,10 @@ def test_every_job_runs_as_often_as_it_should_however_often_kyu_is_killed(tmp_pa
         assert lines(folder) == Counter({work.name: work.completions for work in works})
         assert ended(kyu) == {work.name: "Failed" if work.fails else "Complete" for work in works}
         assert exit_codes(kyu) == {work.name: {EXIT_CODE if work.fails else 0} for work in works}
+        # Each process has one line in the ledger, and the commands read them all.
+        told = json.loads(kyu.kyu("history", "--attempts", "-o", "json").stdout)
+        assert Counter(one["job"] for one in told) == lines(folder)
+        assert all(one["seconds"] >= 0.2 and one["exit_code"] in (0, EXIT_CODE) for one in told)
         kyu.wait("no quota is used", lambda: kyu.used("busy") == "0")
         holder = lock.holder(kyu.data / "lock")
         kyu.wait("no process of a pod is left", lambda: not (set(processes_of(kyu.data / "runtime")) - {holder}))

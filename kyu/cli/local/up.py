@@ -61,6 +61,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--log-size", default="1Gi", metavar="SIZE", help="keep at most this much of them (default: 1Gi)"
     )
+    parser.add_argument(
+        "--history-days", type=float, default=400, metavar="DAYS", help="keep accounts of jobs this long (default: 400)"
+    )
+    parser.add_argument(
+        "--history-size", default="64Mi", metavar="SIZE", help="keep at most this much of them (default: 64Mi)"
+    )
     parser.add_argument("--bare", action="store_true", help="create no default queues in a new data folder")
     parser.add_argument("--server-only", action="store_true", help="serve the API without controllers and pods")
     parser.add_argument("--ready-descriptor", type=int, default=-1, help=argparse.SUPPRESS)
@@ -73,7 +79,10 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput(f"kyu up: --cpu {args.cpu}: the machine must offer at least one core")
     if args.log_days < 0:
         raise BadInput(f"kyu up: --log-days {args.log_days:g}: the number of days must not be negative")
-    parse_size(args.log_size)
+    if args.history_days < 0:
+        raise BadInput(f"kyu up: --history-days {args.history_days:g}: the number of days must not be negative")
+    for size in (args.log_size, args.history_size):
+        parse_size(size)
     for option, path in (("--config", args.config), ("--nodes", args.nodes)):
         if path is not None and not path.exists():
             raise BadInput(f"kyu up: {option} {path}: the file does not exist")
@@ -119,6 +128,8 @@ def _serve(args: argparse.Namespace, data: Path) -> int:
         virtual_node=args.virtual_node,
         log_days=args.log_days,
         log_bytes=parse_size(args.log_size),
+        history_days=args.history_days,
+        history_bytes=parse_size(args.history_size),
     )
 
     def ready(running: app.Embedded) -> None:
@@ -166,6 +177,7 @@ def options_of(args: argparse.Namespace) -> list[str]:
     """Return the options of this command as words of a command line."""
     given = {"--listen": args.listen, "--config": args.config, "--nodes": args.nodes, "--cpu": args.cpu}
     given |= {"--virtual-node": args.virtual_node, "--log-days": args.log_days, "--log-size": args.log_size}
+    given |= {"--history-days": args.history_days, "--history-size": args.history_size}
     given |= {"--pod-network": args.pod_network}
     flags = {"--trust-users": args.trust_users, "--host-paths": args.host_paths}
     flags |= {"--bare": args.bare, "--server-only": args.server_only}
