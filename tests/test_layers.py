@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "engine": {"api"},
     "workflows": {"api", "kinds"},
     "streams": set(),
+    "tenants": {"api"},
     "plans": {"api", "kinds", "engine", "workflows"},
     "kube": {"api", "streams"},
     "bus": {"api"},
@@ -48,7 +49,7 @@ MAY_IMPORT = {
         "accounting",
     },
 }
-PURE = {"api", "kinds", "engine", "workflows", "plans", "streams"}
+PURE = {"api", "kinds", "engine", "workflows", "tenants", "plans", "streams"}
 IMPURE_MODULES = {
     "asyncio", "time", "random", "logging", "os", "threading", "socket", "subprocess", "multiprocessing", "concurrent",
     "aiohttp", "httptools", "sqlite3", "nats", "signal", "tempfile", "shutil", "secrets", "select",

@@ -50,6 +50,7 @@ COMMANDS = (
     Command("decide", "kyu.cli.admin.decide", "admin", "show the decisions on manifests without applying them"),
     Command("simulate", "kyu.cli.admin.simulate", "admin", "run a load in virtual time: waits, shares, preemptions"),
     Command("pool", "kyu.cli.admin.pool", "admin", "announce a pool of resources to a MasterQueue, or list the pools"),
+    Command("tenant", "kyu.cli.admin.tenant", "admin", "make queues, namespaces and rights from a file of Tenants"),
     Command("web", "kyu.cli.web.serve", "admin", "serve the page of queues and jobs to several people"),
     Command("cluster", "kyu.cli.admin.cluster", "admin", "report the capacity of a cluster to a hub"),
     Command("clusters", "kyu.cli.admin.clusters", "admin", "list worker clusters, their capacity and their jobs"),

@@ -72,8 +72,11 @@ class BlockingClient:
     def patch(self, kind: Kind, key: Key, body: Any, *, subresource: str = "") -> Json:
         return self._ask(requests.patch(kind, key, body, self.manager, subresource))
 
-    def apply(self, kind: Kind, body: Json, *, force: bool = False) -> Json:
-        return self._ask(requests.apply(kind, body, self.manager, force=force))
+    def apply(
+        self, kind: Kind, body: Json, *, force: bool = False, dry_run: bool = False, manager: str = ""
+    ) -> Json:
+        """Apply an object; ``manager`` is the owner of its fields, the client itself if empty."""
+        return self._ask(requests.apply(kind, body, manager or self.manager, force=force, dry_run=dry_run))
 
     def delete(
         self, kind: Kind, key: Key, *, propagation: Propagation = "Background", grace_seconds: int | None = None

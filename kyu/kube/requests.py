@@ -136,11 +136,13 @@ def patch(kind: Kind, key: Key, body: Any, manager: str, subresource: str = "") 
     return Call("PATCH", path, {"fieldManager": manager}, _headers(MERGE_PATCH), encode(body))
 
 
-def apply(kind: Kind, body: Json, manager: str, *, subresource: str = "", force: bool = True) -> Call:
+def apply(
+    kind: Kind, body: Json, manager: str, *, subresource: str = "", force: bool = True, dry_run: bool = False
+) -> Call:
     metadata = body["metadata"]
     path = object_path(kind, Key(metadata.get("namespace", ""), metadata["name"]), subresource)
     typed = {"apiVersion": kind.api_version, "kind": kind.kind, **body}
-    query = {"fieldManager": manager, "force": "true" if force else "false"}
+    query = {"fieldManager": manager, "force": "true" if force else "false", **({"dryRun": "All"} if dry_run else {})}
     return Call("PATCH", path, query, _headers(APPLY_PATCH), encode(typed))
 
 
