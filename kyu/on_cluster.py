@@ -29,6 +29,7 @@ from kyu.controllers.metrics import kueue as metrics
 from kyu.controllers.metrics.labels import Role
 from kyu.controllers.plane import Plane
 from kyu.controllers.pools.plane import PoolPlane
+from kyu.controllers.workflows import rows as workflow_rows
 from kyu.install import admission
 from kyu.kube import http
 from kyu.kube.client import Client
@@ -89,7 +90,8 @@ async def _control(
             await _run_pools(PoolPlane(client, configuration, clock, connect), configuration, lease, shown, held)
         else:
             role: Role = "standalone" if lease is None else "leader"
-            plane = Plane(client, configuration, clock, connect, registry=registry, role=role)
+            extra = workflow_rows.controllers(workflow_rows.ON_CLUSTER)
+            plane = Plane(client, configuration, clock, connect, extra, registry, role=role)
             await _run_plane(plane, client, configuration, webhook_address, shown, held)
     except asyncio.CancelledError:
         log.info("stopping")
