@@ -4,6 +4,8 @@ Run workflows: steps that wait for each other, each a job of its own in a queue.
     kyu workflow run simulate.yaml --wait     start a Workflow and wait for it
     kyu workflow list
     kyu workflow status simulate              its steps: where they are, and why they wait
+    kyu workflow graph simulate --watch       its graph, live
+    kyu workflow graph simulate -o svg > simulate.svg
     kyu workflow suspend simulate             start no further steps
     kyu workflow resume simulate
     kyu workflow cancel simulate              stop all steps
@@ -15,18 +17,29 @@ Run workflows: steps that wait for each other, each a job of its own in a queue.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
 
+from kyu.api import codec
 from kyu.api.meta import Json, Key
 from kyu.api.workflows import Workflow
 from kyu.cli import connection, output
+from kyu.cli.batch.reconnect import Reconnecting
+from kyu.cli.batch.top import CLEAR_AND_HOME
 from kyu.cli.connection import ServerConnection
 from kyu.cli.main import BadInput, Failed
+from kyu.cli.workflows import drawing
 from kyu.cli.workflows import run as runner
+from kyu.cli.workflows.positions import read_positions
 from kyu.kinds import fields
 from kyu.kube.errors import NotFound
+from kyu.plans.workflows import objects
 
-ACTIONS = ("run", "list", "status", "suspend", "resume", "cancel", "retry")
+ACTIONS = ("run", "list", "status", "graph", "suspend", "resume", "cancel", "retry")
+FORMATS = ("table", "wide", "json", "yaml", "name", "svg")
+PAUSE_SECONDS = 1.0
 HEADER = ("STEP", "STATE", "ATTEMPT", "OBJECT", "TIME", "REASON")
 
 
@@ -37,8 +50,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", dest="new_name", default="", metavar="NAME", help="run: name of the Workflow")
     parser.add_argument("--wait", action="store_true", help="run and retry: wait, and return 1 if it fails")
     parser.add_argument("--timeout", type=float, metavar="SECONDS", help="with --wait: give up after this time")
+    parser.add_argument("-w", "--watch", action="store_true", help="graph: draw again until the Workflow is over")
     connection.arguments(parser, all_namespaces=True)
-    output.add_format(parser)
+    parser.add_argument(
+        "-o", "--output", choices=FORMATS, default="table", help="output format (default: table); graph: svg"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -47,12 +63,16 @@ def run(args: argparse.Namespace) -> int:
     if not args.name:
         what = "a file" if args.action == "run" else "a Workflow; `kyu workflow list` shows them"
         raise BadInput(f"kyu workflow {args.action}: name {what}")
+    if args.output == "svg" and args.action != "graph":
+        raise BadInput("-o svg goes with `kyu workflow graph`")
     server = connection.connect(args)
     match args.action:
         case "run":
             return runner.run(server, args)
         case "status":
             return show_status(server, args)
+        case "graph":
+            return show_graph(server, args)
         case "suspend" | "resume":
             change(server, args.name, {"suspend": args.action == "suspend"})
         case "cancel":
@@ -131,8 +151,37 @@ def show_status(server: ServerConnection, args: argparse.Namespace) -> int:
     entries = fields.list_at(status, ("steps",))
     if entries:
         room = None if args.output == "wide" else output.terminal_room()
-        print(output.table(HEADER, [row(entry) for entry in entries], room))
+        positions = positions_of(server, found, entries)
+        print(output.table(HEADER, [row(entry, positions) for entry in entries], room))
     return 0
+
+
+def positions_of(server: ServerConnection, workflow: Json, entries: Sequence[Json]) -> Mapping[str, int]:
+    """Return the positions of the objects of queued steps, by their names."""
+    if not any(entry["state"] in ("Queued", "Preempted") for entry in entries):
+        return {}
+    spec = codec.decode_as(Workflow, workflow).spec
+    return read_positions(server, (objects.queue_of(spec, step) for step in spec.steps))
+
+
+def show_graph(server: ServerConnection, args: argparse.Namespace) -> int:
+    """Draw the graph once, or again and again until the Workflow is over."""
+    requests = Reconnecting(output.note)
+    while True:
+        found = requests.ask(partial(find, server, args.name))
+        status = fields.json_at(found, ("status",))
+        steps, name = codec.decode_as(Workflow, found).spec.steps, str(found["metadata"]["name"])
+        if args.output == "svg":
+            print(drawing.svg(name, steps, status))
+            return 0
+        width = output.terminal_room()
+        lines = [f"{name}: {headline(status)}", *drawing.tree_lines(steps, status)]
+        picture = "\n".join(line if width is None else output.clipped(line, width) for line in lines)
+        is_live = args.watch and sys.stdout.isatty()
+        print(f"{CLEAR_AND_HOME}{picture}" if is_live else picture)
+        if not is_live or status.get("state") in runner.OVER:
+            return 0
+        time.sleep(PAUSE_SECONDS)
 
 
 def headline(status: Json) -> str:
@@ -146,9 +195,11 @@ def headline(status: Json) -> str:
     return f"{state}, {progress} steps are over" + "".join(f"; {text}" for text in told if text)
 
 
-def row(entry: Json) -> Sequence[object]:
+def row(entry: Json, positions: Mapping[str, int]) -> Sequence[object]:
     since = entry.get("finishedAt") or entry.get("admittedAt")
     why = ": ".join(text for text in (entry.get("reason"), entry.get("message")) if text)
+    if entry["state"] in ("Queued", "Preempted") and (position := positions.get(entry.get("object", ""))):
+        why = f"position {position}; {why}"
     if entry["state"] == "Succeeded":
         why = str(entry.get("output") or "")
     return (entry["name"], entry["state"], entry.get("attempt", 1), entry.get("object"), output.age(since), why)
