@@ -25,16 +25,19 @@ from kyu.api.config.config import Configuration
 from kyu.api.core import SECRET, Namespace, Node
 from kyu.api.kueue import ClusterQueue, LocalQueue, Workload
 from kyu.api.meta import Json, Key
+from kyu.api.workflows import Workflow
 from kyu.bus import signing
 from kyu.bus.connector import Connect
 from kyu.controllers.embedded import rows
 from kyu.controllers.plane import Plane
+from kyu.controllers.workflows import rows as workflow_rows
 from kyu.kube.apply import Writer
 from kyu.kube.client import Client
 from kyu.kube.direct import Direct
 from kyu.plans import pods_of_jobs
 from kyu.plans.job import outside_queues, webhook
 from kyu.plans.pools.nodes import VIRTUAL_LABEL
+from kyu.plans.workflows import webhook as workflow_webhook
 from kyu.plans.workload import edits as workload_edits
 from kyu.pools.pods import PoolRuntime, with_simulated_mark
 from kyu.runtime import log_archive, logs, podplan
@@ -45,7 +48,7 @@ from kyu.runtime.nodes import heartbeat, node, simulate
 from kyu.runtime.nodes.simulated_nodes import SIMULATED_LABEL
 from kyu.runtime.processes import Machine, Runtime
 from kyu.server import errors, representations
-from kyu.server.admission import submitters, wrapping
+from kyu.server.admission import submitters, workflow_rights, wrapping
 from kyu.server.admission.request import AdmissionRequest
 from kyu.server.api import INTERNAL, Api
 from kyu.server.auth import auth, rbac, tokens
@@ -135,7 +138,7 @@ class ControlPlane:
             self._configuration,
             self._clock,
             self._connect,
-            rows.controllers(),
+            (*rows.controllers(), *workflow_rows.controllers()),
             api.metrics.registry,
             fairness,
         )
@@ -344,6 +347,9 @@ class EmbeddedAdmission:
         old = None if request.old is None else {**typed, **request.old}
         if (kind.group, kind.kind) == (Workload.KIND.group, Workload.KIND.kind) and not self._may_bypass(request):
             self._check_edit(request, old)
+        if kind == Workflow.KIND:
+            self._check_workflow(request, typed)
+            return
         if kind.group == ClusterQueue.KIND.group and old is None:
             changed = rules.prepare_create({**typed, **request.new}, self._plane.view.configuration.gates)
         elif pods_of_jobs.kind_of(typed) is not None:
@@ -369,6 +375,13 @@ class EmbeddedAdmission:
             raise errors.forbidden(request.resource.kind, name, "; ".join(map(str, found)))
         if old is None:
             workload_edits.prepare_create(request.new)
+
+    def _check_workflow(self, request: AdmissionRequest, typed: Json) -> None:
+        """Reject a Workflow that is invalid, or whose steps its user may not create."""
+        faults = workflow_webhook.find_errors(self._plane.view, {**typed, **request.new}, request.old)
+        faults += workflow_rights.find_faults(request, self._api.authorizer)
+        if faults:
+            raise errors.invalid(Workflow.KIND, request.new["metadata"].get("name", ""), faults)
 
     def _may_bypass(self, request: AdmissionRequest) -> bool:
         """Return whether the user may run work outside the queues."""

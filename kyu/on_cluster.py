@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 import uvloop
@@ -29,6 +29,8 @@ from kyu.controllers.metrics import kueue as metrics
 from kyu.controllers.metrics.labels import Role
 from kyu.controllers.plane import Plane
 from kyu.controllers.pools.plane import PoolPlane
+from kyu.controllers.workflows import rows as workflow_rows
+from kyu.controllers.workflows.plane import WorkflowPlane
 from kyu.install import admission
 from kyu.kube import http
 from kyu.kube.client import Client
@@ -41,7 +43,9 @@ from kyu.visibility.standby import FollowedQueues
 from kyu.webhooks.certificates import CertificateFiles, CertificateKeeper
 from kyu.webhooks.server import webhook_pages
 
-POOLS_LEASE = "pools.kueue.x-k8s.io"
+# Controllers that run alone, beside an installed Kueue, and their Leases.
+Only: TypeAlias = Literal["pools", "workflows"]
+LEASES: dict[Only, str] = {"pools": "pools.kueue.x-k8s.io", "workflows": "workflows.kyu.dev"}
 NOT_LISTED = "not all objects of the API server were listed yet"
 
 
@@ -60,11 +64,11 @@ def read_settings(config: Path | None, health_address: str | None, metrics_addre
 def control(
     credentials: Credentials,
     configuration: Configuration,
-    only: Literal["pools"] | None = None,
+    only: Only | None = None,
     webhook_address: str = endpoints.NOWHERE[0],
 ) -> None:
     """
-    Run the controllers until SIGINT or SIGTERM; all of them, or those of pools. Each process answers webhooks.
+    Run the controllers until SIGINT or SIGTERM: all, or those of pools or Workflows. Each process answers webhooks.
 
     One replica acts at a time. Raise ``LeaseLost`` if this one was the leader and may not be any more.
     """
@@ -72,7 +76,7 @@ def control(
 
 
 async def _control(
-    credentials: Credentials, configuration: Configuration, only: Literal["pools"] | None, webhook_address: str
+    credentials: Credentials, configuration: Configuration, only: Only | None, webhook_address: str
 ) -> None:
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
@@ -86,10 +90,13 @@ async def _control(
     held = lease.held() if lease is not None else contextlib.nullcontext()
     try:
         if only == "pools":
-            await _run_pools(PoolPlane(client, configuration, clock, connect), configuration, lease, shown, held)
+            await _run_alone(PoolPlane(client, configuration, clock, connect), configuration, lease, shown, held)
+        elif only == "workflows":
+            await _run_alone(WorkflowPlane(client, configuration, clock), configuration, lease, shown, held)
         else:
             role: Role = "standalone" if lease is None else "leader"
-            plane = Plane(client, configuration, clock, connect, registry=registry, role=role)
+            extra = workflow_rows.controllers(workflow_rows.ON_CLUSTER)
+            plane = Plane(client, configuration, clock, connect, extra, registry, role=role)
             await _run_plane(plane, client, configuration, webhook_address, shown, held)
     except asyncio.CancelledError:
         log.info("stopping")
@@ -97,8 +104,8 @@ async def _control(
         await client.close()
 
 
-async def _run_pools(
-    plane: PoolPlane,
+async def _run_alone(
+    plane: PoolPlane | WorkflowPlane,
     configuration: Configuration,
     lease: Lease | None,
     shown: AbstractAsyncContextManager[None],
@@ -190,13 +197,13 @@ async def beside(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-def make_lease(client: Client, configuration: Configuration, only: Literal["pools"] | None) -> Lease | None:
+def make_lease(client: Client, configuration: Configuration, only: Only | None) -> Lease | None:
     """Return the Lease of the leader election. It is Kueue's own; controllers of pools alone have another."""
     rules = configuration.leader_election
     if not rules.leader_elect:
         return None
     terms = Terms(
-        Key(rules.resource_namespace or configuration.namespace, POOLS_LEASE if only else rules.resource_name),
+        Key(rules.resource_namespace or configuration.namespace, LEASES[only] if only else rules.resource_name),
         f"{socket.gethostname()}_{secrets.token_hex(8)}",
         rules.lease_duration.total_seconds(),
         rules.renew_deadline.total_seconds(),

@@ -20,10 +20,15 @@ T = TypeVar("T", bound=Object)
 
 
 class Create(msgspec.Struct, frozen=True):
-    """Create the object. An object that exists already counts as success."""
+    """Create the object. An object that exists already counts as success.
+
+    With ``reports_refusal``, an object that the server refuses becomes a RefusedObject of that name in the view, and
+    the actions that follow are run.
+    """
 
     kind: Kind
     body: Json
+    reports_refusal: str = ""
 
 
 class Apply(msgspec.Struct, frozen=True):

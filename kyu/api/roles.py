@@ -15,6 +15,7 @@ import msgspec
 from kyu.api import kueue
 from kyu.api.capacity import ClusterMetrics
 from kyu.api.meta import Json, Kind
+from kyu.api.workflows import Workflow
 
 ADMIN_LABEL = "rbac.kueue.x-k8s.io/batch-admin"
 USER_LABEL = "rbac.kueue.x-k8s.io/batch-user"
@@ -54,6 +55,8 @@ _JOB_KINDS = (
     Access(Kind("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets"), users="editor"),
     Access(Kind("sparkoperator.k8s.io", "v1beta2", "SparkApplication", "sparkapplications"), users="editor"),
 )
+# Not a kind of Kueue. A policy checks that the user may also create the kinds of the steps.
+_OWN_KINDS = (Access(Workflow.KIND, users="editor"),)
 # Job kinds that are not sent to other clusters, and one that is sent without being queued here.
 _STAYING = frozenset({"JAXJob", "LeaderWorkerSet", "SparkApplication"})
 _APP_WRAPPER = Kind("workload.codeflare.dev", "v1beta2", "AppWrapper", "appwrappers")
@@ -63,7 +66,7 @@ _SENT_KINDS = (*(access.kind for access in _JOB_KINDS if access.kind.kind not in
 def cluster_roles() -> list[Json]:
     """Return all roles, the two aggregated ones first."""
     roles = [_collecting("kueue-batch-admin-role", ADMIN_LABEL), _collecting("kueue-batch-user-role", USER_LABEL)]
-    for access in (*_QUEUE_KINDS, *_JOB_KINDS):
+    for access in (*_QUEUE_KINDS, *_JOB_KINDS, *_OWN_KINDS):
         roles += [_kind_role(access, "editor"), _kind_role(access, "viewer")]
     roles += [_manager_role(), _publisher_role()]
     roles += [_pending_role("clusterqueues", "cq", [ADMIN_LABEL])]

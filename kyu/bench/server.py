@@ -34,7 +34,7 @@ from kyu.api.kueue import Workload
 from kyu.api.meta import Json, Key
 from kyu.bench import objects
 from kyu.bench.engine import Row
-from kyu.controllers.plane import DEFINITION
+from kyu.controllers.follow import DEFINITION
 from kyu.kube import errors, http, kubeconfig, requests
 from kyu.kube.client import Client
 from kyu.server.storage.database import Database

@@ -43,6 +43,7 @@ COMMANDS = (
     Command("history", "kyu.cli.accounts.history", "batch", "list jobs of the past, with what they used"),
     Command("usage", "kyu.cli.accounts.usage", "batch", "sum up what teams, users or queues have used"),
     Command("cancel", "kyu.cli.batch.cancel", "batch", "cancel jobs"),
+    Command("workflow", "kyu.cli.workflows.workflow", "batch", "run steps that wait for each other, each in a queue"),
     Command("top", "kyu.cli.batch.top", "batch", "watch cohorts, quotas and jobs live"),
     Command("open", "kyu.cli.web.open", "batch", "show queues and jobs in the browser"),
     Command("controller", "kyu.cli.admin.controller", "admin", "run the controllers on a Kubernetes cluster"),

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from kyu.api.config.config import Configuration
 from kyu.api.core import CONFIG_MAP
 from kyu.api.kueue import ClusterQueue, Cohort, LocalQueue
-from kyu.api.meta import Json, Key, Kind, Object
+from kyu.api.meta import Key, Kind, Object
 from kyu.api.pools import MasterQueue
 from kyu.bus.connector import Connect
 from kyu.controllers import memory, table
@@ -24,6 +24,7 @@ from kyu.controllers.audit import QuotaAudit
 from kyu.controllers.clusters import quota_rows
 from kyu.controllers.clusters.metrics import DispatchMetrics
 from kyu.controllers.clusters.workers import WorkerConnections
+from kyu.controllers.follow import Follower
 from kyu.controllers.live_view import LiveView
 from kyu.controllers.loop import Controller, Loop
 from kyu.controllers.metrics.labels import Role
@@ -31,16 +32,11 @@ from kyu.controllers.pools import rows as pool_rows
 from kyu.controllers.pools.subscriptions import PoolListener
 from kyu.controllers.scheduler import TYPE_BY_KIND, Scheduler
 from kyu.kube.apply import Writer
-from kyu.kube.cache import Cache, Reflector
+from kyu.kube.cache import Cache
 from kyu.kube.client import Client
 from kyu.plans.queues import status
 from kyu.write_fairness import WriteFairness
 
-DEFINITION = Kind(
-    "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
-)
-# API groups built into Kubernetes; all others come with a CustomResourceDefinition.
-BUILT_IN_GROUPS = frozenset({"", "apps", "batch", "node.k8s.io", "scheduling.k8s.io", "apiextensions.k8s.io"})
 ROW_BY_TYPE: dict[type[Object], str] = {
     ClusterQueue: "cluster-queue",
     LocalQueue: "local-queue",
@@ -67,7 +63,6 @@ class Plane:
         role: Role = "standalone",
     ) -> None:
         self.cache = Cache()
-        self._client = client
         registry = registry or CollectorRegistry()
         self.view = LiveView(self.cache, configuration, self._settings_changed)
         write = Writer(client, self.cache, clock, component="kueue-admission")
@@ -93,13 +88,9 @@ class Plane:
         self.pools = PoolListener(self.cache, client, clock, connect)
         self._loop = Loop(self.view, write, rows, self.pools.clock)
         self._connections = WorkerConnections(self.view, client, self.cache, clock, DispatchMetrics(registry, role))
-        self._served: set[Kind] = set()
-        self._followed: set[Kind] = set()
-        self._new_kinds = asyncio.Event()
-        # Set when all served objects were listed: from then on the view can be relied on.
-        self.started = asyncio.Event()
+        self._follower = Follower(client, self.cache, self._kinds)
+        self.started = self._follower.started
         self._is_acting = False
-        self.cache.subscribe(self._definition_changed, DEFINITION)
         self.cache.subscribe(self.view.changed, CONFIG_MAP)
 
     async def run(self) -> None:
@@ -110,15 +101,9 @@ class Plane:
     async def follow(self) -> None:
         """Keep the view up to date. A process that stands by does only this."""
         async with asyncio.TaskGroup() as group:
-            always = {kind for kind in self._kinds() if not is_custom(kind)} | {DEFINITION}
-            for kind in always:
-                group.create_task(Reflector(self._client, self.cache, kind).run())
-            await self.cache.synced()
-            self._follow_served(group)
-            await self.cache.synced()
-            self.started.set()
+            group.create_task(self._follower.run())
+            await self.started.wait()
             memory.collect_seldom()
-            await self._follow_definitions(group)
 
     async def act(self) -> None:
         """Run the controllers and the scheduler on the view. They start from the objects that it holds."""
@@ -139,18 +124,6 @@ class Plane:
             group.create_task(self._connections.run())
             group.create_task(self._audit.run())
 
-    async def _follow_definitions(self, group: asyncio.TaskGroup) -> None:
-        while True:
-            await self._new_kinds.wait()
-            self._follow_served(group)
-
-    def _follow_served(self, group: asyncio.TaskGroup) -> None:
-        """Start a reflector for each custom kind that is served by now."""
-        self._new_kinds.clear()
-        for kind in (self._kinds() & self._served) - self._followed:
-            self._followed.add(kind)
-            group.create_task(Reflector(self._client, self.cache, kind).run())
-
     def _kinds(self) -> frozenset[Kind]:
         return self._loop.kinds | frozenset(TYPE_BY_KIND) | {CONFIG_MAP}
 
@@ -160,11 +133,6 @@ class Plane:
         yield Controller("cluster-queue", partial(status.plan_cluster_queue, numbers.of_cluster_queue), ())
         yield Controller("local-queue", partial(status.plan_local_queue, numbers.of_local_queue), ())
         yield Controller("cohort", partial(status.plan_cohort, numbers.of_cohort), ())
-
-    def _definition_changed(self, kind: Kind, old: Json | None, new: Json | None) -> None:
-        if new is not None:
-            self._served |= served_kinds(new)
-            self._new_kinds.set()
 
     def _queue_changed(self, type_: type[Object], key: Key) -> None:
         self._loop.again((ROW_BY_TYPE[type_], key))
@@ -177,21 +145,3 @@ class Plane:
         for kind in self._loop.kinds:
             for obj in self.cache.list_json(kind):
                 self._loop.changed(kind, None, obj)
-
-
-def is_custom(kind: Kind) -> bool:
-    return kind.group not in BUILT_IN_GROUPS
-
-
-def served_kinds(definition: Json) -> set[Kind]:
-    """Return the kinds of an established CustomResourceDefinition."""
-    conditions = (definition.get("status") or {}).get("conditions") or ()
-    if not any(c.get("type") == "Established" and c.get("status") == "True" for c in conditions):
-        return set()
-    spec = definition["spec"]
-    names = spec["names"]
-    return {
-        Kind(spec["group"], version["name"], names["kind"], names["plural"], spec["scope"] == "Namespaced")
-        for version in spec["versions"]
-        if version.get("served")
-    }

@@ -13,11 +13,12 @@ from collections.abc import Mapping
 import msgspec
 
 from kyu import __version__
-from kyu.api import capacity, documents, pools, roles
+from kyu.api import capacity, documents, pools, roles, workflows
 from kyu.api.definitions import crds
 from kyu.api.meta import Json
 from kyu.install import objects
 from kyu.install.admission import API_SERVICE, KINDS_OF_POLICIES, api_services
+from kyu.install.workflows import policy_objects
 
 # The values of the chart that stand in the objects, by the markers that they replace.
 MARKERS = {
@@ -139,7 +140,7 @@ Next: create a ResourceFlavor, a ClusterQueue and a LocalQueue, and label jobs w
 
 def files() -> dict[str, str]:
     """Return the files of the chart by their paths in its folder."""
-    custom = (*crds.definitions(), pools.definition(), *capacity.definitions())
+    custom = (*crds.definitions(), pools.definition(), *capacity.definitions(), workflows.definition())
     definitions = [with_annotations(each, KEEP) for each in custom]
     with_policies, without = objects.objects("KYU-IMAGE"), objects.objects("KYU-IMAGE", policies=False)
     hooks = [each for each in with_policies if is_admission(each)]
@@ -155,6 +156,7 @@ def files() -> dict[str, str]:
         "templates/NOTES.txt": NOTES,
         "templates/crds.yaml": f"{HAS_CRDS}{template(definitions)}{END}",
         "templates/roles.yaml": template(roles.cluster_roles()),
+        "templates/workflows.yaml": template(policy_objects()),
         "templates/manager.yaml": NAMESPACE_CHECK + template(manager),
         "templates/configuration.yaml": CONFIGURATION,
         "templates/admission.yaml": f"{HAS_POLICIES}{template(hooks)}{ELSE}{template(alone)}{END}",

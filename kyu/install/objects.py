@@ -19,15 +19,17 @@ from kyu.api.core import CONFIG_MAP
 from kyu.api.meta import Json, Kind
 from kyu.api.pools import GROUP as POOLS_GROUP
 from kyu.api.pools import PoolReport, PoolSource
+from kyu.api.workflows import RefusedObject, Workflow
 from kyu.controllers import table
 from kyu.controllers.clusters import quota_rows
+from kyu.controllers.follow import DEFINITION
 from kyu.controllers.loop import Controller
-from kyu.controllers.plane import DEFINITION
 from kyu.controllers.pools import rows as pool_rows
 from kyu.controllers.scheduler import TYPE_BY_KIND
+from kyu.controllers.workflows import rows as workflow_rows
 from kyu.install import admission
 from kyu.kinds.pod import POD
-from kyu.kinds.table import KINDS
+from kyu.kinds.table import KINDS, STEP_KINDS
 from kyu.plans.provisioning import requests
 
 SETTINGS = Configuration()
@@ -46,6 +48,8 @@ USER = 65532
 WEBHOOK_PORT = 9443
 VISIBILITY = (admission.VISIBILITY_PORT, "visibility")
 REPLICAS = 2
+# Kinds that are in the view only.
+NOT_SERVED = frozenset({PoolReport.KIND, PoolSource.KIND, RefusedObject.KIND})
 
 
 def objects(image: str, *, policies: bool = True) -> list[Json]:
@@ -91,11 +95,13 @@ def service_monitor() -> Json:
 def cluster_rules() -> list[Json]:
     """Return the rights in all namespaces: read watched kinds, write queues and Workloads, start and stop jobs."""
     jobs = {kind for job in KINDS for kind in job.kinds}
-    ours = (kueue.Workload.KIND.group, POOLS_GROUP, CapacityQuota.KIND.group)
+    ours = (kueue.Workload.KIND.group, POOLS_GROUP, CapacityQuota.KIND.group, Workflow.KIND.group)
     read = [kind for kind in watched_kinds() if kind.group not in ours and kind not in jobs]
     return [
         *({"apiGroups": [group], "resources": ["*"], "verbs": ["*"]} for group in ours),
         *_rules(jobs, [*READ, "delete", "patch", "update"], ("", "/status", "/finalizers")),
+        # The objects of the steps of Workflows. A policy checks that the creator of a Workflow may create them.
+        *_rules((job.kind for job in STEP_KINDS), ["create"]),
         *_rules((requests.REQUEST, requests.POD_TEMPLATE), [*READ, *WRITE]),
         *_rules(set(read) - {requests.REQUEST}, READ),
         {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
@@ -127,10 +133,16 @@ def own_rules() -> list[Json]:
 
 def watched_kinds() -> set[Kind]:
     """Return the kinds that the controllers follow on the API server. Reports of pools do not come from there."""
-    rows: Sequence[Controller] = (*table.controllers(), *pool_rows.controllers(), *quota_rows.controllers())
+    workflows = workflow_rows.controllers(workflow_rows.ON_CLUSTER)
+    rows: Sequence[Controller] = (
+        *table.controllers(),
+        *pool_rows.controllers(),
+        *quota_rows.controllers(),
+        *workflows,
+    )
     watched = {watch.kind for row in rows for watch in row.watches}
     watched |= {kind for row in rows if row.owned for kind in row.owned.kinds}
-    return (watched | set(TYPE_BY_KIND) | {CONFIG_MAP, DEFINITION, POD}) - {PoolReport.KIND, PoolSource.KIND}
+    return (watched | set(TYPE_BY_KIND) | {CONFIG_MAP, DEFINITION, POD}) - NOT_SERVED
 
 
 def _rules(kinds: Iterable[Kind], verbs: list[str], parts: tuple[str, ...] = ("",)) -> list[Json]:

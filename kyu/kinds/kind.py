@@ -128,6 +128,10 @@ class JobKind(ABC):
     def queue_name(self, obj: Json) -> str:
         return metadata.queue_name(obj)
 
+    def with_label(self, obj: Json, key: str, value: str) -> Json:
+        """Return the object with a label that its Workload is made from, such as its queue."""
+        return fields.with_value(obj, ("metadata", "labels", key), value)
+
     def priority_class(self, obj: Json) -> str:
         """Return the pod priority class: the first that a pod set names."""
         return next((name for s in self.pod_sets(obj) if (name := templates.priority_class(s.template))), "")

@@ -80,3 +80,12 @@ def add(total: Requests, more: Requests) -> None:
 def raise_to(total: Requests, least: Requests) -> None:
     for name, quantity in least.items():
         total[name] = max(total[name], quantity) if name in total else quantity
+
+
+def with_limits(wanted: Mapping[str, str]) -> Json:
+    """
+    Return requests and limits. Memory is limited to its request, so that a job cannot take the memory of others.
+    Kubernetes requires a limit for extended resources such as GPUs. Cores have none: a job may use idle ones.
+    """
+    limits = {name: amount for name, amount in wanted.items() if "/" in name or name == "memory"}
+    return {"requests": dict(wanted), "limits": limits} if limits else {"requests": dict(wanted)}

@@ -44,6 +44,11 @@ KINDS: tuple[JobKind, ...] = (
 )
 
 _BY_API = {(kind.api_version, kind.kind): job_kind for job_kind in KINDS for kind in job_kind.kinds}
+# The kinds that a step of a Workflow may have: those that end. An AppWrapper makes other objects with the rights of its
+# controller, so only its user can write one.
+STEP_KINDS: tuple[JobKind, ...] = tuple(
+    kind for kind in KINDS if kind.completion.rule != "NeverFinishes" and not isinstance(kind, AppWrapper)
+)
 # All names that integrations.frameworks of Kueue's configuration may hold.
 FRAMEWORKS = tuple(job_kind.framework for job_kind in KINDS if job_kind.framework)
 

@@ -11,11 +11,14 @@ Kueue: pkg/podset/podset.go, pkg/controller/jobframework/tas.go
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from kyu.api.meta import Json
 from kyu.kinds import fields, metadata
+
+# The image of pods that run commands of this machine. A container must name an image.
+HOST_IMAGE = "kyu.dev/host"
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,3 +265,15 @@ def parse_layers(text: str) -> list[Json] | None:
         for layer in layers
     )
     return layers if right else None
+
+
+def nodes_within(part: object) -> Iterator[str]:
+    """Yield every nodeName beside containers: kinds of jobs have pod templates in many places."""
+    if isinstance(part, dict):
+        if part.get("nodeName") and "containers" in part:
+            yield str(part["nodeName"])
+        for value in part.values():
+            yield from nodes_within(value)
+    elif isinstance(part, list):
+        for value in part:
+            yield from nodes_within(value)

@@ -28,6 +28,10 @@ class ThroughJobs(JobKind):
     def queue_name(self, obj: Json) -> str:
         return str(fields.json_at(obj, self.job_labels).get(metadata.QUEUE_NAME, ""))
 
+    def with_label(self, obj: Json, key: str, value: str) -> Json:
+        """Return the object whose Jobs have the label."""
+        return fields.with_value(obj, (*self.job_labels, key), value)
+
     def is_managed(self, obj: Json, context: Context) -> bool:
         return False
 

@@ -20,7 +20,8 @@ from typing import assert_never
 
 from kyu import log
 from kyu.api.actions import Action, Apply, Bind, Create, Delete, Elsewhere, Event, Patch, WakeAt
-from kyu.api.meta import Json, Key, Kind, Ref
+from kyu.api.meta import Json, Key, Kind, Ref, key_of
+from kyu.api.workflows import RefusedObject
 from kyu.kube import errors
 from kyu.kube.cache import Cache
 from kyu.kube.client import Client
@@ -37,6 +38,11 @@ WAITING_EVENTS = 1000
 EVENTS_AT_ONCE = 10
 EVENTS_PAUSE_SECONDS = 0.05
 PAUSES_PER_WRITE = 5
+# The codes of answers that refuse an object: it is malformed, forbidden, of an unknown kind, too large or invalid.
+REFUSALS = frozenset({400, 403, 404, 405, 413, 422})
+# The same object may be taken later.
+PASSING_REFUSALS = ("exceeded quota", "failed calling webhook", "is being terminated")
+REMEMBERED_REFUSALS = 10_000
 
 
 class Writer:
@@ -49,6 +55,7 @@ class Writer:
         self._waiting: deque[Event] = deque()
         self._event_task: asyncio.Task[None] | None = None
         self.events_left_out = 0
+        self._refusals = 0
 
     def __call__(self, actions: Sequence[Action]) -> Awaitable[None]:
         """Begin to run the actions. With an in-process server a leading patch has begun when this returns."""
@@ -96,7 +103,34 @@ class Writer:
             if found is not None:
                 self._cache.observe(action.kind, found)
             return
+        except errors.ApiError as error:
+            if not action.reports_refusal or error.code not in REFUSALS:
+                raise
+            self._report_refusal(action, error)
+            return
         self._cache.observe(action.kind, answer)
+
+    def _report_refusal(self, action: Create, error: errors.ApiError) -> None:
+        """Put the refusal into the view, for the plan that wanted the object."""
+        meta, at = action.body["metadata"], self._clock().timestamp()
+        key = Key(meta.get("namespace", ""), action.reports_refusal)
+        self._refusals += 1
+        body: Json = {
+            "metadata": {
+                "name": key.name,
+                "namespace": key.namespace,
+                "ownerReferences": meta.get("ownerReferences") or [],
+                "resourceVersion": str(self._refusals),
+            },
+            "message": str(error),
+            "at": at,
+            "final": not any(words in str(error) for words in PASSING_REFUSALS),
+        }
+        self._cache.observe(RefusedObject.KIND, body)
+        refused = self._cache.list_json(RefusedObject.KIND)
+        if len(refused) > REMEMBERED_REFUSALS:
+            oldest = min(refused, key=lambda one: float(one["at"]))
+            self._cache.drop(RefusedObject.KIND, key_of(oldest))
 
     def _merge(self, action: Patch) -> Awaitable[Json]:
         body = action.patch

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from kyu.api import capacity, kueue, pools
+from kyu.api import capacity, kueue, pools, workflows
 from kyu.api.accounting import ATTEMPT
 from kyu.api.definitions import crds
 from kyu.api.meta import Json
@@ -46,7 +46,7 @@ async def ensure(api: Api) -> None:
         _renew_role(api, name, rules)
     for name, group in CLUSTER_BINDINGS.items():
         _create(api, f"{GROUP}/v1", "ClusterRoleBinding", _binding(name, group))
-    for definition in (*crds.definitions(), pools.definition(), *capacity.definitions()):
+    for definition in (*crds.definitions(), pools.definition(), *capacity.definitions(), workflows.definition()):
         _put_definition(api, definition)
     await api.store.flush()
 
@@ -195,6 +195,7 @@ def _user_rules(verbs: list[str]) -> list[Json]:
         _rule([KUEUE], queues, READ),
         _rule(["visibility.kueue.x-k8s.io"], ["localqueues/pendingworkloads"], READ),
         _rule([ATTEMPT.group], [ATTEMPT.plural], ["list"]),
+        _rule([workflows.GROUP], [workflows.Workflow.KIND.plural], READ + verbs),
         *(_rule([group], resources, READ) for group, resources in job_resources().items()),
     ]
     if verbs:

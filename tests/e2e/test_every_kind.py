@@ -12,6 +12,7 @@ import pytest
 
 from kyu.api.kueue import ClusterQueue, Workload
 from kyu.api.meta import Json, Key, Kind
+from kyu.api.workflows import Workflow
 from kyu.kinds import crds, table
 from kyu.kinds.kind import JobKind
 from kyu.kinds.training.runtime import CLUSTER_RUNTIME
@@ -19,6 +20,7 @@ from kyu.kube.errors import Invalid
 from kyu.server import job_definitions
 from tests.support.local_kyu import LocalKyu, local_kyu
 from tests.support.servers import DEFINITION, serving
+from tests.support.workflows import is_over, states
 
 QUEUE = {"kueue.x-k8s.io/queue-name": "every"}
 FOREVER = "exec sleep 600"
@@ -305,6 +307,28 @@ def test_what_only_an_operator_can_do_is_refused(lab: Lab) -> None:
     elastic.body["spec"]["elasticPolicy"] = {"minReplicas": 1}
     with pytest.raises(Invalid, match=r"spec\.elasticPolicy"):
         lab.kyu.client.create(elastic.served, elastic.body)
+
+
+def as_step(sample: Sample) -> Json:
+    """Return a step of a Workflow, whose queue it gets."""
+    body = {name: value for name, value in sample.body.items() if name != "metadata"}
+    spec = {name: value for name, value in body["spec"].items() if name != "jobLabels"}
+    template = {**body, "apiVersion": sample.kind.kind.api_version, "spec": spec}
+    return {"name": sample.kind.kind.kind.lower(), "template": template}
+
+
+def test_every_kind_that_ends_is_a_step_of_a_workflow(lab: Lab, tmp_path: Path) -> None:
+    commands = Commands(tmp_path)
+    found = samples(commands)
+    listed = [found[kind.kind.kind] for kind in table.STEP_KINDS]
+    body = {"metadata": {"name": "all", "namespace": "default"}}
+    spec = {"queue": "every", "steps": [as_step(sample) for sample in listed]}
+    lab.kyu.client.create(Workflow.KIND, {**body, "spec": spec})
+    lab.kyu.wait("the Workflow is over", partial(is_over, lab.kyu, "all"))
+    assert set(states(lab.kyu, "all").items()) == {(step["name"], "Succeeded") for step in spec["steps"]}
+    assert {sample.body["kind"]: commands.lines(sample) for sample in listed} == {
+        sample.body["kind"]: sample.runs for sample in listed
+    }
 
 
 def test_the_quota_is_free_again(lab: Lab) -> None:

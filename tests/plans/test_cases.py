@@ -24,6 +24,7 @@ from kyu.api.meta import Json, Key
 from kyu.kinds import table
 from kyu.plans.job import dependencies, lifecycle
 from kyu.plans.provisioning import requests
+from kyu.plans.workflows import lifecycle as workflows
 from kyu.plans.workload import lifecycle as workload
 from kyu.plans.workload import topology
 from tests.support.memory_view import MemoryView, merged
@@ -35,6 +36,7 @@ PLANS: dict[str, Callable[..., list[Action]]] = {
     "pod-group": lifecycle.plan_group,
     "provisioning": requests.plan,
     "topology": topology.plan,
+    "workflow": partial(workflows.plan, workflows.EMBEDDED),
     **{kind.framework: partial(lifecycle.plan, kind) for kind in table.KINDS if kind.framework},
 }
 

@@ -12,7 +12,7 @@ from kyu.api.meta import Json, Object
 
 
 def definition_of(type_: type[Object], short_names: Sequence[str], columns: Sequence[PrinterColumn]) -> Json:
-    """Return the definition of a cluster-scoped kind with a status subresource."""
+    """Return the definition of a kind with a status subresource."""
     kind = type_.KIND
     whole: Json = msgspec.json.decode(msgspec.json.encode(schema.schema_of(type_)))
     whole["properties"] = {
@@ -41,7 +41,7 @@ def definition_of(type_: type[Object], short_names: Sequence[str], columns: Sequ
         "spec": {
             "group": kind.group,
             "names": {**names, "shortNames": list(short_names), "singular": kind.kind.lower()},
-            "scope": "Cluster",
+            "scope": "Namespaced" if kind.namespaced else "Cluster",
             "versions": [version],
         },
     }

@@ -4,6 +4,7 @@ Run the controllers on a Kubernetes cluster.
     kyu manifests | kubectl apply --server-side -f -     once: the CRDs and roles
     kyu controller                                       run until Ctrl-C
     kyu controller --only pools                          MasterQueues only, beside an installed Kueue
+    kyu controller --only workflows                      Workflows only, beside an installed Kueue
 
 Of several controllers one is the leader, and another takes over when it ends. All of them wait while an installed Kueue
 is the leader. Probes are on port 8081 (/healthz, /readyz), metrics on port 8443 (/metrics, with HTTPS and a token).
@@ -20,7 +21,7 @@ from kyu.cli import target
 def arguments(parser: argparse.ArgumentParser) -> None:
     target.arguments(parser)
     parser.add_argument("--config", type=Path, metavar="FILE", help="Kueue Configuration; a ConfigMap overrides it")
-    parser.add_argument("--only", choices=("pools",), help="leave queues and jobs to an installed Kueue")
+    parser.add_argument("--only", choices=("pools", "workflows"), help="leave queues and jobs to an installed Kueue")
     parser.add_argument(
         "--health-probe-bind-address",
         metavar="ADDRESS",

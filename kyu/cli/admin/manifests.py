@@ -39,15 +39,18 @@ def run(args: argparse.Namespace) -> int:
 
 def generated(*, crds_only: bool, image: str | None = None, policies: bool = True) -> dict[str, str]:
     """Return the generated manifests by their paths in the folder."""
-    from kyu.api import capacity, documents, pools, roles
+    from kyu.api import capacity, documents, pools, roles, workflows
     from kyu.api.definitions import crds
 
     files = {}
-    for definition in (*crds.definitions(), pools.definition(), *capacity.definitions()):
+    for definition in (*crds.definitions(), pools.definition(), *capacity.definitions(), workflows.definition()):
         group, plural = definition["spec"]["group"], definition["spec"]["names"]["plural"]
         files[f"crds/{group}_{plural}.yaml"] = documents.render([definition])
     if not crds_only:
+        from kyu.install.workflows import policy_objects
+
         files["rbac/cluster_roles.yaml"] = documents.render(roles.cluster_roles())
+        files["workflows/rights.yaml"] = documents.render(policy_objects())
     if image is not None:
         from kyu.install import objects
 

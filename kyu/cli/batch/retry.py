@@ -15,12 +15,12 @@ import argparse
 from kyu.api.meta import Json
 from kyu.cli import connection, output
 from kyu.cli.batch import jobs, lookup, tasks
-from kyu.cli.batch.submission.job import HOST_IMAGE
 from kyu.cli.connection import ServerConnection
 from kyu.cli.main import BadInput, Failed
 from kyu.kinds import arrays, metadata, table
 from kyu.kinds.arrays import TaskArray
 from kyu.kinds.job import JOB, is_indexed
+from kyu.kinds.templates import HOST_IMAGE
 from kyu.plans.job import injection
 
 # The name of the Job that this one repeats.

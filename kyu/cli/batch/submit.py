@@ -23,11 +23,12 @@ from kyu.cli import connection, output
 from kyu.cli.batch import jobs, lookup
 from kyu.cli.batch.jobs import JOB
 from kyu.cli.batch.submission import environment, script, sizes
-from kyu.cli.batch.submission.job import HOST_IMAGE, make_job
+from kyu.cli.batch.submission.job import make_job
 from kyu.cli.batch.submission.script import Script
 from kyu.cli.connection import ServerConnection
 from kyu.cli.main import BadInput, Failed
 from kyu.kinds import metadata
+from kyu.kinds.templates import HOST_IMAGE
 from kyu.kube.errors import AlreadyExists
 
 

@@ -9,10 +9,10 @@ Kubernetes: plugin/pkg/admission/{priority,defaulttolerationseconds,namespace/li
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from kyu.api.meta import Json, Kind
-from kyu.kinds import table
+from kyu.kinds import table, templates
 from kyu.server import errors, representations
 from kyu.server.admission import escalation
 from kyu.server.admission.namespaces import NamespaceLifecycle
@@ -73,19 +73,7 @@ def chosen_nodes(kind: Kind, obj: Json) -> set[str]:
     spec = pod_spec(obj)
     if spec is not None:
         return {str(spec["nodeName"])} if spec.get("nodeName") else set()
-    return set(nodes_within(obj.get("spec"))) if table.find_kind(kind) is not None else set()
-
-
-def nodes_within(part: object) -> Iterator[str]:
-    """Yield every nodeName beside containers: kinds of jobs have pod templates in many places."""
-    if isinstance(part, dict):
-        if part.get("nodeName") and "containers" in part:
-            yield str(part["nodeName"])
-        for value in part.values():
-            yield from nodes_within(value)
-    elif isinstance(part, list):
-        for value in part:
-            yield from nodes_within(value)
+    return set(templates.nodes_within(obj.get("spec"))) if table.find_kind(kind) is not None else set()
 
 
 def pod_spec(obj: Json) -> Json | None:

@@ -13,6 +13,7 @@ from functools import lru_cache
 from kyu.api.accounting import SUBMITTER
 from kyu.api.kueue import Workload
 from kyu.api.meta import Json, Kind
+from kyu.api.workflows import Workflow
 from kyu.kinds import table
 from kyu.server import errors, representations
 from kyu.server.admission.request import AdmissionRequest
@@ -21,7 +22,9 @@ from kyu.server.registry import Registry
 from kyu.server.storage.store import Store
 
 # Kinds between a user and a pod that are no jobs themselves.
-OTHERS = frozenset({("batch", "CronJob"), ("apps", "ReplicaSet"), (Workload.KIND.group, "Workload")})
+OTHERS = frozenset(
+    {("batch", "CronJob"), ("apps", "ReplicaSet"), (Workload.KIND.group, "Workload"), (Workflow.KIND.group, "Workflow")}
+)
 
 
 @lru_cache(maxsize=256)

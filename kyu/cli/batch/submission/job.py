@@ -15,10 +15,10 @@ from kyu.cli.batch.submission import environment, output_files, times
 from kyu.cli.batch.submission.script import Script
 from kyu.cli.main import BadInput
 from kyu.kinds import arrays, job_order, metadata
+from kyu.kinds import requests as resource_requests
 from kyu.kinds.arrays import TaskArray
+from kyu.kinds.templates import HOST_IMAGE
 
-# The image of pods that run commands of this machine. A container must name an image.
-HOST_IMAGE = "kyu.dev/host"
 # The options of resources, and examples of their values.
 OPTIONS = {"cpu": "--cpu", "memory": "--memory", "nvidia.com/gpu": "--gpu"}
 EXAMPLES = {"cpu": "500m or 2", "memory": "512Mi or 4Gi", "nvidia.com/gpu": "1 or 2"}
@@ -35,7 +35,7 @@ def make_job(args: argparse.Namespace, folder: str, script: Script | None = None
         "image": args.image,
         "command": [environment.escape_dollars(word) for word in command(args, script)],
         "workingDir": folder,
-        "resources": resources(requests(args, faults)),
+        "resources": resource_requests.with_limits(requests(args, faults)),
     }
     if variables := pod_environment(args, folder, script, array, faults):
         container["env"] = variables
@@ -203,15 +203,6 @@ def why_not_amount(name: str, text: str) -> str:
     if nanos < 0:
         return "it is negative"
     return "it is not a whole number" if "/" in name and nanos % quantity.NANO else ""
-
-
-def resources(requests: dict[str, str]) -> Json:
-    """
-    Return requests and limits. Memory is limited to its request, so that a job cannot take the memory of others.
-    Kubernetes requires a limit for extended resources such as GPUs. Cores have none: a job may use idle ones.
-    """
-    limits = {name: amount for name, amount in requests.items() if "/" in name or name == "memory"}
-    return {"requests": requests, "limits": limits} if limits else {"requests": requests}
 
 
 def declared(items: list[str], faults: list[str]) -> list[Json]:
