@@ -59,7 +59,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     server = connection.connect(args)
-    workload = lookup.find_workload(server, args.job)
+    print(answer(server, lookup.find_workload(server, args.job), args.output))
+    return 0
+
+
+def answer(server: ServerConnection, workload: Json, form: str) -> str:
+    """Explain the state of a job, as text or as JSON."""
     state = jobs.full_state(server, workload)
     found: Explanation | None = None
     remedy = ""
@@ -77,14 +82,12 @@ def run(args: argparse.Namespace) -> int:
     preempted = describe_preemption(server, workload, preemption) if preemption else ""
     is_here = not jobs.cluster_of(workload)
     pods = jobs_pods.pods_of(server, workload) if is_here and state.word in (jobs.STARTING, "Failed") else []
-    if args.output == "json":
+    if form == "json":
         body = to_json(workload, state, found, remedy, jobs_pods.troubles(pods), names)
-        print(json.dumps({**body, **({"preemption": preempted} if preempted else {})}, indent=2))
-    elif found is not None:
-        print("\n".join([*describe_waiting(workload, state, found, remedy, names), *indented(preempted)]))
-    else:
-        print("\n".join([*describe_state(workload, state, pods), *indented(preempted)]))
-    return 0
+        return json.dumps({**body, **({"preemption": preempted} if preempted else {})}, indent=2)
+    if found is not None:
+        return "\n".join([*describe_waiting(workload, state, found, remedy, names), *indented(preempted)])
+    return "\n".join([*describe_state(workload, state, pods), *indented(preempted)])
 
 
 def describe_preemption(server: ServerConnection, workload: Json, preemption: Preemption) -> str:
