@@ -30,10 +30,16 @@ class Unreachable(Exception):
 
 
 class BlockingClient:
-    """A client with one connection and one request at a time; watches and logs open their own connections."""
+    """A client with one connection and one request at a time; watches and logs open their own connections.
 
-    def __init__(self, credentials: Credentials, manager: str = "kyu") -> None:
+    ``timeout_seconds``: the longest silence of the server before a request fails; without it, requests wait for ever.
+    """
+
+    def __init__(
+        self, credentials: Credentials, manager: str = "kyu", *, timeout_seconds: float | None = None
+    ) -> None:
         self.credentials = credentials
+        self._timeout_seconds = timeout_seconds
         self.manager = manager
         self._address = urlsplit(credentials.server)
         self._connection: http.client.HTTPConnection | None = None
@@ -173,5 +179,7 @@ class BlockingClient:
     def _connect(self) -> http.client.HTTPConnection:
         host, context = self._address.hostname or "", self.credentials.ssl_context()
         if isinstance(context, ssl.SSLContext):
-            return http.client.HTTPSConnection(host, self._address.port, context=context)
-        return http.client.HTTPConnection(host, self._address.port)
+            return http.client.HTTPSConnection(
+                host, self._address.port, context=context, timeout=self._timeout_seconds
+            )
+        return http.client.HTTPConnection(host, self._address.port, timeout=self._timeout_seconds)

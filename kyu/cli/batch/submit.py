@@ -109,14 +109,10 @@ def run(args: argparse.Namespace) -> int:
         print(output.objects([job], "yaml" if args.print == "table" else args.print, is_list=False))
         return 0
     server = connection.connect(args)
-    job["metadata"]["namespace"] = server.namespace
-    job["metadata"]["labels"][metadata.QUEUE_NAME] = server.find_queue(args.queue)
     if args.image == HOST_IMAGE:
         for warning in sizes.too_large(server, requests):
             output.note(f"warning: {warning}")
-        share_home(server, args, container)
-    if args.priority and (missing := server.why_no_priority(args.priority)):
-        raise BadInput(missing)
+    complete(server, args, job)
     for before, trouble in jobs.waits_for(server, job):
         if trouble:
             output.note(f"the job will wait for {before}{trouble}")
@@ -133,6 +129,16 @@ def run(args: argparse.Namespace) -> int:
     output.note(f"submitted to {created['metadata']['labels'][metadata.QUEUE_NAME]} on {server.description}")
     print(created["metadata"]["name"])
     return 0
+
+
+def complete(server: ServerConnection, args: argparse.Namespace, job: Json) -> None:
+    """Set the parts of a Job that depend on the server: namespace, queue and home folder. Check its priority class."""
+    job["metadata"]["namespace"] = server.namespace
+    job["metadata"]["labels"][metadata.QUEUE_NAME] = server.find_queue(args.queue)
+    if args.image == HOST_IMAGE:
+        share_home(server, args, job["spec"]["template"]["spec"]["containers"][0])
+    if args.priority and (missing := server.why_no_priority(args.priority)):
+        raise BadInput(missing)
 
 
 class DirectiveParser(argparse.ArgumentParser):

@@ -78,13 +78,17 @@ def run(args: argparse.Namespace) -> int:
     answer = ask(server, workload)
     if answer.is_partial:
         output.note("you may not see the usage of others; this is the status of the job itself")
-    if args.output == "json":
-        print(json.dumps(to_json(workload, answer), indent=2))
-    elif answer.found is not None:
-        print("\n".join([*describe_waiting(workload, answer, answer.found), *indented(answer.preempted)]))
-    else:
-        print("\n".join([*describe_state(workload, answer.state, answer.pods), *indented(answer.preempted)]))
+    print(json.dumps(to_json(workload, answer), indent=2) if args.output == "json" else describe(workload, answer))
     return 0
+
+
+def describe(workload: Json, answer: WhyAnswer) -> str:
+    """Explain the state of a job in words."""
+    if answer.found is not None:
+        lines = describe_waiting(workload, answer, answer.found)
+    else:
+        lines = describe_state(workload, answer.state, answer.pods)
+    return "\n".join([*lines, *indented(answer.preempted)])
 
 
 def ask(server: ServerConnection, workload: Json) -> WhyAnswer:

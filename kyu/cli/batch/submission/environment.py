@@ -63,9 +63,14 @@ def current_umask() -> str:
 
 def runs_as_me(server: str) -> bool:
     """Return whether the server is a process of this user on this machine, so that pods share the home folder."""
+    return os.getuid() != 0 and is_mine(server)
+
+
+def is_mine(server: str) -> bool:
+    """Return whether the server is a process of this user on this machine. Its pods may have other users, for root."""
     place = urlsplit(server)
     user = os.getuid()
-    if user == 0 or place.hostname not in ("127.0.0.1", "localhost", "::1"):
+    if place.hostname not in ("127.0.0.1", "localhost", "::1"):
         return False
     for path in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
