@@ -14,14 +14,14 @@ from functools import partial
 from prometheus_client import CollectorRegistry
 
 from kyu.api.config.config import Configuration
-from kyu.api.core import CONFIG_MAP
+from kyu.api.core import CONFIG_MAP, DEFINITION
 from kyu.api.kueue import ClusterQueue, Cohort, LocalQueue
 from kyu.api.meta import Json, Key, Kind, Object
 from kyu.api.pools import MasterQueue
 from kyu.bus.connector import Connect
 from kyu.controllers import memory, table
 from kyu.controllers.audit import QuotaAudit
-from kyu.controllers.clusters import quota_rows
+from kyu.controllers.clusters import kubestellar_rows, quota_rows
 from kyu.controllers.clusters.metrics import DispatchMetrics
 from kyu.controllers.clusters.workers import WorkerConnections
 from kyu.controllers.live_view import LiveView
@@ -36,9 +36,6 @@ from kyu.kube.client import Client
 from kyu.plans.queues import status
 from kyu.write_fairness import WriteFairness
 
-DEFINITION = Kind(
-    "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
-)
 # API groups built into Kubernetes; all others come with a CustomResourceDefinition.
 BUILT_IN_GROUPS = frozenset({"", "apps", "batch", "node.k8s.io", "scheduling.k8s.io", "apiextensions.k8s.io"})
 ROW_BY_TYPE: dict[type[Object], str] = {
@@ -87,6 +84,7 @@ class Plane:
             *table.controllers(),
             *pool_rows.controllers(),
             *quota_rows.controllers(),
+            *kubestellar_rows.controllers(),
             *self._queue_rows(),
             *extra,
         )

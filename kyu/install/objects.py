@@ -15,14 +15,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from kyu.api import kueue
 from kyu.api.capacity import CapacityQuota
 from kyu.api.config.config import Configuration
-from kyu.api.core import CONFIG_MAP
+from kyu.api.core import CONFIG_MAP, DEFINITION
+from kyu.api.kubestellar import BINDING_POLICY, CUSTOM_TRANSFORM
 from kyu.api.meta import Json, Kind
 from kyu.api.pools import GROUP as POOLS_GROUP
 from kyu.api.pools import PoolReport, PoolSource
 from kyu.controllers import table
-from kyu.controllers.clusters import quota_rows
+from kyu.controllers.clusters import kubestellar_rows, quota_rows
 from kyu.controllers.loop import Controller
-from kyu.controllers.plane import DEFINITION
 from kyu.controllers.pools import rows as pool_rows
 from kyu.controllers.scheduler import TYPE_BY_KIND
 from kyu.install import admission
@@ -98,6 +98,7 @@ def cluster_rules() -> list[Json]:
         *_rules(jobs, [*READ, "delete", "patch", "update"], ("", "/status", "/finalizers")),
         *_rules((requests.REQUEST, requests.POD_TEMPLATE), [*READ, *WRITE]),
         *_rules(set(read) - {requests.REQUEST}, READ),
+        *_rules((BINDING_POLICY, CUSTOM_TRANSFORM), ["create"]),
         {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
         # Users of the visibility API are reviewed.
         {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]},
@@ -127,7 +128,12 @@ def own_rules() -> list[Json]:
 
 def watched_kinds() -> set[Kind]:
     """Return the kinds that the controllers follow on the API server. Reports of pools do not come from there."""
-    rows: Sequence[Controller] = (*table.controllers(), *pool_rows.controllers(), *quota_rows.controllers())
+    rows: Sequence[Controller] = (
+        *table.controllers(),
+        *pool_rows.controllers(),
+        *quota_rows.controllers(),
+        *kubestellar_rows.controllers(),
+    )
     watched = {watch.kind for row in rows for watch in row.watches}
     watched |= {kind for row in rows if row.owned for kind in row.owned.kinds}
     return (watched | set(TYPE_BY_KIND) | {CONFIG_MAP, DEFINITION, POD}) - {PoolReport.KIND, PoolSource.KIND}

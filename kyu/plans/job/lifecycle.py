@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from kyu.api.actions import Action, Create, Delete, Event, Patch, View, WakeAt
+from kyu.api.kubestellar import CLUSTER_LABEL, PLACED_WORKLOAD
 from kyu.api.kueue import RESOURCE_IN_USE_FINALIZER, Workload
 from kyu.api.meta import Json, Key, Ref, find_condition, is_true
 from kyu.engine.workloads import WAITING_FOR_REPLACEMENT_PODS
@@ -302,7 +303,7 @@ def follow_changes(this: JobRound) -> list[Action] | None:
         return None
     spec: Json = {}
     reserved = is_true(workload.status.conditions, "QuotaReserved")
-    if not injection.same_pods(pod_sets, this.raw or {}):
+    if not injection.same_pods(pod_sets, this.raw or {}, placed=injection.is_placed(this.unit.head, this.raw)):
         if reserved:
             return resize(this, pod_sets)
         spec["podSets"] = [pod_set.to_json() for pod_set in pod_sets]
@@ -370,6 +371,9 @@ def wind_down(this: JobRound, reason: str) -> list[Action] | None:
 def restore(this: JobRound) -> list[Action]:
     """Restore the templates from before the admission, if they were changed."""
     pod_sets = this.unit.pod_sets()
+    if injection.is_placed(this.unit.head, this.raw):
+        unmark = Patch(this.unit.ref, {"metadata": {"annotations": {PLACED_WORKLOAD: None}}})
+        return [*this.unit.restore(injection.originals(this.raw or {})), unmark]
     if isinstance(pod_sets, Incomplete) or not injection.is_injected(pod_sets):
         return []
     return this.unit.restore(injection.originals(this.raw or {}))
@@ -429,6 +433,9 @@ def tell_stuck(this: JobRound) -> list[Action]:
 def take_back(this: JobRound) -> list[Action] | None:
     """Restore the templates of a stopped job that still carry the additions of an admission."""
     if this.is_admitted or not this.unit.is_suspended() or this.unit.is_active():
+        return None
+    if CLUSTER_LABEL in metadata.labels_of(this.unit.head):
+        # Its copy in another cluster has them too; plans/clusters/kubestellar.py takes the label first.
         return None
     return restore(this) or None
 
