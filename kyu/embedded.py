@@ -354,8 +354,9 @@ class EmbeddedAdmission:
             changed = rules.prepare_create({**typed, **request.new}, self._plane.view.configuration.gates)
         elif pods_of_jobs.kind_of(typed) is not None:
             view = self._plane.view
-            verdict = webhook.admit(view, {**typed, **request.new}, old)
-            by_hand = [] if request.user == INTERNAL else webhook.assigned_by_hand({**typed, **request.new}, old)
+            given = self._without_placement(request, {**typed, **request.new}, old)
+            verdict = webhook.admit(view, given, old)
+            by_hand = [] if request.user == INTERNAL else webhook.assigned_by_hand(given, old)
             wrapped = wrapping.find_faults(request, self._api.registry, self._api.authorizer)
             unknown = webhook.not_run_here({**typed, **request.new}, old)
             name = request.new["metadata"].get("name", "")
@@ -383,10 +384,25 @@ class EmbeddedAdmission:
         if faults:
             raise errors.invalid(Workflow.KIND, request.new["metadata"].get("name", ""), faults)
 
+    def _without_placement(self, request: AdmissionRequest, given: Json, old: Json | None) -> Json:
+        """Return the object, with the label of a cluster as a wish unless the user may place it now."""
+        if request.user == INTERNAL:
+            return given
+        wished = webhook.with_wish(given, old)
+        if wished is given or (
+            self._may(webhook.PLACE, request) and webhook.may_be_placed(self._plane.view, given, old)
+        ):
+            return given
+        return wished
+
     def _may_bypass(self, request: AdmissionRequest) -> bool:
         """Return whether the user may run work outside the queues."""
+        return self._may(outside_queues.BYPASS, request)
+
+    def _may(self, verb: str, request: AdmissionRequest) -> bool:
+        """Return whether the user has a right that is a verb on localqueues."""
         namespace = request.new["metadata"].get("namespace", "")
-        right = rbac.Attributes(outside_queues.BYPASS, LocalQueue.KIND.group, LocalQueue.KIND.plural, "", namespace)
+        right = rbac.Attributes(verb, LocalQueue.KIND.group, LocalQueue.KIND.plural, "", namespace)
         return request.user == INTERNAL or self._api.authorizer.is_allowed(request.user, right)
 
     def _replace(self, request: AdmissionRequest, changed: Json, typed: Json) -> None:

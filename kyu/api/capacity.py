@@ -17,11 +17,12 @@ from kyu.api.definitions.single import definition_of
 from kyu.api.fields import Field, Int32, ObjectName, ResourceList, Time, unique_by
 from kyu.api.meta import Condition, Json, Kind, LabelSelector, Object, Wire
 
-KUBESTELLAR_CLUSTER = "kubestellar.io/cluster"
 # The time of the last report, by the clock of the publisher.
 REPORTED_AT = "kyu.dev/reported-at"
 # Requests of pods that the hub did not send, as JSON: {node: {resource: amount}}.
 FOREIGN_USAGE = "kyu.dev/foreign-usage"
+# The price of the cluster, a number, for placement by cost.
+COST = "kyu.dev/cost"
 
 ShrinkPolicy: TypeAlias = Literal["Hold", "Drain", "Preempt"]
 ReportState: TypeAlias = Literal["Live", "Stale", "Lost"]

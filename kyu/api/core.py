@@ -311,3 +311,6 @@ KINDS: tuple[type[Object], ...] = (Namespace, Node, Pod, LimitRange, RuntimeClas
 # Kinds without a projection. They are read as JSON.
 CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps")
 SECRET = Kind("", "v1", "Secret", "secrets")
+DEFINITION = Kind(
+    "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
+)

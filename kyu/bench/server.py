@@ -28,13 +28,12 @@ from pathlib import Path
 import msgspec
 import uvloop
 
-from kyu.api.core import Namespace
+from kyu.api.core import DEFINITION, Namespace
 from kyu.api.definitions import crds
 from kyu.api.kueue import Workload
 from kyu.api.meta import Json, Key
 from kyu.bench import objects
 from kyu.bench.engine import Row
-from kyu.controllers.follow import DEFINITION
 from kyu.kube import errors, http, kubeconfig, requests
 from kyu.kube.client import Client
 from kyu.server.storage.database import Database

@@ -7,13 +7,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from kyu.api.core import DEFINITION
 from kyu.api.meta import Json, Kind
 from kyu.kube.cache import Cache, Reflector
 from kyu.kube.client import Client
 
-DEFINITION = Kind(
-    "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
-)
 BINDING = Kind(
     "admissionregistration.k8s.io",
     "v1",

@@ -21,7 +21,7 @@ from kyu.api.pools import MasterQueue
 from kyu.bus.connector import Connect
 from kyu.controllers import memory, table
 from kyu.controllers.audit import QuotaAudit
-from kyu.controllers.clusters import quota_rows
+from kyu.controllers.clusters import kubestellar_rows, quota_rows
 from kyu.controllers.clusters.metrics import DispatchMetrics
 from kyu.controllers.clusters.workers import WorkerConnections
 from kyu.controllers.follow import Follower
@@ -82,6 +82,7 @@ class Plane:
             *table.controllers(),
             *pool_rows.controllers(),
             *quota_rows.controllers(),
+            *kubestellar_rows.controllers(),
             *self._queue_rows(),
             *extra,
         )

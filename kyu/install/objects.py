@@ -15,14 +15,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from kyu.api import kueue
 from kyu.api.capacity import CapacityQuota
 from kyu.api.config.config import Configuration
-from kyu.api.core import CONFIG_MAP
+from kyu.api.core import CONFIG_MAP, DEFINITION
+from kyu.api.kubestellar import BINDING_POLICY, CUSTOM_TRANSFORM
 from kyu.api.meta import Json, Kind
 from kyu.api.pools import GROUP as POOLS_GROUP
 from kyu.api.pools import PoolReport, PoolSource
 from kyu.api.workflows import RefusedObject, Workflow
 from kyu.controllers import table
-from kyu.controllers.clusters import quota_rows
-from kyu.controllers.follow import DEFINITION
+from kyu.controllers.clusters import kubestellar_rows, quota_rows
 from kyu.controllers.loop import Controller
 from kyu.controllers.pools import rows as pool_rows
 from kyu.controllers.scheduler import TYPE_BY_KIND
@@ -104,6 +104,7 @@ def cluster_rules() -> list[Json]:
         *_rules((job.kind for job in STEP_KINDS), ["create"]),
         *_rules((requests.REQUEST, requests.POD_TEMPLATE), [*READ, *WRITE]),
         *_rules(set(read) - {requests.REQUEST}, READ),
+        *_rules((BINDING_POLICY, CUSTOM_TRANSFORM), ["create"]),
         {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
         # Users of the visibility API are reviewed.
         {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]},
@@ -139,6 +140,7 @@ def watched_kinds() -> set[Kind]:
         *pool_rows.controllers(),
         *quota_rows.controllers(),
         *workflows,
+        *kubestellar_rows.controllers(),
     )
     watched = {watch.kind for row in rows for watch in row.watches}
     watched |= {kind for row in rows if row.owned for kind in row.owned.kinds}

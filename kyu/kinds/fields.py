@@ -112,6 +112,20 @@ def merge_patch(old: Json, new: Json) -> Json:
     return patch
 
 
+def merged(old: Json, patch: Json) -> Json:
+    """Return the object with a JSON merge patch applied. Parts that do not change are shared."""
+    result = dict(old)
+    for name, value in patch.items():
+        if value is None:
+            result.pop(name, None)
+        elif isinstance(value, dict):
+            before = old.get(name)
+            result[name] = merged(before if isinstance(before, dict) else {}, value)
+        else:
+            result[name] = value
+    return result
+
+
 def show(path: Path) -> str:
     """Return the path as Kubernetes writes it in errors: ``spec.replicatedJobs[0].template``."""
     text = ""

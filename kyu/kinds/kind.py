@@ -20,6 +20,7 @@ from typing import Literal
 import msgspec
 
 from kyu.api.errors import FieldError, forbidden
+from kyu.api.kubestellar import CLUSTER_LABEL
 from kyu.api.meta import Json, Key, Kind, Ref
 from kyu.kinds import conditions, fields, metadata, pods, templates, validation
 from kyu.kinds.templates import NO_RANKS, Mismatch, PodSetInfo, PodSetTemplate, RankLabels, TemplateConflict
@@ -163,6 +164,13 @@ class JobKind(ABC):
             changed = result
         return fields.merge_patch(obj, self.with_suspend(changed, suspend=False))
 
+    def placement_patch(self, obj: Json, infos: Sequence[PodSetInfo]) -> Json | TemplateConflict | Mismatch:
+        """Add to the templates what a start would add. The object stays suspended."""
+        started = self.start_patch(obj, infos)
+        if isinstance(started, TemplateConflict | Mismatch):
+            return started
+        return fields.merge_patch(obj, self.with_suspend(fields.merged(obj, started), suspend=True))
+
     def with_info(self, obj: Json, slot: Slot, info: PodSetInfo) -> Json | TemplateConflict:
         template = templates.merged(fields.json_at(obj, slot.template), info)
         return template if isinstance(template, TemplateConflict) else fields.with_value(obj, slot.template, template)
@@ -250,7 +258,12 @@ class JobKind(ABC):
         return obj
 
     def is_managed_elsewhere(self, obj: Json) -> bool:
-        """Return whether another than the usual controller of the kind runs the object."""
+        """Return whether another than the usual controller of the kind runs the object.
+
+        A suspended object with the label of a cluster is the original of a copy that KubeStellar has sent there.
+        """
+        if CLUSTER_LABEL in metadata.labels_of(obj) and self.is_suspended(obj):
+            return True
         path = self.managed_by_path
         return path is not None and fields.text_at(obj, path) not in ("", self.own_manager)
 

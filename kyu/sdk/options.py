@@ -11,9 +11,10 @@ from typing import Literal, TypedDict
 
 from kyu.api.meta import Json
 from kyu.cli.batch import submit
-from kyu.cli.batch.submission.job import HOST_IMAGE, make_job
+from kyu.cli.batch.submission.job import make_job
 from kyu.cli.connection import ServerConnection
 from kyu.cli.main import BadInput
+from kyu.kinds.templates import HOST_IMAGE
 
 # The options of `kyu submit` that take one text.
 TEXTS = ("name", "generate_name", "queue", "cpu", "memory", "gpu", "priority", "retries", "image")

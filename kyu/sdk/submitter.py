@@ -13,8 +13,9 @@ from kyu.api import documents
 from kyu.api.meta import Json, Key
 from kyu.cli.batch.jobs import JOB
 from kyu.cli.batch.reconnect import Reconnecting
-from kyu.cli.batch.submission.job import HOST_IMAGE, name_from
+from kyu.cli.batch.submission.job import name_from
 from kyu.kinds import metadata, table
+from kyu.kinds.templates import HOST_IMAGE
 from kyu.kube.errors import AlreadyExists
 from kyu.sdk import options as job_options
 from kyu.sdk import parcel

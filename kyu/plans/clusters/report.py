@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import msgspec
 
 from kyu.api import codec, quantity
-from kyu.api.capacity import FOREIGN_USAGE, KUBESTELLAR_CLUSTER, REPORTED_AT, ClusterMetrics, NodeMetrics
+from kyu.api.capacity import FOREIGN_USAGE, REPORTED_AT, ClusterMetrics, NodeMetrics
 from kyu.api.core import Node, Pod
+from kyu.api.kubestellar import CLUSTER_LABEL
 from kyu.api.meta import Json, is_true
 from kyu.engine import requests
 from kyu.kinds import metadata
@@ -93,7 +94,7 @@ def is_sent_by_hub(obj: Json, find_owner: Callable[[str], Json | None], cluster:
         if one is None:
             return False
         labels = metadata.labels_of(one)
-        if labels.get(KUBESTELLAR_CLUSTER) == cluster or labels.get(metadata.MULTI_KUEUE_ORIGIN) == origin:
+        if labels.get(CLUSTER_LABEL) == cluster or labels.get(metadata.MULTI_KUEUE_ORIGIN) == origin:
             return True
         owners = one["metadata"].get("ownerReferences") or ()
         one = next((find_owner(owner["uid"]) for owner in owners if owner.get("controller")), None)
@@ -108,7 +109,7 @@ def body(cluster: str, usage: ClusterUsage, at: str) -> Json:
         "kind": kind.kind,
         "metadata": {
             "name": cluster,
-            "labels": {"app.kubernetes.io/name": "clustermetrics", KUBESTELLAR_CLUSTER: cluster},
+            "labels": {"app.kubernetes.io/name": "clustermetrics", CLUSTER_LABEL: cluster},
             "annotations": {
                 REPORTED_AT: at,
                 FOREIGN_USAGE: msgspec.json.encode(usage.foreign, order="sorted").decode(),

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from kyu.api.actions import View
+from kyu.api.kubestellar import PLACED_WORKLOAD
 from kyu.api.kueue import PodSetAssignment, PodSetUpdate, ResourceFlavor, Workload
 from kyu.api.meta import Json, Key
 from kyu.kinds import metadata
@@ -107,12 +108,18 @@ def is_injected(pod_sets: Sequence[PodSetTemplate]) -> bool:
     return any(metadata.WORKLOAD in metadata.annotations_of(pod_set.template) for pod_set in pod_sets)
 
 
-def same_pods(pod_sets: Sequence[PodSetTemplate], raw: Json) -> bool:
+def is_placed(job: Json, raw: Json | None) -> bool:
+    """Return whether the templates of a suspended job carry additions for the cluster that its copy runs in."""
+    mark = metadata.annotations_of(job).get(PLACED_WORKLOAD)
+    return raw is not None and mark is not None and mark == metadata.name_of(raw)
+
+
+def same_pods(pod_sets: Sequence[PodSetTemplate], raw: Json, *, placed: bool = False) -> bool:
     """Return whether the Workload has the pod sets of the job."""
     asked = originals(raw)
     if [pod_set.name for pod_set in pod_sets] != [pod_set.name for pod_set in asked]:
         return False
-    injected = is_injected(pod_sets)
+    injected = placed or is_injected(pod_sets)
     for now, before in zip(pod_sets, asked, strict=True):
         if injected:
             counts = now.count == before.count or before.min_count is not None

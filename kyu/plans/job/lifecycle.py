@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from kyu.api.actions import Action, Create, Delete, Event, Patch, View, WakeAt
+from kyu.api.kubestellar import CLUSTER_LABEL, PLACED_WORKLOAD
 from kyu.api.kueue import RESOURCE_IN_USE_FINALIZER, Workload
 from kyu.api.meta import Json, Key, Ref, find_condition, is_true, key_of
 from kyu.engine.workloads import WAITING_FOR_REPLACEMENT_PODS
@@ -66,9 +67,10 @@ class JobRound:
 
     def has_same_pods(self, pod_sets: Sequence[PodSetTemplate]) -> bool:
         """Return whether the Workload has the pod sets of the job. A prebuilt one may lack what servers fill in."""
-        is_prebuilt = bool(metadata.identifier(self.unit.head, metadata.PREBUILT_WORKLOAD))
-        compare = injection.same_containers if is_prebuilt else injection.same_pods
-        return compare(pod_sets, self.raw or {})
+        if metadata.identifier(self.unit.head, metadata.PREBUILT_WORKLOAD):
+            return injection.same_containers(pod_sets, self.raw or {})
+        placed = injection.is_placed(self.unit.head, self.raw)
+        return injection.same_pods(pod_sets, self.raw or {}, placed=placed)
 
     def edit(self) -> StatusEdit:
         assert self.raw is not None
@@ -460,6 +462,9 @@ def wind_down(this: JobRound, reason: str) -> list[Action] | None:
 def restore(this: JobRound) -> list[Action]:
     """Restore the templates from before the admission, if they were changed."""
     pod_sets = this.unit.pod_sets()
+    if injection.is_placed(this.unit.head, this.raw):
+        unmark = Patch(this.unit.ref, {"metadata": {"annotations": {PLACED_WORKLOAD: None}}})
+        return [*this.unit.restore(injection.originals(this.raw or {})), unmark]
     if isinstance(pod_sets, Incomplete) or not injection.is_injected(pod_sets):
         return []
     return this.unit.restore(injection.originals(this.raw or {}))
@@ -521,6 +526,9 @@ def tell_stuck(this: JobRound) -> list[Action]:
 def take_back(this: JobRound) -> list[Action] | None:
     """Restore the templates of a stopped job that still carry the additions of an admission."""
     if this.is_admitted or not this.unit.is_suspended() or this.unit.is_active():
+        return None
+    if CLUSTER_LABEL in metadata.labels_of(this.unit.head):
+        # Its copy in another cluster has them too; plans/clusters/kubestellar.py takes the label first.
         return None
     return restore(this) or None
 

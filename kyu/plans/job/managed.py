@@ -80,17 +80,18 @@ def is_queued(view: View, obj: Json) -> bool:
 
 def dispatching_queues(view: View, namespace: str) -> frozenset[str]:
     """Return the LocalQueues whose ClusterQueue sends its jobs to other clusters."""
-    remote = {
-        check.metadata.name
-        for check in view.list(AdmissionCheck)
-        if check.spec.controller_name == MULTIKUEUE_CONTROLLER
-    }
-    if not remote:
+    return queues_with_check(view, namespace, MULTIKUEUE_CONTROLLER)
+
+
+def queues_with_check(view: View, namespace: str, controller: str) -> frozenset[str]:
+    """Return the LocalQueues whose ClusterQueue has an admission check of this controller."""
+    served = {check.metadata.name for check in view.list(AdmissionCheck) if check.spec.controller_name == controller}
+    if not served:
         return frozenset()
     names = set()
     for queue in view.list(LocalQueue, namespace):
         cluster_queue = view.get(ClusterQueue, Key("", queue.spec.cluster_queue))
         strategy = cluster_queue.spec.admission_checks_strategy if cluster_queue else None
-        if strategy and any(rule.name in remote for rule in strategy.admission_checks):
+        if strategy and any(rule.name in served for rule in strategy.admission_checks):
             names.add(queue.metadata.name)
     return frozenset(names)

@@ -10,15 +10,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kyu.api import kubestellar
 from kyu.api.actions import View
 from kyu.api.errors import FieldError
+from kyu.api.kubestellar import CLUSTER_LABELS, WANTED_CLUSTER
+from kyu.api.kueue import Workload
 from kyu.api.meta import Json
 from kyu.api.pools import POOL_TOLERATION
-from kyu.kinds import metadata, table
+from kyu.kinds import conditions, fields, metadata, table
+from kyu.plans.job import managed
 from kyu.plans.job.managed import context_of
 
-# Labels of placement, which admission sets and users cannot.
-PLACED_BY_ADMISSION = ("kubestellar.io/cluster", "mcc.kubestellar.io/cluster")
+# The verb on localqueues that allows to set the label of a cluster.
+PLACE = "place"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,8 @@ def admit(view: View, obj: Json, old: Json | None) -> WebhookResult:
         return WebhookResult(obj)
     # Kinds that are queued through their pods copy their labels to them, also when they change.
     changed = kind.defaults(obj, context) if old is None or kind.queued_as == "its pods" else obj
+    if old is None and not may_be_placed(view, changed, old):
+        changed = with_wish(changed, old)
     return WebhookResult(changed, tuple(kind.validate(changed, old, context)))
 
 
@@ -52,21 +58,17 @@ def not_run_here(obj: Json, old: Json | None) -> list[FieldError]:
 
 
 def assigned_by_hand(obj: Json, old: Json | None) -> list[FieldError]:
-    """Return errors of placement by a user: a toleration for one pool, or a label for one cluster."""
-    before = set(marks(old)) if old is not None else set()
+    """Return errors of placement by a user: a toleration for one pool."""
+    before = set(pools_of(old)) if old is not None else set()
     return [
         FieldError("Forbidden", field, value, "is set by admission, and cannot be chosen by hand")
-        for field, value in marks(obj)
+        for field, value in pools_of(obj)
         if (field, value) not in before
     ]
 
 
-def marks(obj: Json) -> list[tuple[str, str]]:
-    found = [
-        (f"metadata.labels[{name}]", value)
-        for name, value in metadata.labels_of(obj).items()
-        if name in PLACED_BY_ADMISSION
-    ]
+def pools_of(obj: Json) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
     kind = table.find(obj)
     for slot in kind.slots(obj) if kind else ():
         assert kind is not None
@@ -77,3 +79,36 @@ def marks(obj: Json) -> list[tuple[str, str]]:
             if toleration.get("key") == POOL_TOLERATION
         ]
     return found
+
+
+def with_wish(obj: Json, old: Json | None) -> Json:
+    """Turn the label of a cluster into a wish, an annotation. The object keeps the label that is stored.
+
+    The label itself makes KubeStellar send the object, so it may come after quota is reserved only.
+    """
+    stored = metadata.labels_of(old) if old is not None else {}
+    given = metadata.labels_of(obj)
+    if all(given.get(name) == stored.get(name) for name in CLUSTER_LABELS):
+        return obj
+    labels = {name: value for name, value in given.items() if name not in CLUSTER_LABELS}
+    labels |= {name: stored[name] for name in CLUSTER_LABELS if name in stored}
+    changed = fields.with_value(obj, ("metadata", "labels"), labels)
+    wish = next((given[name] for name in CLUSTER_LABELS if name in given and given[name] != stored.get(name)), "")
+    return fields.with_value(changed, ("metadata", "annotations", WANTED_CLUSTER), wish) if wish else changed
+
+
+def may_be_placed(view: View, obj: Json, old: Json | None) -> bool:
+    """Return whether a user with the right to it may set the label of a cluster now.
+
+    A job of a queue that KubeStellar serves must hold quota. Other objects are copies that KubeStellar itself creates,
+    or are not queued here.
+    """
+    if not any(name in metadata.labels_of(obj) for name in CLUSTER_LABELS):
+        # It is taken back.
+        return True
+    namespace = str(obj["metadata"].get("namespace") or "")
+    if metadata.queue_name(obj) not in managed.queues_with_check(view, namespace, kubestellar.CONTROLLER):
+        return True
+    if old is None:
+        return False
+    return any(conditions.is_true(one, "QuotaReserved") for one in view.owned_by(Workload.KIND, metadata.uid_of(old)))

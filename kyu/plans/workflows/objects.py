@@ -17,7 +17,7 @@ from kyu.kinds.job import JOB, BatchJob
 from kyu.kinds.kind import JobKind
 from kyu.kinds.pod import POD
 from kyu.kinds.pods import owner_reference, with_env
-from kyu.plans.job.webhook import marks
+from kyu.plans.job.webhook import pools_of, with_wish
 from kyu.plans.workflows.values import NoValue, Values
 
 WORKFLOW_LABEL = "kyu.dev/workflow"
@@ -82,8 +82,9 @@ def make(run: StepRun) -> list[Json]:
     kind = run.kind
     for key, value in labels_of(run).items():
         filled = kind.with_label(filled, key, value)
-    if marks(filled):
-        raise NoValue("the step chooses a pool or a cluster by hand, which only admission may do")
+    if pools_of(filled):
+        raise NoValue("the step chooses a pool by hand, which only admission may do")
+    filled = with_wish(filled, None)
     return members(run, filled) if kind.kind == POD else [started_by_queue(kind, filled)]
 
 

@@ -18,7 +18,10 @@ from kyu.plans.workload.eviction import NOT_READY
 
 
 def wanted(cluster_queue: ClusterQueue, assigned_flavors: Iterable[str] | None) -> list[str]:
-    """Return the names of the checks that apply: with a reservation those of its flavors, else those of all flavors."""
+    """Return the names of the checks that apply: those of all flavors, and with a reservation those of its flavors.
+
+    A workload without requests has a reservation without flavors, and must not pass a check by that.
+    """
     strategy = cluster_queue.spec.admission_checks_strategy
     if strategy is None:
         return []
@@ -26,7 +29,7 @@ def wanted(cluster_queue: ClusterQueue, assigned_flavors: Iterable[str] | None) 
     names = set()
     for rule in strategy.admission_checks:
         flavors = set(rule.on_flavors) or every
-        if (assigned_flavors is None and flavors >= every) or not flavors.isdisjoint(assigned_flavors or ()):
+        if flavors >= every or not flavors.isdisjoint(assigned_flavors or ()):
             names.add(rule.name)
     return sorted(names)
 
