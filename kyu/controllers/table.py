@@ -144,9 +144,10 @@ def job_row(kind: JobKind) -> Controller:
             Watch(WorkloadPriorityClass.KIND, partial(jobs_without_workload, kind), is_created),
             Watch(PriorityClass.KIND, partial(jobs_without_workload, kind), is_created),
             *(prebuilt if kind.may_be_prebuilt else ()),
+            *((Watch(POD, partial(sets_of_pod, kind)),) if kind.is_in_parts else ()),
             *(Watch(other, every(kind.kind)) for other in kind.refers_to),
         ),
-        Owned((Workload.KIND,), kind.kind),
+        Owned((Workload.KIND, POD) if kind.has_groups else (Workload.KIND,), kind.kind),
     )
 
 
@@ -284,6 +285,15 @@ def jobs_of_prebuilt(kind: JobKind, view: View, obj: Json) -> Iterable[Key]:
     name = obj["metadata"]["name"]
     for one in view.list_json(kind.kind, obj["metadata"]["namespace"]):
         if metadata.identifier(one, metadata.PREBUILT_WORKLOAD) == name:
+            yield key_of(one)
+
+
+def sets_of_pod(kind: JobKind, view: View, obj: Json) -> Iterable[Key]:
+    """Yield the sets that the pod is a part of, also through objects between the two."""
+    if metadata.annotations_of(obj).get(metadata.POD_SUSPENDING_PARENT) != kind.framework:
+        return
+    for one in view.list_json(kind.kind, obj["metadata"]["namespace"]):
+        if kind.group_place(one, obj) is not None:
             yield key_of(one)
 
 

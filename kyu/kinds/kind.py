@@ -71,6 +71,30 @@ class Context:
     dispatching_queues: frozenset[str] = field(default_factory=frozenset)
 
 
+@dataclass(frozen=True, slots=True)
+class GroupPlace:
+    """The place of a pod in a pod group that serves."""
+
+    group: str
+    total: int
+    role: str
+    index_label: str = ""
+    # The first pod of the group is enough to start it. The others have the same role.
+    is_fast: bool = False
+
+    def annotations(self) -> dict[str, str]:
+        """Return the annotations by which the pod belongs to its group and to the Workload of that."""
+        return {
+            metadata.POD_GROUP_NAME: self.group,
+            metadata.PREBUILT_WORKLOAD: self.group,
+            metadata.POD_GROUP_TOTAL_COUNT: str(self.total),
+            **({metadata.POD_GROUP_FAST_ADMISSION: "true"} if self.is_fast else {}),
+            metadata.POD_GROUP_SERVING: "true",
+            metadata.ROLE_HASH: self.role,
+            **({metadata.POD_GROUP_POD_INDEX_LABEL: self.index_label} if self.index_label else {}),
+        }
+
+
 class JobKind(ABC):
     """One kind of job. Fields that a kind does not have are left at their defaults."""
 
@@ -86,6 +110,9 @@ class JobKind(ABC):
     stops_by_deletion: bool = False
     # Most have one Workload; some are queued as pods or as the Jobs that they make.
     queued_as: Literal["itself", "its pods", "its jobs"] = "itself"
+    # Its pods are groups with a Workload each, of which there may be several.
+    has_groups: bool = False
+    is_in_parts: bool = False
     # Fields that only the operator of the kind honours: where Kyu runs the job in its place, they are refused.
     operator_fields: tuple[fields.Path, ...] = ()
     # How many seconds it stays when it is over, for kinds that may say so.
@@ -125,6 +152,10 @@ class JobKind(ABC):
     def workloads(self, obj: Json) -> list[tuple[str, list[PodSetTemplate]]]:
         """Return the names and pod sets of its Workloads: one, unless it is queued in parts or through others."""
         return [(self.workload_name(obj), self.pod_sets(obj))]
+
+    def group_place(self, obj: Json, pod: Json) -> GroupPlace | None:
+        """Return the place of a pod in the groups of the object; None for pods of others."""
+        return None
 
     def queue_name(self, obj: Json) -> str:
         return metadata.queue_name(obj)

@@ -14,9 +14,9 @@ from datetime import datetime
 from kyu.api.errors import FieldError, invalid
 from kyu.api.meta import Json, Kind
 from kyu.kinds import conditions, fields, metadata, pods, templates
-from kyu.kinds.kind import Slot
+from kyu.kinds.kind import GroupPlace, Slot
 from kyu.kinds.pods import Blueprint
-from kyu.kinds.serving import Serving, frozen_errors, in_group, replicas
+from kyu.kinds.serving import Serving, frozen_errors, in_group, is_held_by, replicas
 from kyu.kinds.templates import PodSetTemplate, RankLabels
 from kyu.kinds.validation import IMMUTABLE
 
@@ -31,6 +31,8 @@ MAX_LWS_REPLICAS = 1_000_000
 class LeaderWorkerSet(Serving):
     kinds = (Kind("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets"),)
     framework = "leaderworkerset.x-k8s.io/leaderworkerset"
+    has_groups = True
+    is_in_parts = True
     template_annotations: Mapping[str, str] = {metadata.POD_GROUP_SERVING: "true"}
 
     def slots(self, obj: Json) -> list[Slot]:
@@ -43,6 +45,16 @@ class LeaderWorkerSet(Serving):
     def workloads(self, obj: Json) -> list[tuple[str, list[PodSetTemplate]]]:
         sets = self.pod_sets(obj)
         return [(self.group_name(obj, index), sets) for index in range(replicas(obj))]
+
+    def group_place(self, obj: Json, pod: Json) -> GroupPlace | None:
+        labels = metadata.labels_of(pod)
+        if not is_held_by(self, pod) or labels.get(LWS_PREFIX + "name") != metadata.name_of(obj):
+            return None
+        number = labels.get(GROUP_INDEX, "")
+        if not number.isdecimal():
+            return None
+        role = ("leader" if labels.get(WORKER_INDEX) == "0" else "worker") if has_leader(obj) else "main"
+        return GroupPlace(self.group_name(obj, int(number)), size(obj), role)
 
     def group_name(self, obj: Json, index: int) -> str:
         name = f"{metadata.name_of(obj)}-{index}"
@@ -88,7 +100,7 @@ class LeaderWorkerSet(Serving):
             }
             pod = leader if leads else f"{leader}-{index}"
             plan = Blueprint(pod, role, index, template, labels, annotations, env, pod, name)
-            plans.append(in_group(plan, self.group_name(obj, group), size(obj)))
+            plans.append(in_group(plan, GroupPlace(self.group_name(obj, group), size(obj), role)))
         return plans
 
     def status_of(self, obj: Json, parts: Sequence[Json], now: datetime) -> Json:

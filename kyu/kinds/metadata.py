@@ -43,6 +43,9 @@ POD_SET_GROUP_NAME = PREFIX + "podset-group-name"
 JOB_DEPENDENCIES = "kyu.dev/after"
 DEPENDENCY_GATE = "kyu.dev/after"
 
+# Annotations of a job with this prefix are parameters of its ProvisioningRequests.
+PROVISIONING_PREFIX = "provreq.kueue.x-k8s.io/"
+
 # Written by Kueue.
 MANAGED = PREFIX + "managed"
 ROLE_HASH = PREFIX + "role-hash"
@@ -52,6 +55,9 @@ JOB_UID = PREFIX + "job-uid"
 WORKLOAD = PREFIX + "workload"
 POD_SET = PREFIX + "podset"
 POD_INDEX_OFFSET = PREFIX + "pod-index-offset"
+JOB_OWNER_GVK = PREFIX + "job-owner-gvk"
+JOB_OWNER_NAME = PREFIX + "job-owner-name"
+COMPONENT_INDEX = PREFIX + "component-workload-index"
 IS_GROUP_WORKLOAD = PREFIX + "is-group-workload"
 SLICE_REPLACEMENT_FOR = PREFIX + "workload-slice-replacement-for"
 SLICE_NAME = PREFIX + "workload-slice-name"

@@ -17,7 +17,7 @@ from datetime import datetime
 from kyu.api.errors import FieldError, forbidden, invalid
 from kyu.api.meta import Json, Kind
 from kyu.kinds import fields, metadata, pods, templates
-from kyu.kinds.kind import Context, Finished, JobKind, Slot
+from kyu.kinds.kind import Context, Finished, GroupPlace, JobKind, Slot
 from kyu.kinds.pods import Blueprint
 from kyu.kinds.templates import PodSetTemplate, RankLabels
 from kyu.kinds.validation import IMMUTABLE
@@ -95,6 +95,16 @@ class Deployment(Serving):
 class StatefulSet(Serving):
     kinds = (Kind("apps", "v1", "StatefulSet", "statefulsets"),)
     framework = "statefulset"
+    has_groups = True
+
+    def group_place(self, obj: Json, pod: Json) -> GroupPlace | None:
+        owners = fields.list_at(pod, ("metadata", "ownerReferences"))
+        if not is_held_by(self, pod) or metadata.uid_of(obj) not in {owner.get("uid") for owner in owners}:
+            return None
+        return self.place(obj)
+
+    def place(self, obj: Json) -> GroupPlace:
+        return GroupPlace(self.workload_name(obj), replicas(obj), "main", POD_INDEX, is_fast=True)
 
     def slots(self, obj: Json) -> list[Slot]:
         return [Slot("main", TEMPLATE, replicas(obj), ranks=RankLabels(index_label=POD_INDEX))]
@@ -111,7 +121,7 @@ class StatefulSet(Serving):
             pod = f"{name}-{index}"
             labels = {POD_INDEX: str(index), "statefulset.kubernetes.io/pod-name": pod}
             plan = Blueprint(pod, "main", index, template, labels, hostname=pod, subdomain=subdomain)
-            plans.append(in_group(plan, self.workload_name(obj), replicas(obj)))
+            plans.append(in_group(plan, self.place(obj)))
         return plans
 
     def status_of(self, obj: Json, parts: Sequence[Json], now: datetime) -> Json:
@@ -127,19 +137,17 @@ def replicas(obj: Json) -> int:
     return fields.int_at(obj, ("spec", "replicas"), 1)
 
 
-def in_group(plan: Blueprint, group: str, total: int) -> Blueprint:
-    """Return the pod as a member of the group of this name. Pods without the mark are not queued."""
+def is_held_by(kind: JobKind, pod: Json) -> bool:
+    """Return whether the pod has the mark of the kind, by which it is held."""
+    return metadata.annotations_of(pod).get(metadata.POD_SUSPENDING_PARENT) == kind.framework
+
+
+def in_group(plan: Blueprint, place: GroupPlace) -> Blueprint:
+    """Return the pod as a member of the group. Pods without the mark are not queued."""
     if metadata.POD_SUSPENDING_PARENT not in metadata.annotations_of(plan.template):
         return plan
-    membership = {
-        metadata.POD_GROUP_NAME: group,
-        metadata.PREBUILT_WORKLOAD: group,
-        metadata.POD_GROUP_TOTAL_COUNT: str(total),
-        metadata.POD_GROUP_SERVING: "true",
-        metadata.ROLE_HASH: plan.role,
-    }
     labels = {**plan.labels, metadata.MANAGED: "true"}
-    return replace(plan, labels=labels, annotations={**plan.annotations, **membership})
+    return replace(plan, labels=labels, annotations={**plan.annotations, **place.annotations()})
 
 
 def size_errors(obj: Json, old: Json) -> Iterator[FieldError]:

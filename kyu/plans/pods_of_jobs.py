@@ -68,13 +68,19 @@ def pods_below(view: View, uid: str, depth: int = HIGHEST_OWNER) -> Iterator[Jso
 
 
 def pods_of_owners(view: View, workload: Workload) -> Iterator[Json]:
-    """Yield the pods below the owners of a Workload: a job, or the pods of a group."""
+    """Yield the pods below the owners of a Workload: a job, or the pods of a group.
+
+    A set of groups owns the Workload of each, so of its pods those of the group count.
+    """
+    is_group = workload.metadata.annotations.get(metadata.IS_GROUP_WORKLOAD) == "true"
     for reference in workload.metadata.owner_references:
         if (reference.api_version, reference.kind) == (POD.api_version, POD.kind):
             pod = view.find_json(POD, Key(workload.metadata.namespace, reference.name))
             if pod is not None and metadata.uid_of(pod) == reference.uid:
                 yield pod
-        yield from pods_below(view, reference.uid)
+        for pod in pods_below(view, reference.uid):
+            if not is_group or pod_group.name(pod) in ("", workload.metadata.name):
+                yield pod
 
 
 def pods_of_workload(view: View, workload: Workload) -> list[Json]:

@@ -153,6 +153,12 @@ def same_containers(pod_sets: Sequence[PodSetTemplate], raw: Json) -> bool:
     return True
 
 
+def same_roles(pod_sets: Sequence[PodSetTemplate], raw: Json) -> bool:
+    """Return whether the Workload has room for each role of a pod group, as Kueue compares a prebuilt Workload."""
+    sizes = {one.name: one.count for one in originals(raw)}
+    return all(one.count <= sizes.get(one.name, -1) for one in pod_sets)
+
+
 def undefaulted(container: Json) -> Json:
     """Return the container without the fields that an API server fills in."""
     kept = {name: value for name, value in container.items() if CONTAINER_DEFAULTS.get(name, MISSING) != value}

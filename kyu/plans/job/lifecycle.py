@@ -26,7 +26,7 @@ from kyu.kinds.job import JOB
 from kyu.kinds.kind import JobKind, MissingReference
 from kyu.kinds.pod_group import Incomplete
 from kyu.kinds.templates import Mismatch, PodSetTemplate, TemplateConflict
-from kyu.plans.job import injection, priority, slices
+from kyu.plans.job import injection, priority, serving, slices
 from kyu.plans.job.managed import context_of, find_managed_owner
 from kyu.plans.job.slices import Slices
 from kyu.plans.job.unit import JobUnit, PodGroupUnit, Unit, pod_ref, release_pods, resolve
@@ -67,10 +67,11 @@ class JobRound:
 
     def has_same_pods(self, pod_sets: Sequence[PodSetTemplate]) -> bool:
         """Return whether the Workload has the pod sets of the job. A prebuilt one may lack what servers fill in."""
-        if metadata.identifier(self.unit.head, metadata.PREBUILT_WORKLOAD):
-            return injection.same_containers(pod_sets, self.raw or {})
-        placed = injection.is_placed(self.unit.head, self.raw)
-        return injection.same_pods(pod_sets, self.raw or {}, placed=placed)
+        if not metadata.identifier(self.unit.head, metadata.PREBUILT_WORKLOAD):
+            placed = injection.is_placed(self.unit.head, self.raw)
+            return injection.same_pods(pod_sets, self.raw or {}, placed=placed)
+        compare = injection.same_roles if isinstance(self.unit, PodGroupUnit) else injection.same_containers
+        return compare(pod_sets, self.raw or {})
 
     def edit(self) -> StatusEdit:
         assert self.raw is not None
@@ -80,15 +81,17 @@ class JobRound:
 def plan(kind: JobKind, view: View, key: Key, now: datetime) -> list[Action]:
     """Plan for a job object. Kinds that are queued through their pods or Jobs have no Workload of their own."""
     obj = view.find_json(kind.kind, key)
-    if obj is None or kind.queued_as != "itself":
+    if obj is None or kind.queued_as == "its jobs":
         return []
-    if kind.kind == plain_pod.POD and (pod_group.name(obj) or not is_queued_pod(obj)):
+    if kind.kind == plain_pod.POD and is_queued_otherwise(obj):
         return []
     around = context_of(view, kind, obj)
-    if around is not None and around.owner_is_managed:
+    if around is not None and around.owner_is_managed and kind.queued_as == "itself":
         return hold_child(kind, view, obj)
     if around is None or not kind.is_managed(obj, around):
         return []
+    if kind.queued_as == "its pods":
+        return serving.plan(kind, view, obj, now)
     unit = resolve(view, kind, obj, now)
     if isinstance(unit, MissingReference):
         return []
@@ -152,6 +155,11 @@ def refuse_group(key: Key, members: Sequence[Json]) -> list[Action]:
     )
     told = Event(pod_ref(head), "Warning", "WorkloadNameConflict", message, metadata.uid_of(head))
     return [told, *release_pods(members, finished=False)]
+
+
+def is_queued_otherwise(pod: Json) -> bool:
+    """Return whether the pod is queued with its group, or not at all."""
+    return bool(pod_group.name(pod)) or serving.awaits_its_group(pod) or not is_queued_pod(pod)
 
 
 def is_queued_pod(pod: Json) -> bool:
@@ -230,6 +238,9 @@ def leave_deleted(this: JobRound) -> list[Action] | None:
     """Delete the Workload of a job that is being deleted, once its pods have ended."""
     if not this.unit.is_deleted():
         return None
+    if isinstance(this.unit, PodGroupUnit) and this.unit.is_serving():
+        # New pods take the place of those that go, with the same Workload.
+        return []
     if this.workload is None or this.workload.metadata.deletion_timestamp:
         return []
     if this.unit.is_active():
@@ -284,7 +295,7 @@ def workload_body(
     annotations = {
         key: value
         for key, value in metadata.annotations_of(head).items()
-        if key.startswith("provreq.kueue.x-k8s.io/") or key == metadata.ADMISSION_GATED_BY
+        if key.startswith(metadata.PROVISIONING_PREFIX) or key == metadata.ADMISSION_GATED_BY
     }
     annotations |= marked
     if isinstance(unit, PodGroupUnit):

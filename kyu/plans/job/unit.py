@@ -261,6 +261,9 @@ class PodGroupUnit(Unit):
     def owners(self) -> list[Json]:
         return [owner_reference(plain_pod.POD, pod, controller=False) for pod in self.members]
 
+    def is_serving(self) -> bool:
+        return pod_group.is_serving(self.members)
+
     def active_owners(self) -> list[Json]:
         """Return the owner references to members that may run, or have succeeded."""
         return [owner_reference(plain_pod.POD, pod, controller=False) for pod in pod_group.runnable(self.members)]
