@@ -168,3 +168,45 @@ async def test_a_flow_with_too_many_waiting_is_refused() -> None:
         await fairness.request("a")
     other = asyncio.create_task(fairness.request("b"))
     await asyncio.gather(other, *waiting)
+
+
+async def nothing() -> None:
+    """Use no time that counts."""
+
+
+async def test_a_new_flow_that_is_charged_while_it_waits_loses_no_call() -> None:
+    fairness = WriteFairness()
+    before = [fairness.turn("new") for _ in range(2 * PER_ROUND)]
+    after = [fairness.turn("new") for _ in range(2 * PER_ROUND)]
+    async with asyncio.timeout(30):
+        await asyncio.gather(*before, fairness.charged("new", nothing()), *after)
+
+
+async def test_long_answers_of_one_flow_do_not_hold_up_another() -> None:
+    """Each answer is made in slices that wait for their turn. Without a charge before their end they would look free."""
+    fairness = WriteFairness()
+    slices = 0
+    is_over = False
+
+    async def answer() -> None:
+        nonlocal slices
+        while not is_over:
+            await work_for(ROUND_SECONDS / 2)
+            slices += 1
+            await fairness.turn("heavy")
+
+    async def charged_answer() -> None:
+        await fairness.charged("heavy", answer())
+
+    await fairness.charged("light", work_for(ROUND_SECONDS / 10))
+    answers = [asyncio.create_task(charged_answer()) for _ in range(3 * PER_ROUND)]
+    while slices < PER_ROUND:
+        await asyncio.sleep(0)
+    before = slices
+    light = asyncio.create_task(fairness.request("light"))
+    while not light.done() and slices < before + 20 * PER_ROUND:
+        await asyncio.sleep(0)
+    is_over = True
+    async with asyncio.timeout(60):
+        await asyncio.gather(light, *answers)
+    assert slices - before <= 6 * PER_ROUND
