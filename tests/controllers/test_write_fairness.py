@@ -183,16 +183,18 @@ async def test_a_new_flow_that_is_charged_while_it_waits_loses_no_call() -> None
 
 
 async def test_long_answers_of_one_flow_do_not_hold_up_another() -> None:
-    """Each answer is made in slices that wait for their turn. Without a charge before their end they would look free."""
+    """Each answer is made in slices that wait for their turn. Without a charge before their end they look free."""
     fairness = WriteFairness()
-    slices = 0
-    is_over = False
+    slices, most = 0, 20 * PER_ROUND
+    started = asyncio.Event()
 
     async def answer() -> None:
         nonlocal slices
-        while not is_over:
+        while slices < most:
             await work_for(ROUND_SECONDS / 2)
             slices += 1
+            if slices == PER_ROUND:
+                started.set()
             await fairness.turn("heavy")
 
     async def charged_answer() -> None:
@@ -200,13 +202,10 @@ async def test_long_answers_of_one_flow_do_not_hold_up_another() -> None:
 
     await fairness.charged("light", work_for(ROUND_SECONDS / 10))
     answers = [asyncio.create_task(charged_answer()) for _ in range(3 * PER_ROUND)]
-    while slices < PER_ROUND:
-        await asyncio.sleep(0)
-    before = slices
-    light = asyncio.create_task(fairness.request("light"))
-    while not light.done() and slices < before + 20 * PER_ROUND:
-        await asyncio.sleep(0)
-    is_over = True
-    async with asyncio.timeout(60):
-        await asyncio.gather(light, *answers)
-    assert slices - before <= 6 * PER_ROUND
+    async with asyncio.timeout(120):
+        await started.wait()
+        before = slices
+        await fairness.request("light")
+        waited, most = slices - before, 0
+        await asyncio.gather(*answers)
+    assert waited <= 6 * PER_ROUND
