@@ -148,7 +148,7 @@ def become_user(sandbox: Sandbox, user: int) -> None:
 
 
 def most_processes() -> int:
-    """Return how many processes a tenant may have: a few tenants must not take all process numbers of the machine."""
+    """Return how many processes a tenant may have. A few tenants must not take all numbers of the machine."""
     with open("/proc/sys/kernel/pid_max") as file:
         return min(MOST_PROCESSES, int(file.read()) // 8)
 
