@@ -339,6 +339,7 @@ def with_write_fairness(
             return error_response(errors.too_many_requests("too many requests of this user wait for their answer"))
         # A request that has begun is never refused.
         pauses.wait_for_turn.set(partial(fairness.turn, flow))
+        pauses.charged.set(partial(fairness.charged, flow))
         return await fairness.charged(flow, handler(request))
 
     return handle

@@ -28,6 +28,8 @@ ROUND_SECONDS = 0.01
 # Calls of one flow that may wait; more are refused.
 MOST_WAITING = 256
 NEGLIGIBLE_SECONDS = 0.0001
+# Work that goes on for long is charged in parts of this size, or it would look cheap until its end.
+CHARGED_SECONDS = 0.002
 
 
 class Begun(Generic[T]):
@@ -113,7 +115,7 @@ class WriteFairness:
 
 
 class _Charged(Generic[T]):
-    """A coroutine whose time of the processor is reported in the end."""
+    """A coroutine whose time of the processor is reported: in parts while it goes on, and the rest in the end."""
 
     __slots__ = ("_charge", "_work")
 
@@ -135,6 +137,9 @@ class _Charged(Generic[T]):
                     return result
                 finally:
                     seconds += time.thread_time() - start
+                if seconds >= CHARGED_SECONDS:
+                    self._charge(seconds)
+                    seconds = 0.0
                 try:
                     step = partial(work.send, (yield waited_for))
                 except BaseException as error:
@@ -160,14 +165,19 @@ class _FlowQueue:
         self._halved = time.monotonic()
 
     def add(self, flow: str, begin: Callable[[], None]) -> None:
-        waiting = self._served.get(flow)
+        waiting = self._queue(flow)
         if waiting is None:
             flows = self._served if flow in self._used else self._new
-            waiting = flows.setdefault(flow, deque())
+            waiting = flows[flow] = deque()
         waiting.append(begin)
 
+    def _queue(self, flow: str) -> deque[Callable[[], None]] | None:
+        """Return the queue of a flow. A new flow that was charged meanwhile is still among the new ones."""
+        waiting = self._new.get(flow)
+        return self._served.get(flow) if waiting is None else waiting
+
     def count(self, flow: str) -> int:
-        return len(self._served.get(flow) or self._new.get(flow) or ())
+        return len(self._queue(flow) or ())
 
     def expected_seconds(self, flow: str) -> float:
         return self._usual.get(flow, 0.0)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import ContextVar
+from typing import Any, TypeAlias
 
 SLICE_SECONDS = 0.005
 
@@ -20,6 +21,14 @@ async def _next_round() -> None:
     await asyncio.sleep(0)
 
 
+async def _uncounted(work: Coroutine[Any, Any, None]) -> None:
+    await work
+
+
+Charged: TypeAlias = Callable[[Coroutine[Any, Any, None]], Awaitable[None]]
+
+# Runs work for the user of a request and counts its time: a long answer is work, too. Set where requests take turns.
+charged: ContextVar[Charged] = ContextVar("charged", default=_uncounted)
 # Waits until the work of this request may go on. Set by the server for each request, where requests wait for a turn.
 wait_for_turn: ContextVar[Callable[[], Awaitable[None]]] = ContextVar("wait_for_turn", default=_next_round)
 

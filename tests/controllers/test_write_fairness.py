@@ -168,3 +168,44 @@ async def test_a_flow_with_too_many_waiting_is_refused() -> None:
         await fairness.request("a")
     other = asyncio.create_task(fairness.request("b"))
     await asyncio.gather(other, *waiting)
+
+
+async def nothing() -> None:
+    """Use no time that counts."""
+
+
+async def test_a_new_flow_that_is_charged_while_it_waits_loses_no_call() -> None:
+    fairness = WriteFairness()
+    before = [fairness.turn("new") for _ in range(2 * PER_ROUND)]
+    after = [fairness.turn("new") for _ in range(2 * PER_ROUND)]
+    async with asyncio.timeout(30):
+        await asyncio.gather(*before, fairness.charged("new", nothing()), *after)
+
+
+async def test_long_answers_of_one_flow_do_not_hold_up_another() -> None:
+    """Each answer is made in slices that wait for their turn. Without a charge before their end they look free."""
+    fairness = WriteFairness()
+    slices, most = 0, 20 * PER_ROUND
+    started = asyncio.Event()
+
+    async def answer() -> None:
+        nonlocal slices
+        while slices < most:
+            await work_for(ROUND_SECONDS / 2)
+            slices += 1
+            if slices == PER_ROUND:
+                started.set()
+            await fairness.turn("heavy")
+
+    async def charged_answer() -> None:
+        await fairness.charged("heavy", answer())
+
+    await fairness.charged("light", work_for(ROUND_SECONDS / 10))
+    answers = [asyncio.create_task(charged_answer()) for _ in range(3 * PER_ROUND)]
+    async with asyncio.timeout(120):
+        await started.wait()
+        before = slices
+        await fairness.request("light")
+        waited, most = slices - before, 0
+        await asyncio.gather(*answers)
+    assert waited <= 6 * PER_ROUND

@@ -34,7 +34,7 @@ LAUNCHER = os.getuid(), os.getgid()
 # The capabilities that mounts and a loopback interface need, where a user namespace does not give them.
 MOUNTING = 1 << kernel.CAP_SYS_ADMIN | 1 << kernel.CAP_SYS_CHROOT | 1 << kernel.CAP_NET_ADMIN
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
-PRIVATE_FOLDERS = ("/tmp", "/var/tmp")
+PRIVATE_FOLDERS = ("/tmp", "/var/tmp", "/run/lock", "/var/crash", "/dev/mqueue")
 # A tenant's processes and threads, in all pods of a namespace together.
 MOST_PROCESSES = 16384
 
@@ -130,7 +130,8 @@ def make_namespaces(sandbox: Sandbox) -> None:
 
 
 def become_user(sandbox: Sandbox, user: int) -> None:
-    resource.setrlimit(resource.RLIMIT_NPROC, (MOST_PROCESSES, MOST_PROCESSES))
+    processes = most_processes()
+    resource.setrlimit(resource.RLIMIT_NPROC, (processes, processes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     kernel.prctl(kernel.PR_CAP_AMBIENT, kernel.PR_CAP_AMBIENT_CLEAR_ALL)
     if not sandbox.user_namespace:
@@ -144,6 +145,12 @@ def become_user(sandbox: Sandbox, user: int) -> None:
         # The kernel takes some numbers for "no change".
         raise SandboxFailed(f"{user} cannot be the user of a pod")
     kernel.set_capabilities(MOUNTING if sandbox.namespaces else 0)
+
+
+def most_processes() -> int:
+    """Return how many processes a tenant may have. A few tenants must not take all numbers of the machine."""
+    with open("/proc/sys/kernel/pid_max") as file:
+        return min(MOST_PROCESSES, int(file.read()) // 8)
 
 
 def hide_machine(folder: str) -> None:

@@ -21,7 +21,7 @@ from urllib.parse import unquote
 import httptools
 
 from kyu import log
-from kyu.server import errors
+from kyu.server import errors, pauses
 from kyu.server.exchange import ANONYMOUS, Request, Response, ResponseStream, Tunnel, User, error_response, parse_query
 from kyu.server.http.heads import CONTINUE, head, header
 from kyu.server.http.limits import network_of
@@ -378,11 +378,11 @@ class Connection(asyncio.Protocol):
                     if not self._writable.is_set():
                         await self._writable.wait()
                 elif isinstance(body, bytes):
-                    await self._send_large(asked, response, body)
+                    await pauses.charged.get()(self._send_large(asked, response, body))
                 elif response.status == SWITCHING_PROTOCOLS:
                     await self._send_tunnel(response, cast(Tunnel, body))
                 else:
-                    await self._send_stream(asked, response, cast(ResponseStream, body))
+                    await pauses.charged.get()(self._send_stream(asked, response, cast(ResponseStream, body)))
                 if not asked.keeps_alive:
                     self._is_closing = True
                     self._drop_waiting()
