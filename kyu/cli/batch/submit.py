@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable
 from typing import NoReturn
 
 from kyu.api.meta import Json
@@ -97,6 +98,11 @@ def run(args: argparse.Namespace) -> int:
     batch = script.find(args.command[0], is_command=follows_dashes(args))
     if batch is not None:
         args = with_directives(args, batch)
+    return submit(args, batch)
+
+
+def submit(args: argparse.Namespace, batch: Script | None, tell: Callable[[str], None] | None = None) -> int:
+    """Create the Job, and print its name, or tell it to the caller."""
     folder = os.path.abspath(args.chdir)
     job = make_job(args, folder, batch)
     container = job["spec"]["template"]["spec"]["containers"][0]
@@ -125,6 +131,9 @@ def run(args: argparse.Namespace) -> int:
     if args.print != "table":
         typed = {"apiVersion": "batch/v1", "kind": "Job", **created}
         print(output.objects([typed], args.print, is_list=False))
+        return 0
+    if tell is not None:
+        tell(created["metadata"]["name"])
         return 0
     output.note(f"submitted to {created['metadata']['labels'][metadata.QUEUE_NAME]} on {server.description}")
     print(created["metadata"]["name"])

@@ -1,5 +1,5 @@
 """
-The options of `#SBATCH` lines in the words of ``kyu submit``.
+The options of `#SBATCH` lines and of `sbatch` in the words of ``kyu submit``.
 
 Options that change nothing here are noted. Options that Kyu cannot honour are refused with their line.
 """
@@ -16,16 +16,22 @@ SHORT = {
     "-J": "--job-name", "-p": "--partition", "-c": "--cpus-per-task", "-n": "--ntasks", "-N": "--nodes", "-t": "--time",
     "-o": "--output", "-e": "--error", "-a": "--array", "-G": "--gpus", "-d": "--dependency", "-D": "--chdir",
     "-A": "--account", "-H": "--hold", "-q": "--qos", "-w": "--nodelist", "-x": "--exclude", "-C": "--constraint",
+    "-W": "--wait", "-Q": "--quiet", "-v": "--verbose",
 }  # fmt: skip
 # Slurm's units are powers of 1024, and M without a unit.
 MEMORY = re.compile(r"(\d+)([KMGT]?)B?", re.IGNORECASE)
 GPUS = re.compile(r"(?:gpu:)?(?:[A-Za-z]\w*:)?(\d+)|gpu(?::[A-Za-z]\w*)?")
 CONDITIONS = {"afterok": "ok", "afterany": "any", "afternotok": "notok"}
-FLAGS = frozenset({"--requeue", "--no-requeue", "--exclusive", "--parsable", "--verbose", "--quiet", "--hold"})
+FLAGS = frozenset({
+    "--requeue", "--no-requeue", "--exclusive", "--parsable", "--verbose", "--quiet", "--hold",
+    "--wait", "--test-only", "--help", "--version",
+})  # fmt: skip
 WITHOUT_EFFECT = frozenset({
     "--account", "--comment", "--exclusive", "--mail-type", "--mail-user", "--no-requeue", "--ntasks-per-node",
     "--open-mode", "--parsable", "--quiet", "--requeue", "--verbose", "--hint",
 })  # fmt: skip
+# The number of the line of an option that was given to the command.
+COMMAND_LINE = 0
 SAME = {"--output": "--output", "--error": "--error", "--export": "--export", "--chdir": "--chdir"}
 NAMED = {"--partition": "--queue", "--qos": "--priority"}
 
@@ -42,25 +48,40 @@ class Translation:
         """Take the words of a line."""
         left = list(words)
         while left:
-            word = left.pop(0)
-            name, separator, value = word.partition("=")
-            if not word.startswith("--") and len(word) > 2:
-                name, separator, value = word[:2], "=", word[2:].removeprefix("=")
-            name = SHORT.get(name, name)
-            if not name.startswith("--"):
-                raise self._refuse(number, f"{word} is not an option that Kyu knows")
-            if not separator and name not in FLAGS:
-                if not left:
-                    raise self._refuse(number, f"{name} needs a value")
-                value = left.pop(0)
-            self.given[name] = (number, value)
+            self._take(number, left)
+
+    def add_command_line(self, words: list[str]) -> list[str]:
+        """Take the options before the script; return the script and its arguments."""
+        left = list(words)
+        while left and left[0].startswith("-") and left[0] != "-":
+            self._take(COMMAND_LINE, left)
+        return left
+
+    def pop(self, name: str) -> str | None:
+        """Remove an option and return its value, or None if it was not given."""
+        return self.given.pop(name, (COMMAND_LINE, None))[1]
+
+    def _take(self, number: int, left: list[str]) -> None:
+        """Take an option, and its value if it has one, from the front of the words."""
+        word = left.pop(0)
+        name, separator, value = word.partition("=")
+        if not word.startswith("--") and len(word) > 2:
+            name, separator, value = word[:2], "=", word[2:].removeprefix("=")
+        name = SHORT.get(name, name)
+        if not name.startswith("--"):
+            raise self._refuse(number, f"{word} is not an option that Kyu knows")
+        if not separator and name not in FLAGS:
+            if not left:
+                raise self._refuse(number, f"{name} needs a value")
+            value = left.pop(0)
+        self.given[name] = (number, value)
 
     def options(self) -> list[str]:
         """Return the options as words of ``kyu submit``."""
         found: list[str] = []
         for name, (number, value) in self.given.items():
             if name in WITHOUT_EFFECT:
-                self.notes.append(f"{self._script}: line {number}: {name} has no effect")
+                self.notes.append(f"{self._place(number)}: {name} has no effect")
             else:
                 found += self._translate(name, number, value)
         if cores := self._cores():
@@ -131,4 +152,7 @@ class Translation:
         return int(value)
 
     def _refuse(self, number: int, why: str) -> BadInput:
-        return BadInput(f"{self._script}: line {number}: {why}")
+        return BadInput(f"{self._place(number)}: {why}")
+
+    def _place(self, number: int) -> str:
+        return self._script if number == COMMAND_LINE else f"{self._script}: line {number}"
