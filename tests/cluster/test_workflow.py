@@ -70,7 +70,7 @@ def until_ended(client: Client, name: str, count: int) -> None:
 
     def are_over(found: Manifest) -> bool:
         counts = (found.get("status") or {}).get("counts") or {}
-        return sum(counts.get(one, 0) for one in ("succeeded", "failed", "skipped")) >= count
+        return bool(sum(counts.get(one, 0) for one in ("succeeded", "failed", "skipped")) >= count)
 
     client.until(are_over, API, "Workflow", name, seconds=LONGEST_SECONDS)
 
