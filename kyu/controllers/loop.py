@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import time
 import traceback
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -33,6 +34,10 @@ LONGEST_SLEEP_SECONDS = 10.0
 CLOCK_STEP = timedelta(seconds=1)
 # Cancelled timers are dropped when they outnumber the others by this.
 SPARE_TIMERS = 1000
+# A paced key rests after a plan that took this long, for so many times its duration.
+LONG_PLAN_SECONDS = 0.005
+RESTS_PER_PLAN = 4
+LONGEST_REST_SECONDS = 2.0
 
 
 Keys = Callable[[View, Json], Iterable[Key]]
@@ -66,6 +71,8 @@ class Controller:
     plan: Callable[[View, Key, datetime], list[Action]]
     watches: tuple[Watch, ...]
     owned: Owned | None = None
+    # Whether a key whose plan takes long rests before its next plan, so that it leaves time to all others.
+    is_paced: bool = False
 
 
 class Write(Protocol):
@@ -108,6 +115,8 @@ class Loop:
         self._failures: dict[Item, int] = {}
         self._timers: list[tuple[datetime, int, Item]] = []
         self._next_wake: dict[Item, datetime] = {}
+        # The times before which paced keys are not planned again.
+        self._rests_until: dict[Item, datetime] = {}
         self._sequence = itertools.count()
         self._latest = clock()
         self._wakeup = asyncio.Event()
@@ -148,6 +157,8 @@ class Loop:
     def again(self, item: Item) -> None:
         if item in self._writing:
             self._changed_meanwhile.add(item)
+        elif self._rests_until and (until := self._rests_until.get(item)) is not None and self._clock() < until:
+            self._wake_at(item, until)
         else:
             self._due[item] = None
             self._wakeup.set()
@@ -186,8 +197,9 @@ class Loop:
 
     def _plan(self, item: Item, now: datetime) -> None:
         name, key = item
+        controller, started = self._controllers[name], time.perf_counter()
         try:
-            actions = self._controllers[name].plan(self._view, key, now)
+            actions = controller.plan(self._view, key, now)
             writes: list[Action] = [action for action in actions if not isinstance(action, WakeAt)]
             begun = self._write(writes) if writes else None
         except Exception as error:
@@ -197,6 +209,8 @@ class Loop:
             return
         # Each plan states anew when to run again.
         self._next_wake.pop(item, None)
+        if controller.is_paced:
+            self._rest(item, now, time.perf_counter() - started)
         wakes = [action.at for action in actions if isinstance(action, WakeAt)]
         if wakes:
             self._wake_at(item, min(wakes))
@@ -222,8 +236,15 @@ class Loop:
             self._writing.discard(item)
             if item in self._changed_meanwhile:
                 self._changed_meanwhile.discard(item)
-                self._due[item] = None
+                self.again(item)
             self._wakeup.set()
+
+    def _rest(self, item: Item, now: datetime, seconds: float) -> None:
+        """Let a key rest for some times the duration of its plan; a quick plan needs no rest."""
+        self._rests_until.pop(item, None)
+        if seconds >= LONG_PLAN_SECONDS:
+            rest = min(seconds * RESTS_PER_PLAN, LONGEST_REST_SECONDS)
+            self._rests_until[item] = now + timedelta(seconds=seconds + rest)
 
     def _retry_later(self, item: Item) -> None:
         failures = self._failures.get(item, 0)

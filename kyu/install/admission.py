@@ -16,6 +16,7 @@ from typing import Literal
 from kyu.api import kueue
 from kyu.api.definitions import crds
 from kyu.api.meta import Json, Kind, Object
+from kyu.api.workflows import Workflow
 from kyu.kinds import metadata
 from kyu.kinds.kind import JobKind
 from kyu.kinds.pod import POD
@@ -102,6 +103,9 @@ def _validating(namespace: str, *, policies: bool) -> Iterator[Json]:
         namespace, "validate", kueue.Workload.KIND, ["CREATE", "UPDATE"], "Ignore", parts=("", "/status")
     )
     yield {**workload, "matchConditions": [NOT_DELETED]}
+    # The controller checks the same rules, and starts no step of an invalid Workflow.
+    workflow = _webhook(namespace, "validate", Workflow.KIND, ["CREATE", "UPDATE"], "Ignore")
+    yield {**workflow, **_in_job_namespaces(namespace), "matchConditions": [NOT_DELETED]}
     for _, kind in job_kinds():
         webhook = _webhook(namespace, "validate", kind, ["CREATE", "UPDATE"], "Ignore" if policies else "Fail")
         selectors = {**_in_job_namespaces(namespace), "objectSelector": LABELLED}

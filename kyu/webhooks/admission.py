@@ -14,7 +14,9 @@ from kyu.api import convert, rules
 from kyu.api.actions import View
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json
+from kyu.api.workflows import Workflow
 from kyu.plans.job import webhook
+from kyu.plans.workflows import webhook as workflow_webhook
 from kyu.webhooks import reviews
 from kyu.webhooks.reviews import ConversionRequest, ReviewRequest, allow
 
@@ -46,6 +48,8 @@ def find_faults(view: View, request: ReviewRequest, given: Json) -> Sequence[Fie
         return ()
     obj = complete(request, given)
     old = None if request.old_object is None else complete(request, request.old_object)
+    if request.kind.kind == Workflow.KIND.kind and request.kind.group == Workflow.KIND.group:
+        return workflow_webhook.find_errors(view, obj, old, on_cluster=True)
     if is_kueue(request):
         return rules.review(obj, old, view.configuration.gates)
     return () if request.sub_resource else webhook.admit(view, obj, old).errors

@@ -220,3 +220,32 @@ async def test_a_cancellation_is_heard_whatever_happens_at_the_same_time(before:
     task.cancel()
     done, _ = await asyncio.wait([task], timeout=60)
     assert done, "the loop goes on"
+
+
+async def test_a_key_whose_plan_takes_long_rests_and_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_module, "LONG_PLAN_SECONDS", 0.0)
+    monkeypatch.setattr(loop_module, "RESTS_PER_PLAN", 1e9)
+    monkeypatch.setattr(loop_module, "LONGEST_REST_SECONDS", 3600.0)
+    planned: list[str] = []
+    turn = asyncio.Event()
+
+    def plan(view: View, key: Key, at: datetime) -> list[Action]:
+        planned.append(key.name)
+        turn.set()
+        return []
+
+    async def write(actions: list[Action]) -> None:
+        raise AssertionError("nothing is to be written")
+
+    rows = [Controller("row", plan, (Watch(Namespace.KIND),), is_paced=True)]
+    loop = Loop(MemoryView(), write, rows, lambda: datetime.now(UTC))
+    task = asyncio.create_task(loop.run())
+    for name in ("slow", "slow", "other", "slow", "last"):
+        turn.clear()
+        loop.changed(Namespace.KIND, None, {"metadata": {"name": name}})
+        if name != "slow" or not planned:
+            async with asyncio.timeout(60):
+                await turn.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert planned == ["slow", "other", "last"]

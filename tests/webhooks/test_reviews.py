@@ -69,6 +69,18 @@ def test_a_labelled_job_is_suspended() -> None:
     assert patch_of(response) == [{"op": "add", "path": "/spec/suspend", "value": True}]
 
 
+def test_a_workflow_with_a_circle_is_refused() -> None:
+    def reviewed(*after: str, image: str = "busybox") -> Json:
+        steps = [{"name": "a", "command": ["x"], "after": list(after)}]
+        spec = {"queue": "q", "image": image, "steps": steps}
+        body = {"apiVersion": "kyu.dev/v1alpha1", "kind": "Workflow", "metadata": {"name": "dag"}, "spec": spec}
+        return answer("/validate-kyu-dev-v1alpha1-workflow", review(body, group="kyu.dev", kind="Workflow"))
+
+    assert reviewed()["allowed"] is True
+    assert "in a circle: a → a" in reviewed("a")["status"]["message"]
+    assert "a command on a cluster needs an image" in reviewed(image="")["status"]["message"]
+
+
 def test_an_unlabelled_job_passes_unchanged() -> None:
     assert answer("/mutate-batch-v1-job", review(job())) == {"uid": "1", "allowed": True}
 

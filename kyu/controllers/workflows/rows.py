@@ -40,6 +40,7 @@ def controllers(settings: WorkflowSettings = EMBEDDED) -> tuple[Controller, ...]
                 *((Watch(guard.kind, every(Workflow.KIND)),) if guard is not None else ()),
             ),
             Owned(tuple(kind.kind for kind in table.STEP_KINDS), Workflow.KIND),
+            is_paced=True,
         ),
     )
 

@@ -100,7 +100,7 @@ class WorkflowRound:
         self.edit = StatusEdit(self.raw, self.now)
         self.entries = {entry["name"]: dict(entry) for entry in self.edit.read("steps") or ()}
         self.active = sum(entry["state"] in ACTIVE for entry in self.entries.values())
-        self.output_bytes = sum(len(entry.get("output", "").encode()) for entry in self.entries.values())
+        self.output_bytes = sum(len(entry["output"].encode()) for entry in self.entries.values() if "output" in entry)
 
     # Whether there is something to do.
 
@@ -148,7 +148,7 @@ class WorkflowRound:
     def run(self) -> None:
         if self.edit.condition("Blocked") is not None:
             self.edit.remove_condition("Blocked")
-        if self.is_retried():
+        if self.is_retried() and self.edit.is_true(FINISHED):
             self.restart()
         listed: dict[str, list[Json]] = {}
         for step in graph.in_order(self.workflow.spec.steps):
@@ -174,12 +174,20 @@ class WorkflowRound:
 
     def take(self, step: WorkflowStep) -> list[Json]:
         """Return the entries of a step as they are now, and start what may start."""
+        known = self.entries.get(step.name)
+        if known is not None and known["state"] in ENDED:
+            # Most steps of a long Workflow are over.
+            return [known]
         verdict = decisions.verdict(step, self.outcomes, self.outputs)
         items = self.items(step, verdict)
         if isinstance(items, dict):
             return [items]
         names = [step.name] if items is None else [f"{step.name}[{index}]" for index in range(len(items))]
         found = [self.entries.get(name) or waiting(name) for name in names]
+        if verdict.decision == "Wait" and not self.workflow.spec.cancel:
+            for entry in found:
+                put(entry, reason="", message=verdict.message)
+            return found
         runs = [
             self.step_run(step, entry, index, None if items is None else items[index])
             for index, entry in enumerate(found)
@@ -202,11 +210,8 @@ class WorkflowRound:
             return None
         if each.items:
             return list(each.items)
-        known = self.entries.get(step.name)
-        if known is not None and known["state"] in ENDED:
-            return known
         entry = waiting(step.name)
-        if self.workflow.spec.cancel:
+        if self.workflow.spec.cancel and verdict.decision != "Run":
             return {**entry, **ended("Skipped", "Cancelled", "the Workflow was cancelled", self.now)}
         if verdict.decision == "Wait":
             return {**entry, "message": verdict.message}
@@ -320,9 +325,7 @@ class WorkflowRound:
             return False
         retry_at = parse_time(entry.get("retryAt"))
         most = self.workflow.spec.parallelism
-        if verdict.decision == "Wait":
-            put(entry, reason="", message=verdict.message)
-        elif self.workflow.spec.suspend:
+        if self.workflow.spec.suspend:
             put(entry, reason="Suspended", message="the Workflow is suspended")
         elif retry_at is not None and self.now < retry_at:
             self.wakes.append(retry_at)

@@ -1,8 +1,8 @@
 """
-The admission of Workflows in embedded mode: the rules of Workflows, and those of the objects that the steps will be.
+The admission of Workflows: their own rules, and in embedded mode those of the objects that the steps will be.
 
-The controller creates the objects of the steps with all rights, so a rule that binds users must be checked here. On a
-cluster the rules of a step's object are checked by the webhooks when it is created.
+The embedded controller creates the objects of the steps with all rights, so a rule that binds users is checked here. On
+a cluster the rules of a step's object are checked when it is created.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ class AnyValues(Values):
         return "0"
 
 
-def find_errors(view: View, new: Json, old: Json | None) -> list[FieldError]:
-    """Return the errors of a new or changed Workflow, and of the objects of its steps."""
+def find_errors(view: View, new: Json, old: Json | None, *, on_cluster: bool = False) -> list[FieldError]:
+    """Return the errors of a new or changed Workflow, and in embedded mode of the objects of its steps."""
     if old is not None and old.get("spec") == new.get("spec"):
         return []
     try:
         workflow = codec.decode_as(Workflow, new)
     except codec.DecodeError as error:
         return [invalid(error.field, None, error.detail)]
-    found = validate.find_errors(workflow)
+    found = validate.find_errors(workflow, needs_image=on_cluster)
     if old is not None:
         found += validate.change_errors(new, old)
-    if found:
+    if found or on_cluster:
         return found
     for position, step in enumerate(workflow.spec.steps):
         if step.template is not None:
