@@ -27,7 +27,7 @@ from kyu.cli.batch import attempts, jobs_pods
 from kyu.cli.connection import ServerConnection
 from kyu.kinds import metadata
 from kyu.kinds.job import INDEX
-from kyu.kube.errors import ApiError, Forbidden, NotFound
+from kyu.kube.errors import AlreadyExists, ApiError, Forbidden, NotFound
 from kyu.sdk import options, parcel, worker
 from kyu.sdk.errors import NotCarried
 from kyu.sdk.parcel import CallOutcome, FunctionCall
@@ -121,7 +121,11 @@ class ObjectExchange:
             server.client.create(SECRET, {"metadata": meta, "type": "Opaque", "immutable": True, "data": files})
         except Forbidden:
             self._kind = CONFIG_MAP
-            server.client.create(CONFIG_MAP, {"metadata": meta, "immutable": True, "binaryData": files})
+            with contextlib.suppress(AlreadyExists):
+                server.client.create(CONFIG_MAP, {"metadata": meta, "immutable": True, "binaryData": files})
+        except AlreadyExists:
+            # The name is unique, so it is the object of an earlier attempt whose answer was lost.
+            pass
 
     def adopt(self, server: ServerConnection, job: Json) -> None:
         owner = {"apiVersion": "batch/v1", "kind": "Job", "name": metadata.name_of(job), "uid": metadata.uid_of(job)}

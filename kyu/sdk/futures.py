@@ -144,11 +144,11 @@ class FutureArray(Sequence[Future[T_co]], Generic[T_co]):
 
     def cancel(self) -> bool:
         """Delete the job. Elements that have ended keep their results."""
-        if all(future.done() for future in self._futures):
-            return False
-        self._job.delete()
-        cancelled = [future.mark_cancelled() for future in self._futures if not future.done()]
-        return any(cancelled)
+        waiting = [future for future in self._futures if not future.done()]
+        if waiting:
+            self._job.delete()
+        # The watcher may have seen the deletion meanwhile, and marked them.
+        return any([future.mark_cancelled() for future in waiting])  # noqa: C419 (all of them)
 
     @overload
     def __getitem__(self, index: int) -> Future[T_co]: ...

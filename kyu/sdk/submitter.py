@@ -105,7 +105,7 @@ class Submitter:
         name, is_new = self._name(options, words[0] if words else "")
         args = job_options.parse({**options, "name": name}, words or [""])
         body = job_options.build(options, args)
-        job_options.complete(self._connections.server(), args, body)
+        ask(lambda: job_options.complete(self._connections.server(), args, body))
         job = PlainJob(self._connections, JOB, name)
         future: Future[str] = Future(job)
         job.tasks = [[future]]
@@ -139,10 +139,11 @@ class Submitter:
         args = job_options.parse({**options, "name": name}, ["python"], len(call.tasks) if is_array else None)
         body = job_options.build(options, args)
         server = self._connections.server()
-        job_options.complete(server, args, body)
+        ask(lambda: job_options.complete(server, args, body))
         is_here = args.image == HOST_IMAGE
-        exchange = self._exchange(options, name, is_here=is_here)
-        exchange.send(server, body, call, sys.executable if is_here else options.get("python", "python3"))
+        exchange = ask(lambda: self._exchange(options, name, is_here=is_here))
+        python = sys.executable if is_here else options.get("python", "python3")
+        ask(lambda: exchange.send(server, body, call, python))
         if is_array:
             job_options.separate_tasks(body)
         job = FunctionJob(self._connections, name, exchange)
@@ -152,7 +153,7 @@ class Submitter:
         except BaseException:
             exchange.clean()
             raise
-        exchange.adopt(server, created)
+        ask(lambda: exchange.adopt(server, created))
         return FutureArray(job, [future for futures in job.tasks for future in futures])
 
     def _exchange(self, options: JobOptions, name: str, *, is_here: bool) -> Exchange:
@@ -165,7 +166,7 @@ class Submitter:
             return ObjectExchange(token, imports_as_here=is_here)
         if folder is not None:
             return FileExchange(Path(folder).absolute(), token, imports_as_here=is_here)
-        if is_here and self._connections.shares_files():
+        if is_here and self._connections.shares_files:
             return FileExchange(own_folder(), token, imports_as_here=True)
         return ObjectExchange(token, imports_as_here=is_here)
 
@@ -182,7 +183,7 @@ class Submitter:
         # The watcher must know the job before it exists, to miss no event.
         self._watcher.follow(job)
         try:
-            created = Reconnecting(log.warning).ask(lambda: client.create(kind, body))
+            created = ask(lambda: client.create(kind, body))
         except AlreadyExists:
             found = client.get(kind, Key(self.namespace, job.name))
             if metadata.annotations_of(found).get(TOKEN) != job.token:
@@ -194,6 +195,11 @@ class Submitter:
             raise
         job.uid = metadata.uid_of(created)
         return created
+
+
+def ask(call: Callable[[], T]) -> T:
+    """Make a request; while the server is away, repeat it for two minutes."""
+    return Reconnecting(log.warning).ask(call)
 
 
 def new_name(prefix: str) -> str:
