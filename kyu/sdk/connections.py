@@ -16,7 +16,7 @@ from kyu.cli.connection import ServerConnection
 from kyu.cli.main import BadInput, Failed
 from kyu.kube.blocking import BlockingClient
 from kyu.kube.errors import ApiError
-from kyu.runtime.node import ISOLATED
+from kyu.runtime.nodes.node import ISOLATED
 
 log = logging.getLogger("kyu")
 # A connection without any answer for so long is taken as broken. A watch ends earlier.

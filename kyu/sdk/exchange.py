@@ -15,7 +15,7 @@ import os
 import shutil
 import sys
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -128,10 +128,7 @@ class ObjectExchange:
             pass
 
     def adopt(self, server: ServerConnection, job: Json) -> None:
-        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": metadata.name_of(job), "uid": metadata.uid_of(job)}
-        change = {"metadata": {"ownerReferences": [owner]}}
-        with contextlib.suppress(NotFound):
-            server.client.patch(self._kind, Key(server.namespace, self._name), change)
+        set_owner(server, self._kind, self._name, job)
 
     def fetch(self, server: ServerConnection, job: str, task: int) -> list[CallOutcome] | None:
         for key in logs_of(server, job, task):
@@ -148,6 +145,21 @@ class ObjectExchange:
 
     def clean(self) -> None:
         """Do nothing: the Job owns the object."""
+
+
+def create_secret(server: ServerConnection, name: str, values: Mapping[str, str]) -> None:
+    """Create a Secret of variables. Its name is unique, so one that exists is that of an earlier attempt."""
+    meta = {"name": name, "namespace": server.namespace}
+    data = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
+    with contextlib.suppress(AlreadyExists):
+        server.client.create(SECRET, {"metadata": meta, "type": "Opaque", "immutable": True, "data": data})
+
+
+def set_owner(server: ServerConnection, kind: Kind, name: str, job: Json) -> None:
+    """Let a Job own an object, so that both are deleted together."""
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": metadata.name_of(job), "uid": metadata.uid_of(job)}
+    with contextlib.suppress(NotFound):
+        server.client.patch(kind, Key(server.namespace, name), {"metadata": {"ownerReferences": [owner]}})
 
 
 def here() -> list[str]:

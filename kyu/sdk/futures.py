@@ -73,6 +73,10 @@ class Future(concurrent.futures.Future[T], Generic[T]):
         self._job.delete()
         return self.mark_cancelled()
 
+    def delete(self) -> None:
+        """Delete the job, also one that has ended; of an array, all of it. A result that is known stays."""
+        self._job.delete()
+
     def mark_cancelled(self) -> bool:
         """Tell all that wait for the future that there will be no result."""
         is_cancelled = super().cancel()

@@ -10,16 +10,18 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, Unpack
 
 from kyu.api import documents
+from kyu.api.core import SECRET
 from kyu.api.meta import Json, Key
 from kyu.cli.batch.jobs import JOB
 from kyu.cli.batch.reconnect import Reconnecting
-from kyu.cli.batch.submission.job import HOST_IMAGE, name_from
+from kyu.cli.batch.submission.job import name_from
 from kyu.kinds import metadata, table
+from kyu.kinds.templates import HOST_IMAGE
 from kyu.kube.errors import AlreadyExists
 from kyu.sdk import options as job_options
 from kyu.sdk import parcel
 from kyu.sdk.connections import Connections, log
-from kyu.sdk.exchange import Exchange, FileExchange, ObjectExchange
+from kyu.sdk.exchange import Exchange, FileExchange, ObjectExchange, create_secret, set_owner
 from kyu.sdk.futures import Future, FutureArray
 from kyu.sdk.job import FunctionJob, PlainJob, SubmittedJob
 from kyu.sdk.options import JobOptions
@@ -102,14 +104,14 @@ class Submitter:
         if isinstance(command, str):
             raise TypeError('give the command as a list of words, such as ["python", "train.py"]')
         words = [os.fspath(word) for word in command]
-        name, is_new = self._name(options, words[0] if words else "")
+        name = options.get("name") or new_name(name_from(words[0] if words else ""))
         args = job_options.parse({**options, "name": name}, words or [""])
         body = job_options.build(options, args)
         ask(lambda: job_options.complete(self._connections.server(), args, body))
         job = PlainJob(self._connections, JOB, name)
         future: Future[str] = Future(job)
         job.tasks = [[future]]
-        self._create(job, body, is_new=is_new)
+        self._create_with_secrets(job, body, options)
         return future
 
     def create(self, manifest: Mapping[str, Any] | str) -> Future[str]:
@@ -125,17 +127,16 @@ class Submitter:
         meta = body["metadata"] = dict(body.get("metadata") or {})
         if meta.setdefault("namespace", self.namespace) != self.namespace:
             raise ValueError(f"namespace={meta['namespace']}: this Submitter is for namespace {self.namespace}")
-        is_new = "name" not in meta
-        if is_new:
+        if "name" not in meta:
             meta["name"] = new_name(str(meta.pop("generateName", "") or f"{kind.kind.kind.lower()}-"))
         job = PlainJob(self._connections, kind.kind, meta["name"])
         future: Future[str] = Future(job)
         job.tasks = [[future]]
-        self._create(job, body, is_new=is_new)
+        self._create(job, body)
         return future
 
     def _send_function(self, call: FunctionCall, options: JobOptions, *, is_array: bool) -> FutureArray[Any]:
-        name, is_new = self._name(options, parcel.name_of(call.function))
+        name = options.get("name") or new_name(name_from(parcel.name_of(call.function)))
         args = job_options.parse({**options, "name": name}, ["python"], len(call.tasks) if is_array else None)
         body = job_options.build(options, args)
         server = self._connections.server()
@@ -144,12 +145,10 @@ class Submitter:
         exchange = ask(lambda: self._exchange(options, name, is_here=is_here))
         python = sys.executable if is_here else options.get("python", "python3")
         ask(lambda: exchange.send(server, body, call, python))
-        if is_array:
-            job_options.separate_tasks(body)
         job = FunctionJob(self._connections, name, exchange)
         job.tasks = [[Future(job, task, is_shared=is_array) for _ in chunk] for task, chunk in enumerate(call.tasks)]
         try:
-            created = self._create(job, body, is_new=is_new)
+            created = self._create_with_secrets(job, body, options)
         except BaseException:
             exchange.clean()
             raise
@@ -170,11 +169,20 @@ class Submitter:
             return FileExchange(own_folder(), token, imports_as_here=True)
         return ObjectExchange(token, imports_as_here=is_here)
 
-    def _name(self, options: JobOptions, what: str) -> tuple[str, bool]:
-        """Return the name of a job, and whether it was made here, so that it is new."""
-        return (options["name"], False) if "name" in options else (new_name(name_from(what)), True)
+    def _create_with_secrets(self, job: SubmittedJob, body: Json, options: JobOptions) -> Json:
+        """Create a Job, and the Secret of its variables if it has such."""
+        values = options.get("secrets")
+        if not values:
+            return self._create(job, body)
+        name = f"{job.name}-{secrets.token_hex(4)}"
+        server = self._connections.server()
+        ask(lambda: create_secret(server, name, values))
+        job_options.add_secrets(body, name, values)
+        created = self._create(job, body)
+        ask(lambda: set_owner(server, SECRET, name, created))
+        return created
 
-    def _create(self, job: SubmittedJob, body: Json, *, is_new: bool) -> Json:
+    def _create(self, job: SubmittedJob, body: Json) -> Json:
         """Create the object once, also if the server breaks off and the answer is lost."""
         kind = job.kind
         body["metadata"].setdefault("labels", {})[PROCESS] = self._process
