@@ -12,8 +12,11 @@ import importlib
 # As typing.TYPE_CHECKING, without the import of typing.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from kyu.cli.batch.reconnect import ServerLost
+    from kyu.sdk import aio
     from kyu.sdk.connections import NoServer
     from kyu.sdk.errors import JobFailed, NotCarried, RemoteError
+    from kyu.sdk.executor import Executor
     from kyu.sdk.functions import as_completed, create, current, map, run, submit, wait
     from kyu.sdk.futures import Future, FutureArray
     from kyu.sdk.local import local
@@ -21,13 +24,16 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 _MODULES = {
-    "Submitter": "kyu.sdk.submitter",
+    "Executor": "kyu.sdk.executor",
     "Future": "kyu.sdk.futures",
     "FutureArray": "kyu.sdk.futures",
     "JobFailed": "kyu.sdk.errors",
     "NoServer": "kyu.sdk.connections",
     "NotCarried": "kyu.sdk.errors",
     "RemoteError": "kyu.sdk.errors",
+    "ServerLost": "kyu.cli.batch.reconnect",
+    "Submitter": "kyu.sdk.submitter",
+    "aio": "kyu.sdk.aio",
     "as_completed": "kyu.sdk.functions",
     "create": "kyu.sdk.functions",
     "current": "kyu.sdk.functions",
@@ -38,14 +44,17 @@ _MODULES = {
     "wait": "kyu.sdk.functions",
 }
 __all__ = [
+    "Executor",
     "Future",
     "FutureArray",
     "JobFailed",
     "NoServer",
     "NotCarried",
     "RemoteError",
+    "ServerLost",
     "Submitter",
     "__version__",
+    "aio",
     "as_completed",
     "create",
     "current",
@@ -61,7 +70,8 @@ def __getattr__(name: str) -> object:
     """Import a part of the SDK when it is used first."""
     if name not in _MODULES:
         raise AttributeError(f"module 'kyu' has no attribute {name!r}")
-    found = getattr(importlib.import_module(_MODULES[name]), name)
+    module = importlib.import_module(_MODULES[name])
+    found = getattr(module, name, module)
     globals()[name] = found
     return found
 

@@ -6,6 +6,7 @@ import argparse
 import logging
 import os
 import threading
+from functools import cached_property
 from pathlib import Path
 
 from kyu.api.core import Node
@@ -48,8 +49,9 @@ class Connections:
             found = self._threads.server = ServerConnection(client, self.namespace, self.description)
         return found
 
+    @cached_property
     def shares_files(self) -> bool:
-        """Return whether pods run on this machine as this user, so that they reach the user's files."""
+        """Whether pods run on this machine as this user, so that they reach the user's files."""
         address = self._credentials.server
         if environment.runs_as_me(address):
             return True

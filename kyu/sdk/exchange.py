@@ -15,7 +15,7 @@ import os
 import shutil
 import sys
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -27,7 +27,7 @@ from kyu.cli.batch import attempts, jobs_pods
 from kyu.cli.connection import ServerConnection
 from kyu.kinds import metadata
 from kyu.kinds.job import INDEX
-from kyu.kube.errors import ApiError, Forbidden, NotFound
+from kyu.kube.errors import AlreadyExists, ApiError, Forbidden, NotFound
 from kyu.sdk import options, parcel, worker
 from kyu.sdk.errors import NotCarried
 from kyu.sdk.parcel import CallOutcome, FunctionCall
@@ -121,13 +121,14 @@ class ObjectExchange:
             server.client.create(SECRET, {"metadata": meta, "type": "Opaque", "immutable": True, "data": files})
         except Forbidden:
             self._kind = CONFIG_MAP
-            server.client.create(CONFIG_MAP, {"metadata": meta, "immutable": True, "binaryData": files})
+            with contextlib.suppress(AlreadyExists):
+                server.client.create(CONFIG_MAP, {"metadata": meta, "immutable": True, "binaryData": files})
+        except AlreadyExists:
+            # The name is unique, so it is the object of an earlier attempt whose answer was lost.
+            pass
 
     def adopt(self, server: ServerConnection, job: Json) -> None:
-        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": metadata.name_of(job), "uid": metadata.uid_of(job)}
-        change = {"metadata": {"ownerReferences": [owner]}}
-        with contextlib.suppress(NotFound):
-            server.client.patch(self._kind, Key(server.namespace, self._name), change)
+        set_owner(server, self._kind, self._name, job)
 
     def fetch(self, server: ServerConnection, job: str, task: int) -> list[CallOutcome] | None:
         for key in logs_of(server, job, task):
@@ -144,6 +145,21 @@ class ObjectExchange:
 
     def clean(self) -> None:
         """Do nothing: the Job owns the object."""
+
+
+def create_secret(server: ServerConnection, name: str, values: Mapping[str, str]) -> None:
+    """Create a Secret of variables. Its name is unique, so one that exists is that of an earlier attempt."""
+    meta = {"name": name, "namespace": server.namespace}
+    data = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
+    with contextlib.suppress(AlreadyExists):
+        server.client.create(SECRET, {"metadata": meta, "type": "Opaque", "immutable": True, "data": data})
+
+
+def set_owner(server: ServerConnection, kind: Kind, name: str, job: Json) -> None:
+    """Let a Job own an object, so that both are deleted together."""
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": metadata.name_of(job), "uid": metadata.uid_of(job)}
+    with contextlib.suppress(NotFound):
+        server.client.patch(kind, Key(server.namespace, name), {"metadata": {"ownerReferences": [owner]}})
 
 
 def here() -> list[str]:

@@ -73,6 +73,10 @@ class Future(concurrent.futures.Future[T], Generic[T]):
         self._job.delete()
         return self.mark_cancelled()
 
+    def delete(self) -> None:
+        """Delete the job, also one that has ended; of an array, all of it. A result that is known stays."""
+        self._job.delete()
+
     def mark_cancelled(self) -> bool:
         """Tell all that wait for the future that there will be no result."""
         is_cancelled = super().cancel()
@@ -144,11 +148,11 @@ class FutureArray(Sequence[Future[T_co]], Generic[T_co]):
 
     def cancel(self) -> bool:
         """Delete the job. Elements that have ended keep their results."""
-        if all(future.done() for future in self._futures):
-            return False
-        self._job.delete()
-        cancelled = [future.mark_cancelled() for future in self._futures if not future.done()]
-        return any(cancelled)
+        waiting = [future for future in self._futures if not future.done()]
+        if waiting:
+            self._job.delete()
+        # The watcher may have seen the deletion meanwhile, and marked them.
+        return any([future.mark_cancelled() for future in waiting])  # noqa: C419 (all of them)
 
     @overload
     def __getitem__(self, index: int) -> Future[T_co]: ...

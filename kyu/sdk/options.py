@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Literal, TypedDict
 
@@ -43,6 +43,8 @@ class JobOptions(TypedDict, total=False):
     """Retries of a failed pod; of an array: of each task."""
     env: Mapping[str, str]
     """Environment variables."""
+    secrets: Mapping[str, str]
+    """Environment variables whose values are kept in a Secret, and not in the Job."""
     export: Sequence[str]
     """Variables of this process that the job gets besides PATH, VIRTUAL_ENV and CONDA_*; "ALL" for all."""
     after: Sequence[object]
@@ -98,6 +100,9 @@ def build(options: JobOptions, args: argparse.Namespace) -> Json:
     if args.image != HOST_IMAGE and "cwd" not in options:
         # The current folder of this machine means nothing in an image.
         del pod["containers"][0]["workingDir"]
+    # A pod that its node loses, or that is evicted from it, is replaced. It is no failure of the job.
+    lost = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    job["spec"]["podFailurePolicy"] = {"rules": [lost]}
     for number, (path, claim) in enumerate(options.get("mounts", {}).items()):
         add_volume(pod, f"mount-{number}", path, {"persistentVolumeClaim": {"claimName": claim}})
     return job
@@ -111,9 +116,10 @@ def complete(server: ServerConnection, args: argparse.Namespace, job: Json) -> N
         raise ValueError(in_words_of_python(str(error))) from None
 
 
-def separate_tasks(job: Json) -> None:
-    """Let the tasks of an array succeed and fail one by one. Otherwise the first failed pod ends the Job."""
-    job["spec"]["backoffLimitPerIndex"] = job["spec"].pop("backoffLimit")
+def add_secrets(job: Json, secret: str, names: Iterable[str]) -> None:
+    """Give the container the variables that a Secret holds."""
+    variables = [{"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": name}}} for name in names]
+    job["spec"]["template"]["spec"]["containers"][0].setdefault("env", []).extend(variables)
 
 
 def add_volume(pod: Json, name: str, path: str, source: Json, *, read_only: bool = False) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, Unpack
 
 from kyu.api import documents
+from kyu.api.core import SECRET
 from kyu.api.meta import Json, Key
 from kyu.cli.batch.jobs import JOB
 from kyu.cli.batch.reconnect import Reconnecting
@@ -20,7 +21,7 @@ from kyu.kube.errors import AlreadyExists
 from kyu.sdk import options as job_options
 from kyu.sdk import parcel
 from kyu.sdk.connections import Connections, log
-from kyu.sdk.exchange import Exchange, FileExchange, ObjectExchange
+from kyu.sdk.exchange import Exchange, FileExchange, ObjectExchange, create_secret, set_owner
 from kyu.sdk.futures import Future, FutureArray
 from kyu.sdk.job import FunctionJob, PlainJob, SubmittedJob
 from kyu.sdk.options import JobOptions
@@ -103,14 +104,14 @@ class Submitter:
         if isinstance(command, str):
             raise TypeError('give the command as a list of words, such as ["python", "train.py"]')
         words = [os.fspath(word) for word in command]
-        name, is_new = self._name(options, words[0] if words else "")
+        name = options.get("name") or new_name(name_from(words[0] if words else ""))
         args = job_options.parse({**options, "name": name}, words or [""])
         body = job_options.build(options, args)
-        job_options.complete(self._connections.server(), args, body)
+        ask(lambda: job_options.complete(self._connections.server(), args, body))
         job = PlainJob(self._connections, JOB, name)
         future: Future[str] = Future(job)
         job.tasks = [[future]]
-        self._create(job, body, is_new=is_new)
+        self._create_with_secrets(job, body, options)
         return future
 
     def create(self, manifest: Mapping[str, Any] | str) -> Future[str]:
@@ -126,34 +127,32 @@ class Submitter:
         meta = body["metadata"] = dict(body.get("metadata") or {})
         if meta.setdefault("namespace", self.namespace) != self.namespace:
             raise ValueError(f"namespace={meta['namespace']}: this Submitter is for namespace {self.namespace}")
-        is_new = "name" not in meta
-        if is_new:
+        if "name" not in meta:
             meta["name"] = new_name(str(meta.pop("generateName", "") or f"{kind.kind.kind.lower()}-"))
         job = PlainJob(self._connections, kind.kind, meta["name"])
         future: Future[str] = Future(job)
         job.tasks = [[future]]
-        self._create(job, body, is_new=is_new)
+        self._create(job, body)
         return future
 
     def _send_function(self, call: FunctionCall, options: JobOptions, *, is_array: bool) -> FutureArray[Any]:
-        name, is_new = self._name(options, parcel.name_of(call.function))
+        name = options.get("name") or new_name(name_from(parcel.name_of(call.function)))
         args = job_options.parse({**options, "name": name}, ["python"], len(call.tasks) if is_array else None)
         body = job_options.build(options, args)
         server = self._connections.server()
-        job_options.complete(server, args, body)
+        ask(lambda: job_options.complete(server, args, body))
         is_here = args.image == HOST_IMAGE
-        exchange = self._exchange(options, name, is_here=is_here)
-        exchange.send(server, body, call, sys.executable if is_here else options.get("python", "python3"))
-        if is_array:
-            job_options.separate_tasks(body)
+        exchange = ask(lambda: self._exchange(options, name, is_here=is_here))
+        python = sys.executable if is_here else options.get("python", "python3")
+        ask(lambda: exchange.send(server, body, call, python))
         job = FunctionJob(self._connections, name, exchange)
         job.tasks = [[Future(job, task, is_shared=is_array) for _ in chunk] for task, chunk in enumerate(call.tasks)]
         try:
-            created = self._create(job, body, is_new=is_new)
+            created = self._create_with_secrets(job, body, options)
         except BaseException:
             exchange.clean()
             raise
-        exchange.adopt(server, created)
+        ask(lambda: exchange.adopt(server, created))
         return FutureArray(job, [future for futures in job.tasks for future in futures])
 
     def _exchange(self, options: JobOptions, name: str, *, is_here: bool) -> Exchange:
@@ -166,15 +165,24 @@ class Submitter:
             return ObjectExchange(token, imports_as_here=is_here)
         if folder is not None:
             return FileExchange(Path(folder).absolute(), token, imports_as_here=is_here)
-        if is_here and self._connections.shares_files():
+        if is_here and self._connections.shares_files:
             return FileExchange(own_folder(), token, imports_as_here=True)
         return ObjectExchange(token, imports_as_here=is_here)
 
-    def _name(self, options: JobOptions, what: str) -> tuple[str, bool]:
-        """Return the name of a job, and whether it was made here, so that it is new."""
-        return (options["name"], False) if "name" in options else (new_name(name_from(what)), True)
+    def _create_with_secrets(self, job: SubmittedJob, body: Json, options: JobOptions) -> Json:
+        """Create a Job, and the Secret of its variables if it has such."""
+        values = options.get("secrets")
+        if not values:
+            return self._create(job, body)
+        name = f"{job.name}-{secrets.token_hex(4)}"
+        server = self._connections.server()
+        ask(lambda: create_secret(server, name, values))
+        job_options.add_secrets(body, name, values)
+        created = self._create(job, body)
+        ask(lambda: set_owner(server, SECRET, name, created))
+        return created
 
-    def _create(self, job: SubmittedJob, body: Json, *, is_new: bool) -> Json:
+    def _create(self, job: SubmittedJob, body: Json) -> Json:
         """Create the object once, also if the server breaks off and the answer is lost."""
         kind = job.kind
         body["metadata"].setdefault("labels", {})[PROCESS] = self._process
@@ -183,7 +191,7 @@ class Submitter:
         # The watcher must know the job before it exists, to miss no event.
         self._watcher.follow(job)
         try:
-            created = Reconnecting(log.warning).ask(lambda: client.create(kind, body))
+            created = ask(lambda: client.create(kind, body))
         except AlreadyExists:
             found = client.get(kind, Key(self.namespace, job.name))
             if metadata.annotations_of(found).get(TOKEN) != job.token:
@@ -195,6 +203,11 @@ class Submitter:
             raise
         job.uid = metadata.uid_of(created)
         return created
+
+
+def ask(call: Callable[[], T]) -> T:
+    """Make a request; while the server is away, repeat it for two minutes."""
+    return Reconnecting(log.warning).ask(call)
 
 
 def new_name(prefix: str) -> str:

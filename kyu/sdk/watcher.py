@@ -141,11 +141,12 @@ class JobWatcher:
     def _list(self, server: ServerConnection) -> str:
         before = [job for job in self._followed() if job.is_batch_job and job.uid]
         found, version = server.client.list_versioned(JOB, server.namespace, labels=self._labels)
-        by_uid = {metadata.uid_of(job): job for job in found}
+        for listed in found:
+            # Also jobs that were created meanwhile: they may have ended already.
+            self._show("LISTED", listed)
+        uids = set(map(metadata.uid_of, found))
         for job in before:
-            if job.uid in by_uid:
-                tell(job, partial(job.see_job, by_uid[job.uid]))
-            else:
+            if job.uid not in uids:
                 tell(job, job.see_deletion)
         return version
 

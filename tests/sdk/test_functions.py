@@ -105,6 +105,19 @@ def test_a_command_returns_its_output(kyu_local: Submitter) -> None:
         kyu.run("sleep 3")
 
 
+def test_secrets_are_not_in_the_job(kyu_local: Submitter) -> None:
+    future = kyu.run(["sh", "-c", "echo $TOKEN"], cpu=0.1, secrets={"TOKEN": "hidden"})
+    assert future.result(LONG) == "hidden\n"
+    shown = subprocess.run(
+        [sys.executable, "-m", "kyu", "get", "job", future.job, "-o", "yaml"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert "TOKEN" in shown.stdout
+    assert "hidden" not in shown.stdout
+
+
 def test_a_manifest_of_any_kind_is_a_future(kyu_local: Submitter) -> None:
     pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "x", "command": ["echo", "from a pod"]}]}
     labels = {"kueue.x-k8s.io/queue-name": "local"}
