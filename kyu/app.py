@@ -80,7 +80,8 @@ class Settings:
     controllers. ``nodes``: a file of simulated nodes. ``cores``: the CPUs offered to pods, all of the machine if None.
     ``trust_users``: users need not be isolated from each other. ``host_paths``: pods may use hostPath volumes.
     ``log_days`` and ``log_bytes``: the age and size up to which logs of deleted pods are kept.
-    ``mount_over``: folders of the system that volumes may cover. ``pod_network``: the network of pods.
+    ``mount_over``: folders of the system that volumes may cover. ``pod_network``: the network of pods. ``hub``: the
+    kubeconfig of the hub that this server reports its nodes to, as the cluster ``cluster_name``.
     """
 
     data: Path
@@ -98,6 +99,8 @@ class Settings:
     virtual_node: Literal["pools", "local", "simulate"] = "pools"
     log_days: float = 14
     log_bytes: int = 1024**3
+    hub: Path | None = None
+    cluster_name: str = ""
 
     def configuration(self) -> Configuration:
         try:
@@ -317,7 +320,31 @@ def background(running: Embedded, plane: ControlPlane | None) -> list[Callable[[
     tasks: list[Callable[[], Awaitable[None]]] = [api.definitions.run, api.expiry.run]
     if plane is not None:
         tasks += [api.collector.run, api.cleaner.run, partial(plane.run, api, running.fairness)]
+        if running.settings.hub is not None:
+            tasks += [partial(report_to_hub, running, running.settings.hub, plane.ready)]
     return tasks
+
+
+async def report_to_hub(running: Embedded, hub: Path, ready: asyncio.Event) -> None:
+    """Report the nodes of this server to its hub. A hub that does not answer must not end this server."""
+    from kyu.controllers.clusters.publisher import PERIOD_SECONDS, ClusterPublisher
+    from kyu.kube import http
+    from kyu.kube.errors import ApiError
+
+    await ready.wait()
+    name = running.settings.cluster_name
+    while True:
+        try:
+            client = Client(await http.connect(kubeconfig.load(hub)), "kyu")
+            try:
+                origin = running.settings.configuration().multi_kueue.origin
+                source = running.client("kyu-cluster")
+                await ClusterPublisher(source, client, name, origin, PERIOD_SECONDS, clock).run()
+            finally:
+                await client.close()
+        except* (ApiError, OSError, kubeconfig.BadKubeconfig) as group:
+            log.warning("not reported", cluster=name, error=group.exceptions[0])
+        await asyncio.sleep(PERIOD_SECONDS)
 
 
 def with_write_fairness(
