@@ -27,6 +27,11 @@ MOST_DEFINITION_VALUES: Final = 200_000
 MOST_ITEMS: Final = 1_000
 MOST_YAML_BYTES: Final = 1024 * 1024
 MOST_METADATA_BYTES: Final = 256 * 1024
+# Every write reads the fields of all managers. Kubernetes merges managers beyond ten, but not those that apply.
+FEW_MANAGERS: Final = 10
+# All objects are in memory. The objects of a namespace may take this part of it, or this many bytes on a small machine.
+NAMESPACE_PART_OF_MEMORY: Final = 16
+LEAST_NAMESPACE_BYTES: Final = 256 * 1024 * 1024
 MOST_LABELS: Final = 2_000
 # A time of some seconds that no clock reaches: Kubernetes has this bound for Pods.
 MOST_SECONDS: Final = 2**31 - 1
@@ -87,6 +92,9 @@ def check_object(kind: Kind, obj: Json, *, is_custom: bool) -> None:
         items = metadata.get(name)
         if isinstance(items, list) and len(items) > MOST_ITEMS:
             found.append(fields.too_many(f"metadata.{name}", len(items), MOST_ITEMS))
+    managers = metadata.get("managedFields")
+    if isinstance(managers, list) and len(managers) > FEW_MANAGERS and len(encode(managers)) > MOST_METADATA_BYTES:
+        found.append(fields.too_long("metadata.managedFields", "", MOST_METADATA_BYTES))
     # A short text has no long list.
     if not is_custom and kind.kind != "CustomResourceDefinition" and len(encode(obj)) > 4 * MOST_ITEMS:
         found += (problem for name, part in obj.items() if name != "metadata" for problem in _long_lists(part, name))
@@ -125,6 +133,11 @@ def check_stored(kind: Kind, name: str, value: bytes) -> None:
     if len(value) > MOST_STORED_BYTES:
         text = f'{errors.qualified(kind)} "{name}" has {len(value)} bytes; an object has at most {MOST_STORED_BYTES}'
         raise errors.too_large(text)
+
+
+def most_namespace_bytes(memory_bytes: int) -> int:
+    """Return how many bytes the objects of one namespace may have, on a machine with so much memory."""
+    return max(LEAST_NAMESPACE_BYTES, memory_bytes // NAMESPACE_PART_OF_MEMORY)
 
 
 def check_spec(kind: Kind, obj: Json, old: Json | None) -> None:

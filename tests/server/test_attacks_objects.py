@@ -12,7 +12,7 @@ import pytest
 
 from kyu.server import bounds
 from kyu.server.api import Api
-from kyu.server.exchange import Request, User
+from kyu.server.exchange import Request, User, encode
 from kyu.server.storage.database import Database
 from kyu.server.storage.records import Record
 from kyu.server.storage.store import Expired, Store, Windows
@@ -24,6 +24,8 @@ from tests.support.servers import ADMIN, CONFIG_MAP, NAMESPACE, ask, config_map,
 
 # Time of the processor, so that a busy machine does not count.
 LONGEST_SECONDS = 0.5
+JSON, MERGE = "application/json", "application/merge-patch+json"
+EVE = User("eve", ("system:authenticated",))
 ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings"
 
 
@@ -219,3 +221,59 @@ async def test_a_long_list_is_streamed_whole_and_never_as_yaml(tmp_path: Path) -
         response.body.close()
         with pytest.raises(TimeoutError):
             await anext(response.body.parts())
+
+
+async def test_the_answer_to_the_deletion_of_many_objects_is_streamed(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, client):
+        for number in range(4):
+            await client.create(CONFIG_MAP, {**config_map(f"m-{number}"), "data": {"k": "x" * 400_000}})
+        response = await api.handle(Request("DELETE", MAPS, user=ADMIN, host="127.0.0.1"))
+        assert isinstance(response.body, ListStream)
+        whole = b"".join([part async for part in response.body.parts()])
+        assert len(msgspec.json.decode(whole)["items"]) == 4
+        assert await client.list(CONFIG_MAP, "default") == ([], str(api.store.version))
+
+
+async def test_a_full_namespace_grows_by_administrators_and_controllers_only(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, _):
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "batch-user"}
+        subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": EVE.name}
+        response, _ = await send(
+            api, f"POST {ROLES}", {"metadata": {"name": "e"}, "roleRef": role, "subjects": [subject]}
+        )
+        assert response.status == 201
+        api.admission.most_namespace_bytes = 20_000
+        codes = []
+        for number in range(5):
+            body = {**config_map(f"m-{number}"), "data": {"k": "x" * 8_000}}
+            codes.append((await ask(api, "POST", MAPS, encode(body), user=EVE, content_type=JSON)).status)
+        assert codes == [201, 201, 201, 403, 403]
+        assert api.store.namespace_bytes("default") > 24_000
+        larger = encode({"data": {"k": "x" * 9_000}})
+        smaller = encode({"data": {"k": "x"}})
+        for user, change, code in ((EVE, larger, 403), (EVE, smaller, 200), (ADMIN, larger, 200)):
+            answer = await ask(api, "PATCH", f"{MAPS}/m-0", change, user=user, content_type=MERGE)
+            assert answer.status == code, answer
+        # Deleted objects leave room, also after a restart.
+        for number in range(3):
+            assert (await ask(api, "DELETE", f"{MAPS}/m-{number}", user=EVE)).status == 200
+        left = api.store.namespace_bytes("default")
+        assert left < 5_000
+    async with serving(tmp_path) as (api, _):
+        assert api.store.namespace_bytes("default") == left
+
+
+async def test_the_fields_of_many_managers_are_bounded(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (api, _):
+        fields = {f"k{number}": "v" for number in range(1_000)}
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": fields}
+        codes = []
+        for number in range(40):
+            path = f"{MAPS}/a?fieldManager=m{number}&force=true"
+            answer = await ask(api, "PATCH", path, encode(body), content_type="application/apply-patch+yaml")
+            codes.append(answer.status)
+        assert codes[:10] == [201, *[200] * 9]
+        assert codes[-1] == 422
+        stored = (await ask(api, "GET", f"{MAPS}/a")).body
+        assert isinstance(stored, bytes)
+        assert len(stored) < 2 * bounds.MOST_METADATA_BYTES

@@ -1,24 +1,27 @@
 """
 The admission chain: changes and refusals of a write beyond the rules of its kind.
 
-A new object needs a namespace that is not being deleted. Pods get their priority and tolerations. Users may neither
-choose a node nor grant rights without the permission to do so. The embedded controllers take the place of webhooks.
+A new object needs a namespace that is not being deleted and has room for it. Pods get their priority and tolerations.
+Users may neither choose a node nor grant rights without the permission to do so. The embedded controllers take the
+place of webhooks.
 
 Kubernetes: plugin/pkg/admission/{priority,defaulttolerationseconds,namespace/lifecycle}.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 
 from kyu.api.meta import Json, Kind
 from kyu.kinds import table, templates
-from kyu.server import errors, representations
+from kyu.server import bounds, errors, representations
 from kyu.server.admission import escalation
 from kyu.server.admission.namespaces import NamespaceLifecycle
 from kyu.server.admission.request import AdmissionRequest
-from kyu.server.auth import rbac
+from kyu.server.auth import auth, rbac
 from kyu.server.builtin.pods import pods
+from kyu.server.exchange import encode
 from kyu.server.storage.store import Store
 
 PRIORITY_CLASSES = "priorityclasses.scheduling.k8s.io"
@@ -31,9 +34,12 @@ class AdmissionChain:
         self._lifecycle = lifecycle
         # Changes the new object, or raises. The embedded controllers set it.
         self.webhook: Callable[[AdmissionRequest], None] = lambda request: None
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        self.most_namespace_bytes = bounds.most_namespace_bytes(memory)
 
     def admit(self, request: AdmissionRequest) -> None:
         self._lifecycle.admit(request)
+        self._check_room(request)
         if request.subresource:
             return
         if request.resource.storage == "pods" and request.old is None:
@@ -55,6 +61,17 @@ class AdmissionChain:
         classes = (representations.decode(record.value) for record in self._store.objects(PRIORITY_CLASSES))
         chosen = [each for each in classes if each.get("globalDefault")]
         return min(chosen, key=lambda each: int(each.get("value", 0)), default=None)
+
+    def _check_room(self, request: AdmissionRequest) -> None:
+        """Reject a write that lets a full namespace grow, unless an administrator or a controller makes it."""
+        metadata = request.new["metadata"]
+        namespace = metadata.get("namespace", "")
+        used, most = self._store.namespace_bytes(namespace), self.most_namespace_bytes
+        if not namespace or used < most or auth.MASTERS in request.user.groups:
+            return
+        if request.old is None or len(encode(request.new)) > len(encode(request.old)):
+            text = f"namespace {namespace} has objects of {used} bytes, and may have {most}; delete some of them"
+            raise errors.forbidden(request.resource.kind, metadata.get("name", ""), text)
 
     def _check_assignment(self, request: AdmissionRequest) -> None:
         """Reject a node that the user chose, unless the user may bind pods: the queue decides where pods run."""

@@ -19,7 +19,7 @@ import contextlib
 import gc
 import queue
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -130,6 +130,7 @@ class Store:
         self._next = self.version + 1
         self._obsolete: deque[Obsolete] = deque()
         self._obsolete_bytes = 0
+        self._namespace_bytes: Counter[str] = Counter()
         self._change_bytes = 0
         # Changes whose forms are kept, oldest first.
         self._shared: deque[Change] = deque()
@@ -159,6 +160,10 @@ class Store:
     def count(self, resource: str) -> int:
         shelf = self._shelves.get(resource)
         return len(shelf.records) if shelf else 0
+
+    def namespace_bytes(self, namespace: str) -> int:
+        """Return the size of all objects of a namespace."""
+        return self._namespace_bytes[namespace]
 
     def find_fault(self) -> str:
         """Return why writes cannot be stored now; empty if they can."""
@@ -353,9 +358,12 @@ class Store:
         pending = (record.resource, *key)
         if self._pending.get(pending) is change:
             del self._pending[pending]
+        is_gone, before = change.type == "DELETED", change.previous
+        size = (0 if is_gone else len(record.value)) - (0 if before is None else len(before.value))
+        self._namespace_bytes[record.namespace] += size
         if change.previous is not None:
             self._note_obsolete(record.version, change.previous.version, len(change.previous.value))
-        if change.type == "DELETED":
+        if is_gone:
             self._note_obsolete(record.version, record.version, len(record.value))
             del shelf.records[key]
             del shelf.order[bisect.bisect_left(shelf.order, key)]
@@ -438,6 +446,7 @@ class Store:
         for row in newest.values():
             record = record_of(row)
             self._shelf(record.resource).records[record.key] = record
+            self._namespace_bytes[record.namespace] += len(record.value)
         for shelf in self._shelves.values():
             shelf.order = sorted(shelf.records)
 

@@ -23,7 +23,7 @@ from kyu.server.paths import Target
 from kyu.server.pauses import Pauses
 from kyu.server.registry import Resource
 from kyu.server.storage.records import Record
-from kyu.server.verbs.get_list import Reads, joined
+from kyu.server.verbs.get_list import Reads, list_body
 from kyu.server.verbs.objects import Objects
 
 ORPHAN = "orphan"
@@ -75,7 +75,7 @@ class Deletion:
         form = representations.choose(resource, request.accept, is_list=True)
         found, head = await self._reads.page(resource, list_options(request.query), target.namespace)
         await self.delete_all(resource, found, options, request.user)
-        return Response(200, await joined(form.many(found, head)), warnings=_warnings(resource, options))
+        return Response(200, await list_body(request, form, found, head), warnings=_warnings(resource, options))
 
     async def delete_all(
         self, resource: Resource, records: Iterable[Record], options: DeleteOptions, user: User

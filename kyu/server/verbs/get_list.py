@@ -81,10 +81,7 @@ class Reads:
         if options.is_watch:
             return await self._watch(resource, options, form, namespace)
         page, head = await self.page(resource, options, namespace)
-        size = sum(len(record.value) for record in page)
-        if request.host and size > STREAMED_BYTES:
-            return Response(200, ListStream(form.many(page, head), size))
-        return Response(200, await joined(form.many(page, head)))
+        return Response(200, await list_body(request, form, page, head))
 
     async def page(self, resource: Resource, options: ListOptions, namespace: str | None) -> tuple[list[Record], Json]:
         """Return the records that a list shows, and its metadata."""
@@ -195,6 +192,14 @@ class ListStream:
 
     def close(self) -> None:
         self._is_closed = True
+
+
+async def list_body(request: Request, form: representations.Form, page: list[Record], head: Json) -> bytes | ListStream:
+    """Return a list; a long one is made while it is sent to another process."""
+    size = sum(len(record.value) for record in page)
+    if request.host and size > STREAMED_BYTES:
+        return ListStream(form.many(page, head), size)
+    return await joined(form.many(page, head))
 
 
 def matcher(resource: Resource, options: ListOptions) -> Matches | None:
