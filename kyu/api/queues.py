@@ -34,6 +34,9 @@ VERSION = "v1beta2"
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 
 QueueingStrategy: TypeAlias = Literal["StrictFIFO", "BestEffortFIFO"]
+# The annotation of a StrictFIFO ClusterQueue that asks for a strategy which Kueue does not have, and its value.
+QUEUEING_STRATEGY_ANNOTATION = "kyu.dev/queueing-strategy"
+BACKFILL = "Backfill"
 FlavorFungibilityPolicy: TypeAlias = Literal["MayStopSearch", "TryNextFlavor"]
 FlavorFungibilityPreference: TypeAlias = Literal["BorrowingOverPreemption", "PreemptionOverBorrowing"]
 AdmissionMode: TypeAlias = Literal["UsageBasedAdmissionFairSharing", "NoAdmissionFairSharing"]

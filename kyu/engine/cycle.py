@@ -11,15 +11,16 @@ Kueue: pkg/scheduler/scheduler.go (schedule, requeueAndUpdate), pkg/cache/queue 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final, NamedTuple
 
 from kyu.api.meta import Key
 from kyu.engine import shares
 from kyu.engine.commit import AsNominated, Commit, Outcome, Requeue
 from kyu.engine.decisions import Cycle, Wait
-from kyu.engine.flavors.assignment import Assignment
+from kyu.engine.flavors.assignment import Assignment, Mode
 from kyu.engine.flavors.compiled import changes_of, find_compiled
 from kyu.engine.nominate import Nomination, nominate, nominate_again, why_not_nominated
 from kyu.engine.preemption.candidates import PreemptionTarget
@@ -106,6 +107,21 @@ class CycleRunner:
         finally:
             forest.undo(mark)
         self._finish()
+
+    def admit_alone(self, queue: Queue, workload: PendingWorkload, permits: Callable[[Nomination], bool]) -> bool:
+        """Admit a workload in a cycle of its own, if it fits without preemption and is permitted; return whether."""
+        self._begin()
+        forest = self.state.forest
+        mark = forest.mark()
+        try:
+            if why_not_nominated(self.state, queue, workload) is None:
+                entry = nominate_unless_known(self.state, queue, workload)
+                if entry.assignment.mode == Mode.FIT and permits(entry):
+                    self._process_all([entry])
+        finally:
+            forest.undo(mark)
+        self._finish()
+        return self.decided
 
     def _begin(self) -> None:
         self.result.cycles += 1
@@ -278,6 +294,9 @@ class CycleRunner:
                 continue
             reserved = ReservedWorkload(entry.workload, entry.queue.name, assigned, self.now)
             reserved.charges = charges
+            if reserved.limit is not None and entry.queue.spec.admission_checks_strategy is not None:
+                # The time runs from the admission, which the checks decide.
+                reserved.ends_at = inf
             if entry.replaced is not None:
                 state.remove_reserved(entry.replaced)
             state.assume(entry.workload, reserved, first=True)

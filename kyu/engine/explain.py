@@ -13,9 +13,10 @@ import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from math import inf
 
 from kyu.api.meta import Key
-from kyu.engine import nominate
+from kyu.engine import backfill, nominate
 from kyu.engine.flavors.assignment import Mode
 from kyu.engine.flavors.compiled import find_compiled
 from kyu.engine.queueing.pending_workload import PendingWorkload
@@ -85,6 +86,15 @@ class MissingQuota:
 
 
 @dataclass(frozen=True, slots=True)
+class Reservation:
+    """The workload for which a ClusterQueue with backfill holds quota, and when it starts at the latest."""
+
+    key: Key
+    start: float | None
+    """Seconds since 1970; None if the ends of workloads before it are not known."""
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """The answer to 'why is it pending?'."""
 
@@ -103,6 +113,8 @@ class Explanation:
     is_strict: bool = False
     """The queue is StrictFIFO: while its head waits, all its workloads wait."""
     shortages: tuple[MissingQuota, ...] = ()
+    reservation: Reservation | None = None
+    """The reservation of the queue, if it backfills."""
 
 
 def why(state: State, key: Key, now: datetime) -> Explanation | None:
@@ -128,7 +140,14 @@ def why(state: State, key: Key, now: datetime) -> Explanation | None:
         tuple(order[: min(position, NAMED)]),
         queue.strict,
         tuple(find_shortages(state, queue, pod_sets)),
+        find_reservation(state, queue, now),
     )
+
+
+def find_reservation(state: State, queue: Queue, now: datetime) -> Reservation | None:
+    """Return the reservation of a ClusterQueue with backfill."""
+    found = backfill.find_reservation(state, queue, now.timestamp()) if queue.backfills else None
+    return None if found is None else Reservation(found.workload.key, found.start if found.start < inf else None)
 
 
 def look(

@@ -83,6 +83,8 @@ class PendingWorkloads:
             return workload.uid
         if queue.by_usage:
             return (workload.shape, workload.priority, workload.rare.allowed_flavor, workload.local_queue)
+        if queue.backfills:
+            return (workload.shape, workload.priority, workload.rare.allowed_flavor, workload.limit)
         return (workload.shape, workload.priority, workload.rare.allowed_flavor)
 
     def _enqueue(self, workload: PendingWorkload) -> None:

@@ -13,6 +13,8 @@ The steps of a scheduling cycle, as in Kueue:
 5. Commit: admit or preempt, each entry after the ones before it. ``commit.py``
 6. Requeue: back to the queue, or inadmissible until a change.    ``cycle.py``, ``queueing/inadmissible.py``
 
+Behind the blocked head of a ClusterQueue with backfill, later workloads may start then: ``backfill.py``.
+
 ``schedule`` runs one such cycle, or decides all that cycles would decide until nothing more changes
 (``run_until_stable.py``). Trees in which nothing has changed are not visited.
 
@@ -25,6 +27,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Literal
 
+from kyu.engine.backfill import backfill
 from kyu.engine.cycle import CycleRunner, heads_of
 from kyu.engine.decisions import Cycle
 from kyu.engine.run_until_stable import StableRun
@@ -56,6 +59,10 @@ def schedule(state: State, now: datetime, *, cycles: Literal[1] | None = None) -
             state.cycles = started
             queues = queues_together(state, trees)
             StableRun(runner, queues).run()
+            if state.backfilling and not runner.result.blocked:
+                for queue in queues:
+                    if queue.backfills:
+                        backfill(runner, queue)
             latest = max(latest, state.cycles)
             # The decisions in a tree wake nothing in the same tree.
             state.pending.awake.difference_update(trees, queues)

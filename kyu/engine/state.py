@@ -35,7 +35,7 @@ from kyu.engine.request_shape import RequestShape, RequestShapes
 from kyu.engine.stats import QuotaReport, Stats
 from kyu.engine.topology.forest import Forest
 from kyu.engine.topology.types import DomainUsage, Placement
-from kyu.engine.tree import Hierarchy, Queue, TreeNode, queues_of
+from kyu.engine.tree import Hierarchy, Queue, TreeNode, is_backfilled, queues_of
 from kyu.engine.workloads import AssignedPodSet, ReservedWorkload
 
 ADMISSION_FAIR_SHARING = "UsageBasedAdmissionFairSharing"
@@ -59,6 +59,8 @@ class State:
     """The number of the current cycle; between cycles, of the next."""
     not_ready: int = 0
     """Workloads that hold quota and whose pods are not all ready."""
+    backfilling: int = 0
+    """The number of ClusterQueues with backfill."""
     placing: int = 0
     """The number of ClusterQueues that have a flavor with a topology."""
     second_passes: dict[Key, ReservedWorkload] = field(default_factory=dict)
@@ -227,6 +229,7 @@ class State:
             reserved = ReservedWorkload(workload, admission.cluster_queue, assigned, workloads.reservation_time(found))
             self._note_status(reserved, found)
             reserved.order = reserved.candidate_order()
+            reserved.ends_at = workloads.expected_end(found)
             self.add_reserved(reserved)
         else:
             self._update_reserved(old, workload, found)
@@ -252,6 +255,7 @@ class State:
         reserved.time, reserved.rare = workload.time, workload.rare
         reserved.reserved_at = workloads.reservation_time(found)
         self._note_status(reserved, found)
+        self._note_end(reserved, workload.limit, workloads.expected_end(found))
         if reserved.order != reserved.candidate_order():
             if queue is not None:
                 queue.reorder(reserved)
@@ -391,7 +395,19 @@ class State:
         reserved = self.reserved_workloads.get(key)
         if reserved is not None and not reserved.admitted:
             reserved.admitted = True
+            if reserved.limit is not None:
+                self._note_end(reserved, reserved.limit, reserved.reserved_at + reserved.limit)
             self._count_admitted(reserved, +1)
+
+    def _note_end(self, reserved: ReservedWorkload, limit: int | None, end: float) -> None:
+        """Set the maximum execution time and the expected end of a workload that holds quota."""
+        reserved.limit = limit
+        if reserved.ends_at != end:
+            queue = self.queues.get(reserved.cluster_queue)
+            if queue is None:
+                reserved.ends_at = end
+            else:
+                queue.move_end(reserved, end)
 
     def release(self, key: Key, *, queued_at: float | None = None) -> None:
         """
@@ -405,7 +421,14 @@ class State:
         time = reserved.time if queued_at is None else queued_at
         self.pending.add(
             PendingWorkload(
-                key, reserved.uid, reserved.priority, time, reserved.shape, reserved.local_queue, reserved.rare
+                key,
+                reserved.uid,
+                reserved.priority,
+                time,
+                reserved.shape,
+                reserved.local_queue,
+                reserved.rare,
+                limit=reserved.limit,
             )
         )
 
@@ -435,11 +458,17 @@ class State:
         name = found.metadata.name
         old = self.queues.get(name)
         terminating = found.metadata.deletion_timestamp is not None
-        if old is not None and old.spec == found.spec and old.terminating == terminating:
+        backfills = is_backfilled(found)
+        if old is not None and old.spec == found.spec and old.terminating == terminating and old.backfills == backfills:
             return
         if old is not None:
             self._wake_tree(old)
+            if old.backfills != backfills:
+                # Only workloads with equal limits are equivalent there, so the classes change.
+                self.pending.close_queue(old)
+        was_backfilled = old is not None and old.backfills
         queue = self.hierarchy.put_queue(found)
+        self.backfilling += queue.backfills - was_backfilled
         scope = found.spec.admission_scope
         by_usage = scope is not None and scope.admission_mode == ADMISSION_FAIR_SHARING
         queue.by_usage = by_usage and self.options.admission_fair_sharing is not None
@@ -448,6 +477,8 @@ class State:
         )
         queue.pending.past_usage = self.pending.order_by_usage(queue) if queue.by_usage else None
         self._review((queue,))
+        if old is not None and was_backfilled != backfills:
+            self.pending.open_queue(name)
         if old is None:
             for reserved in [h for h in self.reserved_workloads.values() if h.cluster_queue == name]:
                 self._charge(queue, reserved)
@@ -459,6 +490,7 @@ class State:
             return
         self._wake_tree(queue)
         self.placing -= queue.placed
+        self.backfilling -= queue.backfills
         self.pending.close_queue(queue)
         for _, reserved in list(queue.reserved_workloads):
             queue.remove(reserved)

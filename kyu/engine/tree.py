@@ -14,11 +14,11 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from kyu.api import quantity
 from kyu.api.meta import LabelSelector
-from kyu.api.queues import ClusterQueue, Cohort, FairSharing, ResourceGroup
+from kyu.api.queues import BACKFILL, QUEUEING_STRATEGY_ANNOTATION, ClusterQueue, Cohort, FairSharing, ResourceGroup
 from kyu.engine.queueing.pending_queue import PendingQueue
 from kyu.engine.quota import amounts
 from kyu.engine.quota.amounts import FlavorResource, QuotaNode
@@ -31,6 +31,16 @@ MAX_HEIGHT = 500
 
 # Sorts after every evicted workload, and before all others.
 _FIRST_TO_STAY: Any = ((True,),)
+
+
+# The expected end of a workload that holds quota, its UID, the workload.
+ExpectedEnd: TypeAlias = tuple[float, str, ReservedWorkload]
+
+
+def is_backfilled(queue: ClusterQueue) -> bool:
+    """Return whether a ClusterQueue asks for backfill, which only a StrictFIFO queue can."""
+    wanted = queue.metadata.annotations.get(QUEUEING_STRATEGY_ANNOTATION) == BACKFILL
+    return wanted and queue.spec.queueing_strategy == "StrictFIFO"
 
 
 class TreeNode:
@@ -147,7 +157,9 @@ class Queue(TreeNode):
     """A ClusterQueue."""
 
     __slots__ = (
+        "_ends",
         "active",
+        "backfills",
         "by_usage",
         "generation",
         "group_by_resource",
@@ -172,6 +184,9 @@ class Queue(TreeNode):
         """The namespace selector matches every namespace."""
         self.policies = Policies()
         self.strict = False
+        self.backfills = False
+        """Later workloads may start if they do not delay the first one (``engine/backfill.py``)."""
+        self._ends: list[ExpectedEnd] | None = None
         self.terminating = False
         self.by_usage = False
         """Past usage of the LocalQueues comes before priority (admission fair sharing)."""
@@ -194,6 +209,7 @@ class Queue(TreeNode):
         self.weight = weight_of(spec.fair_sharing)
         self.policies = Policies.read(spec.preemption)
         self.strict = self.pending.strict = spec.queueing_strategy == "StrictFIFO"
+        self.backfills = is_backfilled(queue)
         self.groups = tuple(
             FlavorGroup(
                 frozenset(group.covered_resources),
@@ -221,6 +237,8 @@ class Queue(TreeNode):
 
     def add(self, reserved: ReservedWorkload) -> None:
         insort(self.reserved_workloads, (reserved.order, reserved))
+        if self._ends is not None:
+            insort(self._ends, (reserved.ends_at, reserved.uid, reserved))
         for quota, amount in reserved.charges:
             quota.charge(amount)
             quota.count_priority(reserved.priority, amount)
@@ -229,12 +247,27 @@ class Queue(TreeNode):
 
     def remove(self, reserved: ReservedWorkload) -> None:
         del self.reserved_workloads[bisect_left(self.reserved_workloads, (reserved.order,))]
+        if self._ends is not None:
+            del self._ends[bisect_left(self._ends, (reserved.ends_at, reserved.uid))]
         for quota, amount in reserved.charges:
             quota.charge(-amount)
             quota.count_priority(reserved.priority, -amount)
         self.generation += 1
         if reserved.admitted:
             self.count_admitted(reserved, -1)
+
+    def expected_ends(self) -> Sequence[ExpectedEnd]:
+        """Return the workloads that hold quota in the order of their expected ends; kept from the first call on."""
+        if self._ends is None:
+            self._ends = sorted((reserved.ends_at, reserved.uid, reserved) for _, reserved in self.reserved_workloads)
+        return self._ends
+
+    def move_end(self, reserved: ReservedWorkload, end: float) -> None:
+        """Set the expected end of a workload that holds quota."""
+        if self._ends is not None:
+            del self._ends[bisect_left(self._ends, (reserved.ends_at, reserved.uid))]
+            insort(self._ends, (end, reserved.uid, reserved))
+        reserved.ends_at = end
 
     @property
     def has_evicted(self) -> bool:

@@ -79,8 +79,10 @@ class ReservedWorkload:
         "assigned",
         "charges",
         "cluster_queue",
+        "ends_at",
         "evicted",
         "key",
+        "limit",
         "local_queue",
         "order",
         "preempting",
@@ -109,6 +111,9 @@ class ReservedWorkload:
         self.cluster_queue = cluster_queue
         self.assigned = assigned
         self.reserved_at = reserved_at
+        self.limit = workload.limit
+        self.ends_at = inf if workload.limit is None else reserved_at + workload.limit
+        """The time at which it has ended, by its declared maximum execution time; infinite if that is not known."""
         self.admitted = False
         self.evicted = False
         self.preempting = False
@@ -175,7 +180,23 @@ def make_pending(workload: Workload, shape: RequestShape, options: Options) -> P
         Key(workload.metadata.namespace, workload.spec.queue_name),
         rare(workload, options),
         workload.metadata.generation,
+        remaining_limit(workload),
     )
+
+
+def remaining_limit(workload: Workload) -> int | None:
+    """Return the declared maximum execution time without the time that the workload has already run."""
+    limit = workload.spec.maximum_execution_time_seconds
+    return None if limit is None else max(0, limit - (workload.status.accumulated_past_execution_time_seconds or 0))
+
+
+def expected_end(workload: Workload) -> float:
+    """Return when an admitted workload has ended at the latest. Its time runs from the admission."""
+    limit = remaining_limit(workload)
+    admitted = find_condition(workload.status.conditions, ADMITTED)
+    if limit is None or admitted is None or admitted.status != "True" or not admitted.last_transition_time:
+        return inf
+    return seconds(admitted.last_transition_time) + limit
 
 
 def effective_priority(workload: Workload, options: Options) -> int:
@@ -292,5 +313,6 @@ def is_same(old: PendingWorkload, new: PendingWorkload) -> bool:
         and old.uid == new.uid
         and old.local_queue == new.local_queue
         and old.generation == new.generation
+        and old.limit == new.limit
         and old.rare == new.rare
     )

@@ -2,8 +2,9 @@
 The engine in virtual time: a clock that jumps from one arrival or end of a job to the next.
 
 The scheduler is the one that runs live, on the same state. There is no second accounting: usage is read from the
-engine's own quotas. Events are processed one at a time. At equal times, arrivals come before ends, in the order of the
-load. An admitted job starts at once and runs to its end. A preempted job stops at once, queues again, and starts anew.
+engine's own quotas. Events are processed one at a time, except that jobs which reach their limit at the same time end
+together. At equal times these come first, then arrivals in the order of the load, then other ends. An admitted job
+starts at once and runs to its end. A preempted job stops at once, queues again, and starts anew.
 Admission checks are taken as passed.
 
 Called by: cli/admin/simulate.py. Calls: engine/schedule.py, simulation/usage.py.
@@ -77,7 +78,8 @@ class Simulation:
     now: float = 0.0
     result: SimulationResult = field(init=False)
     _runs: dict[Key, JobRun] = field(default_factory=dict)
-    _ends: list[tuple[float, int, Key]] = field(default_factory=list)
+    _ends: list[tuple[float, bool, int, Key]] = field(default_factory=list)
+    """A heap of ends: the time, whether that is before the limit, the number of the start, the job."""
     _started: dict[Key, int] = field(default_factory=dict)
     """By job: the number of its current start. The ends of earlier starts no longer count."""
     _starts: int = 0
@@ -92,20 +94,17 @@ class Simulation:
         index, count = 0, len(arriving)
         while index < count or self._ends:
             arrival = arriving[index][0].submitted if index < count else inf
-            end = self._ends[0][0] if self._ends else inf
-            if min(arrival, end) > self.until:
+            end = self._ends[0][:2] if self._ends else (inf, True)
+            if min(arrival, end[0]) > self.until:
                 self.now = self.until
                 break
-            if arrival <= end:
+            if (arrival, False) < end:
                 self.now = arrival
                 job, queue = arriving[index]
                 self._submit(job, queue, index)
                 index += 1
-            else:
-                self.now, number, key = heapq.heappop(self._ends)
-                if self._started.get(key) != number:
-                    continue
-                self._finish(key)
+            elif not self._end_next():
+                continue
             self.result.events += 1
             self._decide()
         self._conclude()
@@ -116,6 +115,17 @@ class Simulation:
         run = self._runs[workload.key] = JobRun(job, queue)
         self.result.runs.append(run)
         self.state.put(workload)
+
+    def _end_next(self) -> bool:
+        """End the next job, with all that reach their limit at the same time; return whether any was still running."""
+        found = False
+        while True:
+            self.now, early, number, key = heapq.heappop(self._ends)
+            if self._started.get(key) == number:
+                self._finish(key)
+                found = True
+            if early or not self._ends or self._ends[0][:2] != (self.now, False):
+                return found
 
     def _finish(self, key: Key) -> None:
         run = self._runs[key]
@@ -163,7 +173,9 @@ class Simulation:
             run.first_start = self.now
         self._starts += 1
         self._started[admit.key] = self._starts
-        heapq.heappush(self._ends, (self.now + run.job.run_seconds, self._starts, admit.key))
+        end, job = self.now + run.job.run_seconds, run.job
+        early = job.limit is None or job.runtime < job.limit
+        heapq.heappush(self._ends, (end, early, self._starts, admit.key))
         self.result.usage.note(admit.cluster_queue, self.now)
 
     def _stop(self, key: Key) -> None:

@@ -1,7 +1,8 @@
 """
 An independent simulator of one machine with equal processors, as an oracle: first come first served, and EASY.
 
-It shares no code with the engine. Events come one at a time, arrivals before ends at equal times.
+It shares no code with the engine. At equal times, jobs that reach their limit end first and together, then jobs arrive,
+then other jobs end, one at a time.
 """
 
 from __future__ import annotations
@@ -45,14 +46,15 @@ def as_swf(jobs: list[MachineJob]) -> str:
 def waits(jobs: list[MachineJob], processors: int, *, backfill: bool) -> list[int]:
     """Return the wait of each job."""
     free, started = processors, list[int | None]([None] * len(jobs))
-    queue, ends = list[int](), list[tuple[int, int]]()
-    arrived = 0
+    queue, ends = list[int](), list[tuple[int, bool, int, int]]()
+    arrived = starts = 0
 
     def start(index: int, now: int) -> None:
-        nonlocal free
+        nonlocal free, starts
         free -= jobs[index].processors
         started[index] = now
-        heapq.heappush(ends, (now + jobs[index].runtime, index))
+        starts += 1
+        heapq.heappush(ends, (now + jobs[index].runtime, jobs[index].runtime < jobs[index].limit, starts, index))
 
     def decide(now: int) -> None:
         while queue and jobs[queue[0]].processors <= free:
@@ -60,7 +62,7 @@ def waits(jobs: list[MachineJob], processors: int, *, backfill: bool) -> list[in
         if not (queue and backfill):
             return
         head, available, shadow = jobs[queue[0]], free, now
-        expected = sorted((max(now, (started[i] or 0) + jobs[i].limit), jobs[i].processors) for _, i in ends)
+        expected = sorted((max(now, (started[i] or 0) + jobs[i].limit), jobs[i].processors) for *_, i in ends)
         for end, size in expected:
             if end > shadow and available >= head.processors:
                 break
@@ -78,12 +80,14 @@ def waits(jobs: list[MachineJob], processors: int, *, backfill: bool) -> list[in
             start(index, now)
 
     while arrived < len(jobs) or ends:
-        if arrived < len(jobs) and (not ends or jobs[arrived].submitted <= ends[0][0]):
+        if arrived < len(jobs) and (not ends or (jobs[arrived].submitted, False) < ends[0][:2]):
             now = jobs[arrived].submitted
             queue.append(arrived)
             arrived += 1
         else:
-            now, index = heapq.heappop(ends)
+            now, early, _, index = heapq.heappop(ends)
             free += jobs[index].processors
+            if not early and ends and ends[0][:2] == (now, False):
+                continue
         decide(now)
     return [begin - job.submitted for begin, job in zip(started, jobs, strict=True) if begin is not None]

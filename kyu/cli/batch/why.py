@@ -27,12 +27,13 @@ from kyu.cli.batch.preemptions import Preemption
 from kyu.cli.connection import ServerConnection
 from kyu.engine import explain, options, reasons
 from kyu.engine.cluster import Inactive
-from kyu.engine.explain import Explanation, MissingQuota
+from kyu.engine.explain import Explanation, MissingQuota, Reservation
 from kyu.engine.reasons import QueueMissing, QueueStopped, Untried
 from kyu.engine.state import State
 from kyu.kube.errors import Forbidden
 
 MOST_NAMES = 8
+TIME = "%Y-%m-%d %H:%M UTC"
 ENOUGH = "would free enough"
 Names = Mapping[Key, str]
 # The reasons why a ClusterQueue is inactive, with their remedies.
@@ -184,6 +185,8 @@ def describe_waiting(workload: Json, answer: WhyAnswer, found: Explanation) -> I
         yield from describe_shortage(shortage, answer.names)
     yield ""
     yield from (f"  {line}" for line in describe_position(found, answer.names))
+    if found.reservation is not None:
+        yield f"  {describe_reservation(workload, found.reservation, answer.names)}"
     yield f"  {answer.remedy}"
 
 
@@ -240,8 +243,21 @@ def describe_position(found: Explanation, names: Names) -> Iterator[str]:
         more = found.position - len(found.ahead)
         ahead = [names.get(key, str(key)) for key in found.ahead]
         yield f"before it: {', '.join(ahead)}{f' and {more} more' if more else ''}"
-        if found.is_strict:
+        if found.is_strict and found.reservation is None:
             yield f"this queue is StrictFIFO, so the first job decides: kyu why {ahead[0].rpartition('/')[2]}"
+
+
+def describe_reservation(workload: Json, reservation: Reservation, names: Names) -> str:
+    """Describe the reservation of a queue with backfill, as its holder or another job sees it."""
+    holder = names.get(reservation.key, str(reservation.key)).rpartition("/")[2]
+    time = None if reservation.start is None else datetime.fromtimestamp(reservation.start, UTC).strftime(TIME)
+    if reservation.key == key_of(workload):
+        if time is None:
+            return "no start is reserved: jobs without a maximum execution time hold the quota that it needs"
+        return f"reserved: it starts by {time}, unless another queue of the cohort takes the quota"
+    if time is None:
+        return f"it may pass {holder}, which is first, if it takes no quota that {holder} needs"
+    return f"{holder} is first, and starts by {time}; jobs that end by then, or leave it enough quota, may pass it"
 
 
 def to_json(workload: Json, answer: WhyAnswer) -> Json:
@@ -265,8 +281,15 @@ def to_json(workload: Json, answer: WhyAnswer) -> Json:
         "pending": found.length,
         "ahead": [str(key) for key in found.ahead],
         "shortages": [shortage_json(shortage, answer.names) for shortage in found.shortages],
+        **({"reservation": reservation_json(found.reservation)} if found.reservation else {}),
         **preempted,
     }
+
+
+def reservation_json(reservation: Reservation) -> Json:
+    start = reservation.start
+    time = None if start is None else datetime.fromtimestamp(start, UTC).isoformat(timespec="seconds")
+    return {"workload": str(reservation.key), "start": time}
 
 
 def shortage_json(shortage: MissingQuota, names: Names) -> Json:

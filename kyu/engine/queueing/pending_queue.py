@@ -36,11 +36,30 @@ def _boundless(quota: QuotaNode, priority: int) -> int:
     return BOUNDLESS
 
 
+class BackfillMemory:
+    """The classes that found no room behind a reservation, for as long as nothing has been released."""
+
+    __slots__ = ("behind", "released", "tried")
+
+    def __init__(self) -> None:
+        self.behind: PendingWorkload | None = None
+        self.released = -1
+        self.tried: set[EquivalenceClass | None] = set()
+
+    def recall(self, head: PendingWorkload | None, released: int) -> set[EquivalenceClass | None]:
+        """Return the classes that need not be tried again; none if the head is new or quota was released."""
+        if self.behind is not head or self.released != released:
+            self.behind, self.released = head, released
+            self.tried.clear()
+        return self.tried
+
+
 class PendingQueue:
     """The pending workloads of a ClusterQueue in order: those to be tried, and the inadmissible ones."""
 
     __slots__ = (
         "again",
+        "backfill",
         "classes_by_identity",
         "grown",
         "held",
@@ -65,6 +84,7 @@ class PendingQueue:
 
     def __init__(self) -> None:
         self.strict = False
+        self.backfill = BackfillMemory()
         self.past_usage: PastUsage | None = None
         self.obtainable: ObtainableQuota = _boundless
         self.classes_by_identity: dict[object, EquivalenceClass] = {}
@@ -350,6 +370,7 @@ class PendingQueue:
 
     def _forget_wake_conditions(self) -> None:
         """Forget all wake conditions, after quotas or flavors have changed."""
+        self.backfill.tried.clear()
         self.nominations.clear()
         self.wake_index = WakeIndex()
         self.retries = set(self.classes_by_identity.values())

@@ -85,6 +85,7 @@ class PendingWorkload:
         "equivalents",
         "generation",
         "key",
+        "limit",
         "local_queue",
         "memory",
         "priority",
@@ -104,6 +105,7 @@ class PendingWorkload:
         local_queue: Key,
         rare: RareFields = NO_RARE_FIELDS,
         generation: int = 0,
+        limit: int | None = None,
     ) -> None:
         self.key = key
         self.uid = uid
@@ -113,6 +115,8 @@ class PendingWorkload:
         self.local_queue = local_queue
         self.rare = rare
         self.generation = generation
+        self.limit = limit
+        """The declared maximum execution time in seconds, without the time that it has already run."""
         self.memory: ScanMemory | None = None
         self.equivalents: EquivalenceClass | None = None
         """The class in its pending queue; None if it is inadmissible alone, a pending preemptor, or not queued."""
