@@ -276,7 +276,8 @@ def workload_of_pod_in_trouble(view: View, obj: Json) -> Iterable[Key]:
 def jobs_without_workload(kind: JobKind, view: View, obj: Json) -> Iterable[Key]:
     """Yield the jobs that may wait for the class of their label or of their pods."""
     for one in view.list_json(kind.kind):
-        if not view.owned_by(Workload.KIND, metadata.uid_of(one)):
+        is_named = metadata.labels_of(one).get(metadata.PRIORITY_CLASS) == obj["metadata"]["name"]
+        if is_named or not view.owned_by(Workload.KIND, metadata.uid_of(one)):
             yield key_of(one)
 
 

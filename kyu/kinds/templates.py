@@ -81,6 +81,10 @@ class Mismatch:
         return f"the job has the pod sets {list(self.present)}, its Workload {list(self.wanted)}"
 
 
+# Only admission writes these, so a value that an earlier admission has left is replaced.
+OWN_ANNOTATIONS = frozenset({metadata.WORKLOAD, metadata.SLICE_NAME})
+
+
 def merged(template: Json, info: PodSetInfo) -> Json | TemplateConflict:
     """Return the template with the additions. Merging the same twice changes nothing."""
     meta, spec = dict(template.get("metadata") or {}), dict(template.get("spec") or {})
@@ -92,7 +96,7 @@ def merged(template: Json, info: PodSetInfo) -> Json | TemplateConflict:
     for what, holder, key, added in places:
         present = holder.get(key) or {}
         for name, value in added.items():
-            if present.get(name, value) != value:
+            if present.get(name, value) != value and not (what == "annotation" and name in OWN_ANNOTATIONS):
                 return TemplateConflict(info.name, what, name, present[name], value)
         if added:
             holder[key] = {**present, **added}

@@ -9,9 +9,10 @@ import pytest
 
 from kyu.api.actions import Event, WakeAt
 from kyu.api.core import Pod
-from kyu.api.meta import Json, Key
+from kyu.api.meta import Json, Key, key_of
 from kyu.kinds.job import JOB
 from kyu.plans.pods import cron_jobs, replica_sets
+from kyu.plans.status import timestamp
 from tests.plans.test_pods import START, World, conditions
 
 # CronJobs -------------------------------------------------------------------------------------------------------------
@@ -170,6 +171,7 @@ def test_a_replica_set_replaces_ended_pods_and_shrinks() -> None:
     deployment = add_deployment(world)
     run_sets(world)
     first = world.pods()[0]["metadata"]["name"]
+    world.now += timedelta(minutes=1)
     world.end(world.pods()[0], exit_code=1)
     run_sets(world)
     names = [pod["metadata"]["name"] for pod in world.pods("Pending")]
@@ -178,6 +180,24 @@ def test_a_replica_set_replaces_ended_pods_and_shrinks() -> None:
     deployment["spec"]["replicas"] = 1
     run_sets(world)
     assert len(world.pods()) == 1
+
+
+def test_a_pod_that_ends_at_once_is_replaced_after_a_pause() -> None:
+    world = World()
+    add_deployment(world, replicas=1)
+    run_sets(world)
+    pod = world.pods()[0]
+    pod["metadata"]["creationTimestamp"] = timestamp(world.now)
+    world.end(pod, exit_code=127)
+    run_sets(world)
+    assert [one["metadata"]["name"] for one in world.pods()] == [pod["metadata"]["name"]]
+    (replica_set,) = world.list_json(replica_sets.REPLICA_SET)
+    planned = replica_sets.plan_replica_set(world, key_of(replica_set), world.now)
+    later = world.now + timedelta(seconds=replica_sets.SHORTEST_LIFE_SECONDS)
+    assert [action.at for action in planned if isinstance(action, WakeAt)] == [later]
+    world.now = later
+    run_sets(world)
+    assert len(world.pods("Pending")) == len(world.pods()) == 1
 
 
 def test_a_new_template_takes_over_when_it_is_available() -> None:

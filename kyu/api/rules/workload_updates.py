@@ -1,7 +1,8 @@
 """
 Rules for updates of a Workload: while it holds quota, hardly anything that the quota depends on may change.
 
-Pod sets are compared as JSON, since every field of a pod template counts, also those that Kyu does not read.
+Pod sets are compared as JSON, since every field of a pod template counts, also those that Kyu does not read. Clients
+that decode an object and write it back drop empty fields and spell quantities anew, which is no change.
 
 Kueue: pkg/webhooks/workload_webhook.go, the CEL rules of Workload
 """
@@ -13,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from kyu.api import kueue
+from kyu.api import kueue, quantity
 from kyu.api.config.features import FeatureGates
 from kyu.api.errors import FieldError, broken_rule, forbidden, invalid, required
 from kyu.api.kueue import Admission, Workload
@@ -21,6 +22,7 @@ from kyu.api.meta import Json
 from kyu.api.rules.workloads import admission_gates, is_elastic
 
 _IMMUTABLE = "field is immutable"
+_QUANTITIES = ("requests", "limits", "overhead")
 _REPLACEMENT_ANNOTATION = f"{kueue.GROUP}/workload-slice-replacement-for"
 
 
@@ -57,13 +59,29 @@ def validate_pod_sets_update(object_: Json, old: Json, gates: FeatureGates) -> I
     for index, (pod_set, previous) in enumerate(zip(pod_sets, before, strict=True)):
         count, previous_count = pod_set.get("count", 1), previous.get("count", 1)
         shrinks = count < previous_count and gates.enabled("ElasticJobsViaWorkloadSlices")
-        if {**pod_set, "count": previous_count if shrinks else count} != {**previous, "count": previous_count}:
+        now = {**pod_set, "count": previous_count if shrinks else count}
+        if now != previous and _comparable(now) != _comparable({**previous, "count": previous_count}):
             yield broken_rule(f"{path}[{index}]", f"{_IMMUTABLE} while quota is reserved")
 
 
+def _comparable(value: Any, name: str = "") -> Any:
+    """Return the value without empty fields, and with quantities as numbers."""
+    if isinstance(value, dict):
+        if name in _QUANTITIES:
+            return {key: _amount(item) for key, item in value.items()}
+        return {key: made for key, item in value.items() if (made := _comparable(item, key))}
+    return [_comparable(item, name) for item in value] if isinstance(value, list) else value
+
+
+def _amount(value: Any) -> Any:
+    try:
+        return quantity.parse(value)
+    except ValueError:
+        return value
+
+
 def _validate_priority_class(workload: Workload, old: Workload) -> Iterator[FieldError]:
-    """Validate the priority class. A WorkloadPriorityClass may be replaced by another; a PriorityClass of pods may not.
-    """
+    """Validate the priority class. A WorkloadPriorityClass may be replaced; a PriorityClass of pods may not."""
     reference, before, path = workload.spec.priority_class_ref, old.spec.priority_class_ref, "spec.priorityClassRef"
     if (reference is None) != (before is None):
         yield broken_rule(path, "cannot be added or removed while quota is reserved")

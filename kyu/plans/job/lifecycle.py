@@ -12,7 +12,7 @@ Kueue: pkg/controller/jobframework/reconciler.go
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from kyu.api.actions import Action, Create, Delete, Event, Patch, View, WakeAt
@@ -25,7 +25,7 @@ from kyu.kinds import pod as plain_pod
 from kyu.kinds.job import JOB
 from kyu.kinds.kind import JobKind, MissingReference
 from kyu.kinds.pod_group import Incomplete
-from kyu.kinds.templates import Mismatch, PodSetTemplate, TemplateConflict
+from kyu.kinds.templates import Mismatch, PodSetTemplate, TemplateConflict, with_annotations
 from kyu.plans.job import injection, priority, serving, slices
 from kyu.plans.job.managed import context_of, find_managed_owner
 from kyu.plans.job.slices import Slices
@@ -414,7 +414,9 @@ def follow_changes(this: JobRound) -> list[Action] | None:
     if not reserved and workload.spec.queue_name != this.unit.queue_name:
         spec["queueName"] = this.unit.queue_name or None
     found = priority.of(this.view, this.unit, pod_sets)
-    if isinstance(found, priority.Priority) and found.differs_from(workload):
+    # The definition of Workload refuses a class for one that got its quota without.
+    may_change = not reserved or workload.spec.priority_class_ref is not None
+    if may_change and isinstance(found, priority.Priority) and found.differs_from(workload):
         spec |= found.fields()
         told.append(f"Updated workload priority class: {workload.key}")
     gates = metadata.annotations_of(this.unit.head).get(metadata.ADMISSION_GATED_BY)
@@ -498,7 +500,9 @@ def grow(this: JobRound, wanted: Sequence[PodSetTemplate]) -> list[Action] | Non
     edit = str(head["metadata"].get("generation", 1))
     name = metadata.workload_name(JOB, metadata.name_of(head), metadata.uid_of(head), edit)
     created = this.unit.event("CreatedWorkload", f"Created Workload: {this.namespace}/{name}")
-    body = workload_body(this, name, wanted, found)
+    mark = {metadata.SLICE_NAME: slices.first_name(this.workload)} if this.workload is not None else {}
+    marked = [replace(one, template=with_annotations(one.template, mark)) for one in wanted]
+    body = workload_body(this, name, marked, found)
     assert not isinstance(body, Incomplete), "only pod groups can be incomplete"
     return [Create(Workload.KIND, body), created]
 
@@ -592,14 +596,15 @@ def report(this: JobRound) -> list[Action] | None:
 
 
 def note_reclaimable(edit: StatusEdit, this: JobRound) -> None:
-    """Write how many pods will not run again. The number only grows, up to the size of the pod set."""
+    """Write how many pods will not run again. Unless the job shrinks, the number only grows."""
     assert this.workload is not None
     known = {item["name"]: item["count"] for item in edit.read("reclaimablePods") or ()}
     sizes = {pod_set.name: pod_set.count for pod_set in this.workload.spec.pod_sets}
     found = this.unit.reclaimable_pods()
-    counts = {name: max(found.get(name, 0), known.get(name, 0)) for name in sorted({*found, *known})}
+    least = {} if this.slices is not None else known
+    counts = {name: max(found.get(name, 0), least.get(name, 0)) for name in sorted({*found, *known})}
     reclaimable = {name: min(count, sizes.get(name, count)) for name, count in counts.items() if count}
-    if reclaimable and reclaimable != known:
+    if reclaimable != known:
         edit.status["reclaimablePods"] = [{"name": name, "count": count} for name, count in reclaimable.items()]
 
 

@@ -1,10 +1,10 @@
 """
 Deployments and ReplicaSets where no controller runs them: a minimal version, honest about what it does.
 
-A ReplicaSet keeps its number of pods, and replaces those that ended. A Deployment has one ReplicaSet for each version
-of its template; the new one gets all replicas at once, and the old ones go when it is available. With Recreate the old
-ones go first, and the new one comes when their pods have ended. There is no surge limit and no rollback; ``kubectl
-rollout status`` works.
+A ReplicaSet keeps its number of pods, and replaces those that ended, with a pause if they ended at once. A Deployment
+has one ReplicaSet for each version of its template; the new one gets all replicas at once, and the old ones go when it
+is available. With Recreate the old ones go first, and the new one comes when their pods have ended. There is no surge
+limit and no rollback; ``kubectl rollout status`` works.
 
 Kubernetes: pkg/controller/{deployment,replicaset}
 """
@@ -14,9 +14,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
-from kyu.api.actions import Action, Create, Delete, Patch, View
+from kyu.api.actions import Action, Create, Delete, Patch, View, WakeAt
 from kyu.api.core import Pod
 from kyu.api.meta import Json, Key, Kind, Ref, key_of
 from kyu.kinds import conditions, fields, metadata, pods
@@ -27,6 +27,8 @@ TEMPLATE_HASH = "pod-template-hash"
 HASH_LENGTH = 10
 SUFFIX_LENGTH = 5
 LONGEST_NAME = 63
+# A pod that can never start is replaced no more often than this.
+SHORTEST_LIFE_SECONDS = 10
 
 
 def plan_replica_set(view: View, key: Key, now: datetime) -> list[Action]:
@@ -39,10 +41,14 @@ def plan_replica_set(view: View, key: Key, now: datetime) -> list[Action]:
     live = [pod for pod in there if not pods.is_terminal(pod)]
     wanted = fields.int_at(replica_set, ("spec", "replicas"), 1)
     surplus = sorted(live, key=pods.deletion_order)[: max(0, len(live) - wanted)]
-    result: list[Action] = [Delete(ref(Pod.KIND, pod), metadata.uid_of(pod)) for pod in (*ended, *surplus)]
+    resting = sorted((pod for pod in ended if now < replaceable_at(pod)), key=replaceable_at)[: max(0, wanted)]
+    gone = [pod for pod in ended if pod not in resting]
+    result: list[Action] = [Delete(ref(Pod.KIND, pod), metadata.uid_of(pod)) for pod in (*gone, *surplus)]
+    if resting:
+        result.append(WakeAt(replaceable_at(resting[0])))
     taken = {metadata.name_of(pod) for pod in its_pods}
     number = 0
-    for _ in range(wanted - len(live)):
+    for _ in range(wanted - len(live) - len(resting)):
         while (name := pod_name(replica_set, number)) in taken:
             number += 1
         taken.add(name)
@@ -50,6 +56,14 @@ def plan_replica_set(view: View, key: Key, now: datetime) -> list[Action]:
         result.append(Create(Pod.KIND, pods.Blueprint(name, "main", number, template).to_pod(replica_set)))
     status = replica_set_status(replica_set, live, len(its_pods) - len(there))
     return [*status_actions(REPLICA_SET, replica_set, status), *result]
+
+
+def replaceable_at(pod: Json) -> datetime:
+    """Return when a pod that has ended is replaced: at once, if it lived for a while."""
+    created = fields.text_at(pod, ("metadata", "creationTimestamp"))
+    if not created:
+        return datetime.min.replace(tzinfo=UTC)
+    return conditions.add_seconds(conditions.parse_timestamp(created), SHORTEST_LIFE_SECONDS)
 
 
 def pod_name(replica_set: Json, number: int) -> str:
