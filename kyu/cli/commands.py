@@ -37,6 +37,8 @@ COMMANDS = (
     Command("queues", "kyu.cli.batch.queues", "batch", "list the queues that you can submit to, and their usage"),
     Command("logs", "kyu.cli.batch.logs", "batch", "print the output of a job"),
     Command("wait", "kyu.cli.batch.wait", "batch", "wait for a job and return its exit code"),
+    Command("run", "kyu.cli.batch.interactive.run", "batch", "queue a command, stay with it, return its exit code"),
+    Command("attach", "kyu.cli.batch.interactive.attach", "batch", "connect this terminal with a job that runs"),
     Command("exec", "kyu.cli.batch.interactive.exec", "batch", "run a command in a pod of a job that runs"),
     Command("cancel", "kyu.cli.batch.cancel", "batch", "cancel jobs"),
     Command("top", "kyu.cli.batch.top", "batch", "watch cohorts, quotas and jobs live"),

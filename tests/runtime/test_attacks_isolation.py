@@ -20,7 +20,6 @@ import pytest
 from kyu.api.meta import Json
 from kyu.runtime import isolation, podplan, processes, records, user_ids
 from kyu.runtime.isolation import choose
-from kyu.runtime.processes import Runtime
 from kyu.runtime.sandbox import files
 from kyu.runtime.sandbox.namespaces import Sandbox
 from tests.runtime.test_processes import Watched, opened, pod, shell, tenants, terminated, until_printed
@@ -452,7 +451,7 @@ async def test_a_private_folder_above_does_not_open_the_isolation(tmp_path: Path
 async def test_without_namespaces_pods_of_tenants_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A number that the kernel takes for "no change": the pod would stay root.
     impossible = Sandbox(2**32 - 1, namespaces=True, tenant=True)
-    monkeypatch.setattr(Runtime, "_sandboxes", lambda _: [impossible])
+    monkeypatch.setattr(processes, "sandboxes", lambda options, user: [impossible])
     async with opened(tmp_path, tenants(tmp_path)) as watched:
         assert watched.runtime.isolation.refused
         start(watched, pod("a", shell("id -u")))
