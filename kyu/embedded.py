@@ -43,6 +43,7 @@ from kyu.pools.pods import PoolRuntime, with_simulated_mark
 from kyu.runtime import log_archive, logs, podplan
 from kyu.runtime.agent import Agent, PodRuntime
 from kyu.runtime.interactive.commands import CommandStreams, NoCommand, RunningCommand
+from kyu.runtime.interactive.pipes import Descriptor
 from kyu.runtime.log_archive import ArchiveLimits, LogArchive
 from kyu.runtime.nodes import heartbeat, node, simulate
 from kyu.runtime.nodes.simulated_nodes import SIMULATED_LABEL
@@ -240,6 +241,24 @@ class ControlPlane:
             return await self._runtime.run_command(pod["metadata"]["uid"], wanted.container, command, streams)
         except NoCommand as error:
             raise CannotRun(str(error), error.exit_code) from error
+
+    async def attach(self, pod: Json, wanted: StreamOptions) -> RunningCommand:
+        """Connect with the program of a container, for the server."""
+        assert self._runtime is not None, "check_streams was called"
+        streams = CommandStreams(wanted.stdin, wanted.stdout, wanted.stderr)
+        try:
+            return await self._runtime.attach(pod["metadata"]["uid"], wanted.container, streams)
+        except NoCommand as error:
+            raise CannotRun(str(error)) from error
+
+    async def connect(self, pod: Json, port: int) -> Descriptor:
+        """Connect with a port of a pod, for the server."""
+        assert self._runtime is not None, "check_streams was called"
+        try:
+            return await self._runtime.connect(pod["metadata"]["uid"], port)
+        except (NoCommand, OSError, TimeoutError) as error:
+            name = pod["metadata"]["name"]
+            raise CannotRun(f"error forwarding port {port} to pod {name}: {error}") from error
 
     async def read_kept_logs(self, namespace: str, name: str, wanted: PodLogOptions) -> bytes | None:
         """Return the output of a deleted pod, or the list of the kept pods of a job; None if there is none."""

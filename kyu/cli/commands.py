@@ -39,6 +39,8 @@ COMMANDS = (
     Command("wait", "kyu.cli.batch.wait", "batch", "wait for a job and return its exit code"),
     Command("tasks", "kyu.cli.batch.tasks", "batch", "show the tasks of an array by their state"),
     Command("retry", "kyu.cli.batch.retry", "batch", "submit a job again, or the failed tasks of an array"),
+    Command("run", "kyu.cli.batch.interactive.run", "batch", "queue a command, stay with it, return its exit code"),
+    Command("attach", "kyu.cli.batch.interactive.attach", "batch", "connect this terminal with a job that runs"),
     Command("exec", "kyu.cli.batch.interactive.exec", "batch", "run a command in a pod of a job that runs"),
     Command("history", "kyu.cli.accounts.history", "batch", "list jobs of the past, with what they used"),
     Command("usage", "kyu.cli.accounts.usage", "batch", "sum up what teams, users or queues have used"),

@@ -187,6 +187,9 @@ def plan_container(
         "messageFromLog": container.get("terminationMessagePolicy") == "FallbackToLogsOnError",
         "limits": container_limits(container),
         "umask": user_files.umask_of(facts.pod),
+        "stdin": bool(container.get("stdin")),
+        "stdinOnce": bool(container.get("stdinOnce")),
+        "tty": bool(container.get("tty")),
         "outputFiles": output_files(container, facts.pod, working_dir),
     }
 

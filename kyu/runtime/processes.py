@@ -29,6 +29,7 @@ from kyu.runtime import cgroups, left_over, podfolder, podplan, records, status,
 from kyu.runtime.background import Background
 from kyu.runtime.environment import Facts, Objects
 from kyu.runtime.interactive import commands
+from kyu.runtime.interactive.pipes import Descriptor
 from kyu.runtime.isolation import Isolation, choose, sandboxes
 from kyu.runtime.launching import GONE, NEW, Launch, Launching, remove_folder
 from kyu.runtime.log_archive import LogArchive
@@ -349,6 +350,16 @@ class Runtime:
         plan = records.find(os.path.join(entry.folder, records.PLAN)) or {}
         user = Sandbox(**plan["sandbox"]).user if plan else None
         return await commands.start(entry.folder, container, argv, wanted, user)
+
+    async def attach(
+        self, uid: str, container: str, wanted: commands.CommandStreams
+    ) -> commands.RunningCommand:
+        """Connect with the program of a container that runs. Raise NoCommand if that is not possible."""
+        return await commands.attach(self.folder(uid), container, wanted)
+
+    async def connect(self, uid: str, port: int) -> Descriptor:
+        """Connect with a port of a pod that runs. Raise NoCommand or OSError if that is not possible."""
+        return await commands.connect(self.folder(uid), port)
 
     # Starting
 

@@ -15,6 +15,7 @@ import fcntl
 import os
 import select
 import signal
+import struct
 import termios
 import time
 from collections.abc import Sequence
@@ -29,6 +30,8 @@ NOT_RUNNABLE_EXIT_CODE = 126
 # Less than a pipe holds, so that the child never waits for its parent to read.
 LONGEST_FAILURE = 4096
 START_SECONDS = 60.0
+# Rows and columns of a terminal.
+USUAL_SIZE = (24, 80)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,8 @@ class Child:
     # Write a byte here to let it run; read here why it could not.
     go: int
     failure: int
-    # The ends of its output, where it comes through pipes.
+    # The other ends of its streams, or -1.
+    stdin: int = -1
     stdout: int = -1
     stderr: int = -1
 
@@ -53,22 +57,41 @@ class StartFailed(Exception):
 
 
 def fork(container: dict[str, Any], sandbox: Sandbox) -> Child:
-    """Start a child that turns to the container's program when it is released. Its output comes through pipes."""
-    null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-    stdout_reader, stdout_writer = os.pipe()
-    stderr_reader, stderr_writer = os.pipe()
+    """Start a child that turns to the container's program when it is released.
+
+    Its output comes through pipes, or through a terminal. It has standard input only if its manifest says so.
+    """
+    ours, theirs = open_streams(container)
     try:
-        child = fork_with(container, sandbox, (null, stdout_writer, stderr_writer))
+        child = fork_with(container, sandbox, theirs, is_terminal=bool(container.get("tty")))
     except OSError:
-        os.close(stdout_reader)
-        os.close(stderr_reader)
+        for descriptor in {*ours} - {-1}:
+            os.close(descriptor)
         raise
     finally:
-        for descriptor in (null, stdout_writer, stderr_writer):
+        for descriptor in {*theirs}:
             os.close(descriptor)
-    os.set_blocking(stdout_reader, False)
-    os.set_blocking(stderr_reader, False)
-    return replace(child, stdout=stdout_reader, stderr=stderr_reader)
+    for descriptor in {*ours} - {-1}:
+        os.set_blocking(descriptor, False)
+    stdin, stdout, stderr = ours
+    return replace(child, stdin=stdin, stdout=stdout, stderr=stderr)
+
+
+def open_streams(container: dict[str, Any]) -> tuple[list[int], list[int]]:
+    """Return the ends of the supervisor and those of the child: standard input, output and error; -1 for none."""
+    if container.get("tty"):
+        master, slave = os.openpty()
+        # The size until a client tells its own.
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", *USUAL_SIZE, 0, 0))
+        stdin = os.dup(master) if container.get("stdin") else -1
+        return [stdin, master, -1], [slave, slave, slave]
+    if container.get("stdin"):
+        stdin_reader, stdin_writer = os.pipe()
+    else:
+        stdin_reader, stdin_writer = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), -1
+    stdout_reader, stdout_writer = os.pipe()
+    stderr_reader, stderr_writer = os.pipe()
+    return [stdin_writer, stdout_reader, stderr_reader], [stdin_reader, stdout_writer, stderr_writer]
 
 
 def fork_with(

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any, assert_never
 
 from kyu.runtime import cgroups, lifecycle, output, records, spawn, user_files
+from kyu.runtime.interactive.attaching import ContainerStreams
 from kyu.runtime.interactive.execs import Execs, listen
 from kyu.runtime.sandbox import files, kernel, namespaces
 from kyu.runtime.sandbox.namespaces import Sandbox, SandboxFailed
@@ -162,8 +163,13 @@ class Supervisor:
             self.fail_to_fork(container, error)
             return
         running = Running(container, plan, child.pid, log)
-        running.streams = {child.stdout: output.Stream("stdout", log), child.stderr: output.Stream("stderr", log)}
+        running.streams = {
+            descriptor: output.Stream(name, log)
+            for descriptor, name in ((child.stdout, "stdout"), (child.stderr, "stderr"))
+            if descriptor >= 0
+        }
         self.running[child.pid] = running
+        self.execs.attaching.add(container_streams(plan, child))
         lifecycle.started(container, time.time())
         self.show_started(running)
         try:
@@ -223,26 +229,37 @@ class Supervisor:
                             self.read_stop()
             elif not self.execs.handle(descriptor, poll):
                 self.read_output(descriptor, poll)
+        self.execs.attaching.drop_stalled()
         self.reap(poll)
 
     def read_output(self, descriptor: int, poll: select.poll) -> None:
         for running in self.running.values():
             if descriptor in running.streams:
-                if not self.pump(running.streams[descriptor], descriptor):
+                if not self.pump(running, descriptor):
                     poll.unregister(descriptor)
+                    self.execs.attaching.containers[running.container.name].outputs.remove(descriptor)
                     running.streams.pop(descriptor).close(time.time_ns())
                     os.close(descriptor)
                 return
 
-    def pump(self, stream: output.Stream, descriptor: int) -> bool:
+    def pump(self, running: Running, descriptor: int) -> bool:
         """Take what is there. False when the stream is over."""
         try:
             data = os.read(descriptor, READ_BYTES)
         except BlockingIOError:
             return True
+        except OSError:
+            # A terminal whose last process has gone.
+            data = b""
         if data:
-            stream.take(data, time.time_ns())
+            self.take(running, descriptor, data)
         return bool(data)
+
+    def take(self, running: Running, descriptor: int, data: bytes) -> None:
+        """Write output to the log, and pass it on to attached clients."""
+        stream = running.streams[descriptor]
+        stream.take(data, time.time_ns())
+        self.execs.attaching.output(running.container.name, stream.name, data)
 
     def reap(self, poll: select.poll) -> None:
         while True:
@@ -272,16 +289,19 @@ class Supervisor:
 
     def close(self, running: Running, poll: select.poll) -> None:
         """Take the last output, as far as it is there, and forget the process."""
+        self.execs.attaching.stop_reading(running.container.name)
         for descriptor, stream in running.streams.items():
             left = MOST_LAST_BYTES
-            with contextlib.suppress(BlockingIOError):
+            # Nothing is there any more, or a terminal has lost its last process.
+            with contextlib.suppress(OSError):
                 while left > 0 and (data := os.read(descriptor, READ_BYTES)):
                     left -= len(data)
-                    stream.take(data, time.time_ns())
+                    self.take(running, descriptor, data)
             stream.close(time.time_ns())
             with contextlib.suppress(KeyError):
                 poll.unregister(descriptor)
             os.close(descriptor)
+        self.execs.attaching.ended(running.container.name)
         running.log.close()
         del self.running[running.pid]
 
@@ -394,6 +414,19 @@ class Supervisor:
         for group in self.groups.values():
             group.end()
         kill_descendants()
+
+
+def container_streams(plan: dict[str, Any], child: spawn.Child) -> ContainerStreams:
+    """Return the streams of a container that clients may be attached to."""
+    is_interactive = bool(plan.get("stdin") or plan.get("tty"))
+    return ContainerStreams(
+        plan["name"],
+        [descriptor for descriptor in (child.stdout, child.stderr) if descriptor >= 0],
+        stdin=child.stdin,
+        closes_stdin=bool(plan.get("stdinOnce")),
+        is_terminal=bool(plan.get("tty")),
+        keeps_early=is_interactive,
+    )
 
 
 def folder_is_gone() -> bool:

@@ -128,7 +128,9 @@ class Api:
             "binding": {"POST": pod.bind},
             "eviction": {"POST": pod.evict},
             "log": {"GET": pod.log},
+            "attach": {"GET": streams.attach, "POST": streams.attach},
             "exec": {"GET": streams.exec, "POST": streams.exec},
+            "portforward": {"GET": streams.forward, "POST": streams.forward},
             "ephemeralcontainers": {"GET": reads.get, "PUT": pod.refuse, "PATCH": pod.refuse},
             "resize": {"GET": reads.get, "PUT": pod.refuse, "PATCH": pod.refuse},
         }

@@ -202,7 +202,7 @@ def _user_rules(verbs: list[str]) -> list[Json]:
         rules += [
             _rule([""], ["pods", "configmaps"], verbs),
             # A user who may run pods may also enter them.
-            _rule([""], ["pods/exec"], ["create", "get"]),
+            _rule([""], ["pods/exec", "pods/attach", "pods/portforward"], ["create", "get"]),
             *(_rule([group], resources, verbs) for group, resources in job_resources().items()),
         ]
     return rules

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-_NO_STREAMS = "interactive streams into pods are not served; use `kubectl logs`, or run the command in a job of its own"
-_NO_NETWORK = "pods share the network of this machine: connect to their ports directly"
+_NO_NETWORK = "pods share the network of this machine: connect to their ports directly, or use `kubectl port-forward`"
 _NO_ACCOUNTS = "service accounts have no tokens here; `kyu user add` gives a user one"
 
 # resource.group/subresource, or resource.group -> why not
 UNSERVED = {
-    "pods/attach": _NO_STREAMS,
-    "pods/portforward": _NO_NETWORK,
     "pods/proxy": _NO_NETWORK,
     # These two can be read; nothing is written there.
     "pods/ephemeralcontainers": "no container is added to a pod that runs; run another pod beside it",

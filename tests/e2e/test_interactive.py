@@ -6,21 +6,27 @@ As root, the server isolates the pods of each namespace; else all run as one use
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
 import pty
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from kubernetes import client, config
-from kubernetes.stream import stream
+from kubernetes.stream import portforward, stream
 
 from kyu.api.meta import Json, Key, Kind
+from kyu.kinds.job import JOB
 from kyu.kube import kubeconfig
 from kyu.kube.blocking import BlockingClient
 from kyu.kube.errors import Forbidden
@@ -33,6 +39,10 @@ needs_kubectl = pytest.mark.skipif(
 )
 # kubectl speaks WebSocket, and SPDY where this variable forbids it.
 TRANSPORTS = pytest.mark.parametrize("websocket", ["true", "false"], ids=["websocket", "spdy"])
+
+
+# The size of a terminal comes a moment after it.
+UNTIL_SIZED = 'until test "$(stty size)" = "37 91"; do sleep 0.1; done; stty size; '
 
 
 class Visitor:
@@ -147,7 +157,7 @@ def test_a_terminal(visitor: Visitor, program: str) -> None:
     start = [sys.executable, "-m", "kyu", "exec", "-it", "pod/main"]
     if program != "kyu":
         start = ["kubectl", "exec", "-it", "main"]
-    command = [*start, "--", "sh", "-c", "stty size; read line; echo got $line"]
+    command = [*start, "--", "sh", "-c", UNTIL_SIZED + "read line; echo got $line"]
     environment = visitor.environment(websocket="false" if program == "spdy" else "true")
     shown = in_terminal(command, environment, b"typed\n", 37, 91)
     assert "37 91" in shown
@@ -164,6 +174,137 @@ def test_kyu_exec(visitor: Visitor) -> None:
     refused = kyu.kyu("exec", "nothing", "--", "true", check=False)
     assert refused.returncode == 1
     assert "no job 'nothing'" in refused.stderr
+
+
+@needs_kubectl
+@TRANSPORTS
+def test_kubectl_attach(visitor: Visitor, websocket: str) -> None:
+    """The first client also gets what the program printed before it came."""
+    name = f"attach-{websocket}"
+    script = "echo early; cat; echo problem >&2; sleep 1; exit 3"
+    visitor.start_pod(name, script=script, stdin=True, stdinOnce=True)
+    done = visitor.kubectl("attach", "-i", name, websocket=websocket, text=b"typed\n")
+    assert (done.returncode, done.stdout) == (0, b"early\ntyped\n")
+    assert b"problem\n" in done.stderr
+    visitor.kyu.wait("it ends", lambda: visitor.phase(name) == "Failed")
+    assert visitor.kubectl("logs", name).stdout == b"early\ntyped\nproblem\n"
+
+
+@needs_kubectl
+def test_attach_to_a_terminal(visitor: Visitor) -> None:
+    visitor.start_pod("screen", script=UNTIL_SIZED + "read line; echo got $line", stdin=True, tty=True)
+    shown = in_terminal(["kubectl", "attach", "-it", "screen"], visitor.environment(), b"typed\n", 37, 91)
+    assert "37 91" in shown
+    assert "got typed" in shown
+
+
+@pytest.fixture(scope="module")
+def web_port(visitor: Visitor) -> int:
+    """The port of a web server in a pod."""
+    port = free_port()
+    server = f"import http.server as h; h.test(h.SimpleHTTPRequestHandler, port={port}, bind='127.0.0.1')"
+    visitor.start_pod("web", script=f'echo hello > index.html; exec python3 -c "{server}"')
+    visitor.kyu.wait("it listens", lambda: can_connect(port))
+    return port
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def can_connect(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
+
+
+@needs_kubectl
+@TRANSPORTS
+def test_kubectl_port_forward(visitor: Visitor, web_port: int, websocket: str) -> None:
+    closed = free_port()
+    command = ["kubectl", "port-forward", "web", f":{web_port}", f":{closed}"]
+    pipe = subprocess.PIPE
+    environment = visitor.environment(websocket=websocket)
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            local: dict[str, str] = {}
+            while len(local) < 2:
+                words = process.stdout.readline().split()
+                if words[2].startswith("127.0.0.1:"):
+                    local[words[-1]] = words[2]
+            for _ in range(3):
+                with urllib.request.urlopen(f"http://{local[str(web_port)]}/", timeout=60) as answer:
+                    assert answer.read() == b"hello\n"
+            with pytest.raises((http.client.HTTPException, ConnectionError, urllib.error.URLError)):
+                urllib.request.urlopen(f"http://{local[str(closed)]}/", timeout=60)
+            assert f"error forwarding port {closed}" in process.stderr.readline()
+        finally:
+            process.terminate()
+
+
+def test_the_official_client_forwards_a_port(visitor: Visitor, web_port: int) -> None:
+    with config.new_client_from_config(str(visitor.kyu.data / "kubeconfig")) as connected:
+        core = client.CoreV1Api(connected)
+        forward = portforward(core.connect_get_namespaced_pod_portforward, "web", "default", ports=str(web_port))
+        forwarded = forward.socket(web_port)
+        forwarded.setblocking(True)
+        forwarded.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        received = b""
+        while data := forwarded.recv(4096):
+            received += data
+        assert received.endswith(b"\r\n\r\nhello\n")
+        assert forward.error(web_port) is None
+
+
+def test_kyu_attach(visitor: Visitor) -> None:
+    visitor.start_pod("watched", script="read line; echo got $line", stdin=True, stdinOnce=True)
+    done = visitor.kyu.kyu("attach", "-i", "pod/watched", stdin="typed\n")
+    assert done.stdout == "got typed\n"
+
+
+def test_kyu_run(visitor: Visitor) -> None:
+    kyu = visitor.kyu
+    folder = str(visitor.folder)
+    script = "cat; echo problem >&2; sleep 1; exit 4"
+    done = kyu.kyu("run", "--chdir", folder, "-i", "--", "sh", "-c", script, check=False, stdin="typed\n")
+    assert (done.returncode, done.stdout) == (4, "typed\n")
+    assert done.stderr.endswith("problem\n")
+    assert "submitted to local" in done.stderr
+    # It may have ended before the command could be attached to it.
+    assert kyu.kyu("run", "--chdir", folder, "--", "echo", "short").stdout == "short\n"
+    refused = kyu.kyu("run", "--array", "3", "--", "true", check=False)
+    assert (refused.returncode, refused.stderr) == (2, "kyu run: --array is for `kyu submit`\n")
+
+
+def test_kyu_run_passes_signals_on(visitor: Visitor) -> None:
+    script = "trap 'echo interrupted; exit 9' INT; echo ready; while true; do sleep 0.1; done"
+    command = [sys.executable, "-m", "kyu", "run", "--chdir", str(visitor.folder), "--", "sh", "-c", script]
+    environment = visitor.environment()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "interrupted\n"
+        assert process.wait(90) == 9
+
+
+def test_kyu_run_waits_with_the_reason_and_can_be_cancelled(visitor: Visitor) -> None:
+    visitor.kyu.make_queue("closed", "1", stopPolicy="Hold")
+    command = [sys.executable, "-m", "kyu", "run", "-q", "closed", "--name", "waits", "--", "true"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=visitor.environment()) as process:
+        assert process.stderr is not None
+        assert "submitted to closed" in process.stderr.readline()
+        assert "waits: " in process.stderr.readline()
+        # A shell may have its children ignore SIGINT.
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(90) == 130
+        assert "waits: cancelled" in process.stderr.read()
+    assert visitor.kyu.client.find(JOB, Key("default", "waits")) is None
 
 
 def test_the_official_client(visitor: Visitor) -> None:

@@ -42,11 +42,11 @@ def test_the_page_is_true(tmp_path: Path) -> None:
             "KUBECONFIG": str(kyu.data / "kubeconfig"),
             "HOME": str(tmp_path),
         }
-        # A reader types the second command after the job has started.
-        first, rest = script.split("\n", 1)
-        started = subprocess.run(["bash", "-c", first], capture_output=True, text=True, env=environment, cwd=tmp_path)
+        # A reader enters the job after it has started.
+        before, submit, after = script.partition("kyu submit")
+        submit, _, after = (submit + after).partition("\n")
+        shell = {"capture_output": True, "text": True, "env": environment, "cwd": tmp_path, "timeout": 110}
+        first = subprocess.run(["bash", "-c", before + submit], **shell)
         kyu.wait("the job runs", lambda: kyu.state("train") == "Running")
-        done = subprocess.run(
-            ["bash", "-c", rest], capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=110
-        )
-        assert started.stdout + done.stdout == printed, started.stderr + done.stderr
+        second = subprocess.run(["bash", "-c", after], **shell)
+        assert first.stdout + second.stdout == printed, first.stderr + second.stderr

@@ -112,7 +112,7 @@ async def test_a_command_whose_client_has_gone_is_hung_up(watched: Watched) -> N
     command = await start(watched, "sh", "-c", "echo $$; exec sleep 1000")
     number = (await command.read("stdout")).decode().strip()
     command.close()
-    await run(watched, f"while test -d /proc/{number} && ! grep -q Z /proc/{number}/stat; do sleep 0.05; done")
+    await run(watched, f"while test -d /proc/{number} && ! grep -qs Z /proc/{number}/stat; do sleep 0.05; done")
 
 
 async def test_a_command_ends_with_the_pod(watched: Watched) -> None:
@@ -134,6 +134,37 @@ async def test_commands_that_cannot_run_are_refused_with_the_reason(watched: Wat
         await watched.runtime.run_command("uid-a", "other", ["true"], STDIN)
     with pytest.raises(NoCommand, match="does not run on this machine"):
         await watched.runtime.run_command("uid-b", "main", ["true"], STDIN)
+
+
+async def test_a_client_gets_more_output_than_buffers_hold(watched: Watched) -> None:
+    watched.start(pod("b", shell("read line; head -c 3000000 /dev/zero; echo end >&2", stdin=True)))
+    await watched.until("b", "Running")
+    client = await watched.runtime.attach("uid-b", "main", STDIN)
+    await client.write(b"go\n")
+    code, output, error = await finish(client)
+    assert (code, len(output), error) == (0, 3_000_000, "end\n")
+    await watched.over("b")
+
+
+async def test_attached_clients_share_the_output(watched: Watched) -> None:
+    watched.start(pod("b", shell("echo early; read line; echo $line", stdin=True, stdinOnce=True)))
+    await watched.until("b", "Running")
+    one = await watched.runtime.attach("uid-b", "main", STDIN)
+    assert await one.read("stdout") == b"early\n"
+    two = await watched.runtime.attach("uid-b", "main", CommandStreams())
+    await one.write(b"typed\n")
+    assert await asyncio.gather(finish(one), finish(two)) == [(0, "typed\n", ""), (0, "typed\n", "")]
+    await watched.over("b")
+    with pytest.raises(NoCommand):
+        await watched.runtime.attach("uid-b", "main", STDIN)
+
+
+async def test_input_ends_with_its_client_where_the_manifest_says_so(watched: Watched) -> None:
+    watched.start(pod("b", shell("cat; echo over", stdin=True, stdinOnce=True)))
+    await watched.until("b", "Running")
+    (await watched.runtime.attach("uid-b", "main", STDIN)).close()
+    await watched.over("b")
+    assert await watched.text("b") == "over\n"
 
 
 async def test_the_number_of_commands_in_a_pod_is_bounded(watched: Watched) -> None:

@@ -115,6 +115,22 @@ def submit(args: argparse.Namespace, batch: Script | None, tell: Callable[[str],
         print(output.objects([job], "yaml" if args.print == "table" else args.print, is_list=False))
         return 0
     server = connection.connect(args)
+    created = create(server, args, job)
+    if args.print != "table":
+        typed = {"apiVersion": "batch/v1", "kind": "Job", **created}
+        print(output.objects([typed], args.print, is_list=False))
+        return 0
+    if tell is not None:
+        tell(created["metadata"]["name"])
+        return 0
+    output.note(f"submitted to {queue_of(created)} on {server.description}")
+    print(created["metadata"]["name"])
+    return 0
+
+
+def create(server: ServerConnection, args: argparse.Namespace, job: Json) -> Json:
+    """Create the Job in its queue, after the checks that need the server."""
+    requests = job["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]
     if args.image == HOST_IMAGE:
         for warning in sizes.too_large(server, requests):
             output.note(f"warning: {warning}")
@@ -128,16 +144,11 @@ def submit(args: argparse.Namespace, batch: Script | None, tell: Callable[[str],
         raise Failed(f"{error}; `kyu cancel {args.name}` deletes it; without --name the job gets a new name") from error
     if args.priority and (trouble := lookup.why_not_queued(server, created)):
         output.note(f"{trouble}; `kyu cancel {created['metadata']['name']}` deletes the job")
-    if args.print != "table":
-        typed = {"apiVersion": "batch/v1", "kind": "Job", **created}
-        print(output.objects([typed], args.print, is_list=False))
-        return 0
-    if tell is not None:
-        tell(created["metadata"]["name"])
-        return 0
-    output.note(f"submitted to {created['metadata']['labels'][metadata.QUEUE_NAME]} on {server.description}")
-    print(created["metadata"]["name"])
-    return 0
+    return created
+
+
+def queue_of(job: Json) -> str:
+    return str(job["metadata"]["labels"][metadata.QUEUE_NAME])
 
 
 def complete(server: ServerConnection, args: argparse.Namespace, job: Json) -> None:

@@ -14,6 +14,7 @@ import os
 import socket
 import struct
 import termios
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kyu.api.meta import Json
@@ -26,6 +27,8 @@ KILLED = 137
 LAST_OUTPUT_SECONDS = 1.0
 CONNECT_SECONDS = 10.0
 LONGEST_ANSWER = 64 * 1024
+# Columns and rows of a terminal, until its client tells another size.
+USUAL_SIZE = (80, 24)
 END_OF_TRANSMISSION = b"\x04"
 
 
@@ -46,6 +49,8 @@ class RunningCommand:
     stdout: Descriptor | None
     stderr: Descriptor | None
     is_terminal: bool
+    # The terminal is the container's own, so its supervisor sets the size.
+    is_attached: bool = False
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def write(self, data: bytes) -> None:
@@ -62,7 +67,10 @@ class RunningCommand:
             self.stdin.close()
 
     def resize(self, width: int, height: int) -> None:
-        if self.is_terminal and self.stdout is not None and self.stdout.number >= 0:
+        if self.is_attached:
+            with contextlib.suppress(OSError):
+                os.write(self.connection.number, json.dumps({"resize": [width, height]}).encode())
+        elif self.is_terminal and self.stdout is not None and self.stdout.number >= 0:
             resize_terminal(self.stdout.number, width, height)
 
     async def read(self, name: str) -> bytes:
@@ -104,9 +112,7 @@ class RunningCommand:
 
     def close(self) -> None:
         """Let go. A command that still runs gets SIGHUP from its supervisor."""
-        for stream in (self.connection, self.stdin, self.stdout, self.stderr):
-            if stream is not None:
-                stream.close()
+        close_all((self.connection, self.stdin, self.stdout, self.stderr))
 
 
 def resize_terminal(terminal: int, width: int, height: int) -> None:
@@ -138,9 +144,7 @@ async def start(
             open_pipes(wanted, ours, theirs)
         connection, _ = await ask(folder, request, theirs)
     except BaseException:
-        for stream in ours:
-            if stream is not None:
-                stream.close()
+        close_all(ours)
         raise
     finally:
         for descriptor in theirs:
@@ -149,11 +153,35 @@ async def start(
     return RunningCommand(connection, stdin, stdout, stderr, wanted.tty)
 
 
+async def attach(folder: str, container: str, wanted: CommandStreams) -> RunningCommand:
+    """Connect with the container's own program. The exit code of what is returned is always 0."""
+    theirs: list[int] = []
+    ours: list[Descriptor | None] = []
+    open_pipes(wanted, ours, theirs)
+    try:
+        connection, _ = await ask(folder, {"do": "attach", "container": container, "stdin": wanted.stdin}, theirs)
+    except BaseException:
+        close_all(ours)
+        raise
+    finally:
+        for descriptor in theirs:
+            os.close(descriptor)
+    stdin, stdout, stderr = ours
+    return RunningCommand(connection, stdin, stdout, stderr, is_terminal=False, is_attached=True)
+
+
+def close_all(streams: Iterable[Descriptor | None]) -> None:
+    for stream in streams:
+        if stream is not None:
+            stream.close()
+
+
 def open_terminal(
     wanted: CommandStreams, user: int | None, ours: list[Descriptor | None], theirs: list[int]
 ) -> None:
     master, slave = os.openpty()
     theirs.append(slave)
+    resize_terminal(slave, *USUAL_SIZE)
     terminal = Descriptor(master)
     ours += [terminal if wanted.stdin else None, terminal, None]
     if user is not None:

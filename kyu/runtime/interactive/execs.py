@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kyu.runtime import cgroups, spawn
+from kyu.runtime.interactive.attaching import Attaching
 from kyu.runtime.sandbox.namespaces import Sandbox
 
 SOCKET = "exec.sock"
@@ -78,12 +79,14 @@ class Execs:
     is_running: Callable[[str], bool]
     sandbox: Sandbox = field(default_factory=Sandbox)
     groups: Mapping[str, cgroups.Group] = field(default_factory=dict)
+    attaching: Attaching = field(default_factory=Attaching)
     # Connections by descriptor: without a request yet, and with a command.
     waiting: dict[int, socket.socket] = field(default_factory=dict)
     by_descriptor: dict[int, ExecChild] = field(default_factory=dict)
     by_pid: dict[int, ExecChild] = field(default_factory=dict)
 
     def register(self, poll: select.poll) -> None:
+        self.attaching.poll = poll
         if self.listener is not None:
             poll.register(self.listener, select.POLLIN)
 
@@ -97,7 +100,7 @@ class Execs:
         elif descriptor in self.by_descriptor:
             self._hang_up(self.by_descriptor[descriptor], poll)
         else:
-            return False
+            return self.attaching.handle(descriptor)
         return True
 
     def _accept(self, poll: select.poll) -> None:
@@ -123,6 +126,8 @@ class Execs:
                 answered = [connect(request["port"], request["family"])]
                 send(connection, {}, answered)
                 connection.close()
+            elif request["do"] == "attach":
+                self._attach(request, descriptors, connection)
             else:
                 self._start(request, descriptors, connection, poll)
         except NotDone as error:
@@ -166,6 +171,15 @@ class Execs:
         send(connection, {"started": True})
         # The server sends nothing more: the next event is its end.
         poll.register(connection, select.POLLIN)
+
+    def _attach(self, request: dict[str, Any], descriptors: list[int], connection: socket.socket) -> None:
+        if len(descriptors) != MOST_DESCRIPTORS:
+            raise NotDone("the streams of the client are missing")
+        if refusal := self.attaching.attach(
+            request["container"], connection, descriptors, has_input=request["stdin"]
+        ):
+            raise NotDone(refusal)
+        send(connection, {"started": True})
 
     def _hang_up(self, child: ExecChild, poll: select.poll) -> None:
         """End a command whose client has gone."""

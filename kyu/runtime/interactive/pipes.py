@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import socket
 from collections.abc import Callable
 
 BLOCK = 64 * 1024
@@ -76,6 +77,12 @@ class Descriptor:
         finally:
             if self.number == number:
                 remove(number)
+
+    def end(self) -> None:
+        """Send no more through a socket; its other direction stays."""
+        if self.number >= 0:
+            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self.number)) as connected:
+                connected.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
         if self.number >= 0:

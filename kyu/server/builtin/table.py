@@ -38,11 +38,13 @@ JOB_REFUSAL: Final = 'field label "{name}" not supported for Job'
 HOOKS_WARNING: Final = "this server stores admission webhooks and policies, but does not call them"
 STATUS: Final = Subresource("status", READ_WRITE)
 POD_SUBRESOURCES: Final = (
+    Subresource("attach", ("create", "get"), Kind("", "v1", "PodAttachOptions", "")),
     Subresource("binding", ("create",), Kind("", "v1", "Binding", "")),
     Subresource("ephemeralcontainers", READ_WRITE),
     Subresource("eviction", ("create",), Kind("policy", "v1", "Eviction", "")),
     Subresource("exec", ("create", "get"), Kind("", "v1", "PodExecOptions", "")),
     Subresource("log", ("get",)),
+    Subresource("portforward", ("create", "get"), Kind("", "v1", "PodPortForwardOptions", "")),
     Subresource("resize", READ_WRITE),
     STATUS,
 )

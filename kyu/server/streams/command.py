@@ -16,7 +16,7 @@ from kyu.server.exchange import TunnelBytes
 from kyu.server.streams.channels import CommandChannels, InputEnd, Resized
 
 # How long a command waits for the size of its terminal.
-FIRST_SIZE_SECONDS = 0.5
+FIRST_SIZE_SECONDS = 1.0
 ClientInput: TypeAlias = bytes | Resized | InputEnd
 Inputs: TypeAlias = AsyncGenerator[ClientInput, None]
 

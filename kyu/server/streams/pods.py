@@ -1,5 +1,5 @@
 """
-The subresources of Pods that are streams: exec. START HERE.
+The subresources of Pods that are streams: exec, attach and portforward. START HERE.
 
 A request becomes an answer with status 101 and a tunnel. Rights are checked as Kubernetes does: the verb of the HTTP
 method, and ``create`` also for a WebSocket, which begins with a GET. Each user has a bounded number of streams.
@@ -19,13 +19,14 @@ from urllib.parse import parse_qsl
 from kyu.api.meta import Json
 from kyu.server import errors
 from kyu.server.auth import auth, rbac
-from kyu.server.exchange import Request, Response
+from kyu.server.exchange import Request, Response, TunnelBytes
 from kyu.server.options import is_true
 from kyu.server.paths import Target
 from kyu.server.routing.routes import refusal
 from kyu.server.streams import negotiate
 from kyu.server.streams.channels import CommandChannels, SpdyChannels, WebSocketChannels
 from kyu.server.streams.command import CommandTunnel, PodProcess, Start
+from kyu.server.streams.portforward import ChannelForwards, ForwardTunnel, PodConnection, SpdyForwards, WebSocketBytes
 from kyu.server.verbs.objects import Objects
 from kyu.server.verbs.pod_subresources import choose_container
 
@@ -33,6 +34,8 @@ OVER = ("Succeeded", "Failed")
 # A stream costs a few descriptors and buffers of some 300 KiB at most.
 MOST_PER_USER = 64
 MOST_IN_ALL = 512
+# The number of a channel is one byte, and each port has two.
+MOST_PORTS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,12 @@ class PodStreams(Protocol):
 
     async def run_command(self, pod: Json, command: list[str], wanted: StreamOptions) -> PodProcess:
         """Start a command in a container. Raise CannotRun if that fails."""
+
+    async def attach(self, pod: Json, wanted: StreamOptions) -> PodProcess:
+        """Connect with the program of a container. Raise CannotRun if that fails."""
+
+    async def connect(self, pod: Json, port: int) -> PodConnection:
+        """Connect with a port of the pod. Raise CannotRun if that fails."""
 
 
 class StreamLimits:
@@ -101,15 +110,41 @@ class StreamVerbs:
         pod, wanted, streams = self._prepare(request, target)
         return self._answer(request, wanted, partial(streams.run_command, pod, command, wanted))
 
+    async def attach(self, request: Request, target: Target) -> Response:
+        pod, wanted, streams = self._prepare(request, target)
+        return self._answer(request, wanted, partial(streams.attach, pod, wanted))
+
+    async def forward(self, request: Request, target: Target) -> Response:
+        streams, pod = self._find(request, target)
+        streams.check_streams(pod, pod["spec"]["containers"][0]["name"])
+        connect = partial(streams.connect, pod)
+        ports = forwarded_ports(request)
+        protocols = (negotiate.TUNNELLED_FORWARD, *((negotiate.FORWARD_CHANNELS,) if ports else ()))
+        chosen = negotiate.negotiate(request, protocols, (negotiate.FORWARD_PROTOCOL,))
+        done = self._limits.enter(request.user.name)
+
+        async def run(wire: TunnelBytes) -> None:
+            if chosen.protocol == negotiate.FORWARD_CHANNELS:
+                await ChannelForwards(wire, ports, connect).run()
+                return
+            carrier = wire if chosen.transport == "spdy" else WebSocketBytes(wire)
+            await SpdyForwards(carrier, connect).run()
+
+        return Response(101, ForwardTunnel(run, done), content_type="", headers=chosen.headers)
+
     def _prepare(self, request: Request, target: Target) -> tuple[Json, StreamOptions, PodStreams]:
+        streams, pod = self._find(request, target)
+        wanted = stream_options(request, pod)
+        streams.check_streams(pod, wanted.container)
+        return pod, wanted, streams
+
+    def _find(self, request: Request, target: Target) -> tuple[PodStreams, Json]:
         self._authorize(request, target)
         _, pod = self._objects.latest(target.resource, *target.key)
-        wanted = stream_options(request, pod)
         if self._streams is None:
             raise errors.not_implemented("this server runs no pods")
         check_pod(pod)
-        self._streams.check_streams(pod, wanted.container)
-        return pod, wanted, self._streams
+        return self._streams, pod
 
     def _authorize(self, request: Request, target: Target) -> None:
         """Require ``create`` for every stream: the right to read must not be enough to run commands."""
@@ -141,6 +176,15 @@ def stream_options(request: Request, pod: Json) -> StreamOptions:
         # A terminal has one output.
         flags["stderr"] = False
     return StreamOptions(choose_container(pod, query.get("container", "")), **flags)
+
+
+def forwarded_ports(request: Request) -> list[int]:
+    """Return the ports that a client of channels names in its query."""
+    texts = [value for name, value in parse_qsl(request.query_text) if name == "ports"]
+    words = [word.strip() for text in texts for word in text.split(",")]
+    if len(words) > MOST_PORTS or not all(word.isdecimal() and 0 < int(word) < 65536 for word in words):
+        raise errors.bad_request(f"ports must be at most {MOST_PORTS} numbers between 1 and 65535")
+    return list(map(int, words))
 
 
 def check_pod(pod: Json) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 
+from kyu.api.meta import key_of
 from kyu.cli import connection
 from kyu.cli.batch.interactive import pods
 from kyu.cli.batch.interactive.session import SessionRequest, has_terminal, run_session
@@ -29,8 +30,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     server = connection.connect(args)
-    key = pods.find_running(server, args.job, args.task)
+    pod = pods.find_running(server, args.job, args.task)
+    is_terminal = args.tty and has_terminal()
     request = SessionRequest(
-        key, "exec", args.container, stdin=args.stdin, tty=args.tty and has_terminal(), command=args.command
+        key_of(pod), "exec", args.container, stdin=args.stdin, tty=is_terminal, command=args.command
     )
     return run_session(server.client.credentials, request)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from kyu.api.meta import Json, Key, key_of
+from kyu.api.meta import Json, Key
 from kyu.cli import output
 from kyu.cli.batch import jobs_pods, lookup
 from kyu.cli.connection import ServerConnection
@@ -19,11 +19,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-c", "--container", default="", help="the container of the pod")
 
 
-def find_running(server: ServerConnection, job: str, task: int | None) -> Key:
+def find_running(server: ServerConnection, job: str, task: int | None) -> Json:
     """Return the pod, or raise with the reason why there is none or more than one."""
     kind, _, name = job.rpartition("/")
     if kind in ("pod", "pods"):
-        return Key(server.namespace, name)
+        return server.client.get(jobs_pods.POD, Key(server.namespace, name))
     workload = lookup.find_workload(server, job)
     found = [pod for pod in jobs_pods.pods_of(server, workload) if is_running(pod)]
     if task is not None:
@@ -34,8 +34,22 @@ def find_running(server: ServerConnection, job: str, task: int | None) -> Key:
     if len(found) > 1:
         names = [f"pod/{metadata.name_of(pod)}" for pod in found]
         raise BadInput(f"{len(found)} pods of {job} run; name one, or a --task: {output.short_list(names)}")
-    return key_of(found[0])
+    return found[0]
 
 
 def is_running(pod: Json) -> bool:
-    return bool((pod.get("status") or {}).get("phase") == "Running")
+    return phase_of(pod) == "Running"
+
+
+def has_started(pod: Json) -> bool:
+    return phase_of(pod) in ("Running", "Succeeded", "Failed")
+
+
+def phase_of(pod: Json) -> str:
+    return str((pod.get("status") or {}).get("phase", ""))
+
+
+def has_terminal(pod: Json, container: str) -> bool:
+    """Return whether a container, or the only one, has a terminal."""
+    named = [each for each in pod["spec"]["containers"] if container in ("", each["name"])]
+    return bool(named and named[0].get("tty"))

@@ -33,6 +33,10 @@ MOST_BLOCKS = 4
 LONGEST_STATUS = 64 * 1024
 
 
+class ConnectionBroke(Failed):
+    """The connection was lost. The program may still run."""
+
+
 @dataclass(frozen=True, slots=True)
 class SessionRequest:
     """The subresource of a Pod, with the streams that are wanted."""
@@ -43,6 +47,8 @@ class SessionRequest:
     stdin: bool = False
     tty: bool = False
     command: Sequence[str] = ()
+    # The input ends at once.
+    ends_stdin: bool = False
 
     @property
     def path(self) -> str:
@@ -72,11 +78,13 @@ async def _run(credentials: Credentials, request: SessionRequest) -> int:
         with raw_terminal() if request.tty and sys.stdin.isatty() else contextlib.nullcontext():
             if request.tty:
                 await follow_size(connection)
-            if request.stdin:
+            if request.ends_stdin:
+                await connection.end_stdin()
+            elif request.stdin:
                 sender = asyncio.create_task(send_input(connection))
             return await receive(connection)
     except ConnectionError as error:
-        raise Failed(f"the connection broke: {error}") from error
+        raise ConnectionBroke(f"the connection broke: {error}") from error
     finally:
         if sender is not None:
             sender.cancel()
@@ -95,7 +103,7 @@ async def receive(connection: StreamConnection) -> int:
             elif stream == ERROR:
                 status = (status + data)[:LONGEST_STATUS]
     if not status:
-        raise Failed("the connection ended before the command did")
+        raise ConnectionBroke("the connection ended before the program did")
     return exit_code(json.loads(status))
 
 
