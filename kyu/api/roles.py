@@ -13,7 +13,7 @@ from __future__ import annotations
 import msgspec
 
 from kyu.api import kueue
-from kyu.api.capacity import ClusterMetrics
+from kyu.api.clusters.capacity import ClusterMetrics
 from kyu.api.meta import Json, Kind
 from kyu.api.workflows import Workflow
 

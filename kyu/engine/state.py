@@ -658,6 +658,14 @@ class State:
         """Return the workloads that hold quota of a ClusterQueue, the first to be preempted first."""
         return [reserved for _, reserved in self.queues[cluster_queue].reserved_workloads]
 
+    def pending_count(self) -> int:
+        """Return the number of pending workloads of all queues."""
+        return len(self.pending.workloads)
+
+    def usage_in(self, cluster_queue: str) -> list[tuple[FlavorResource, int]]:
+        """Return the usage of a ClusterQueue by flavor and resource."""
+        return [(key, quota.usage) for key, quota in self.queues[cluster_queue].quotas.items()]
+
     def pending_in(self, cluster_queue: str, *, limit: int = 1000, offset: int = 0) -> list[PendingWorkload]:
         """Return the pending workloads of a ClusterQueue, in the order of the queue."""
         queue = self.queues.get(cluster_queue)

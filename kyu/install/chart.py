@@ -13,7 +13,8 @@ from collections.abc import Mapping
 import msgspec
 
 from kyu import __version__
-from kyu.api import capacity, documents, pools, roles, workflows
+from kyu.api import documents, pools, roles, workflows
+from kyu.api.clusters import capacity
 from kyu.api.definitions import crds
 from kyu.api.meta import Json
 from kyu.install import objects

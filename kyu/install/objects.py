@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from kyu.api import kueue
-from kyu.api.capacity import CapacityQuota
+from kyu.api.clusters.capacity import CapacityQuota
+from kyu.api.clusters.kubestellar import BINDING_POLICY, CUSTOM_TRANSFORM
 from kyu.api.config.config import Configuration
 from kyu.api.core import CONFIG_MAP, DEFINITION
-from kyu.api.kubestellar import BINDING_POLICY, CUSTOM_TRANSFORM
 from kyu.api.meta import Json, Kind
 from kyu.api.pools import GROUP as POOLS_GROUP
 from kyu.api.pools import PoolReport, PoolSource

@@ -19,8 +19,8 @@ from typing import Literal
 
 import msgspec
 
+from kyu.api.clusters.kubestellar import CLUSTER_LABEL
 from kyu.api.errors import FieldError, forbidden
-from kyu.api.kubestellar import CLUSTER_LABEL
 from kyu.api.meta import Json, Key, Kind, Ref
 from kyu.kinds import conditions, fields, metadata, pods, templates, validation
 from kyu.kinds.templates import NO_RANKS, Mismatch, PodSetInfo, PodSetTemplate, RankLabels, TemplateConflict

@@ -12,8 +12,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from kyu.api import capacity, kueue, pools, workflows
+from kyu.api import kueue, pools, workflows
 from kyu.api.accounting import ATTEMPT
+from kyu.api.clusters import capacity
 from kyu.api.definitions import crds
 from kyu.api.meta import Json
 from kyu.kinds import table

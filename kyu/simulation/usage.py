@@ -70,11 +70,11 @@ class UsageRecord:
 
     def note(self, cluster_queue: str, now: float) -> None:
         """Note the usage of a ClusterQueue after a job has started or stopped there."""
-        for key, quota in self.state.queues[cluster_queue].quotas.items():
+        for key, used in self.state.usage_in(cluster_queue):
             known = self.series.get((cluster_queue, key))
             if known is None:
                 known = self.series[cluster_queue, key] = UsageSeries()
-            known.note(quota.usage, now)
+            known.note(used, now)
 
     def note_pending(self, count: int, now: float) -> None:
         """Note the number of pending workloads."""

@@ -142,7 +142,7 @@ class Simulation:
                 break
         else:
             self.result.endless += 1
-        self.result.usage.note_pending(len(self.state.pending.workloads), self.now)
+        self.result.usage.note_pending(self.state.pending_count(), self.now)
 
     def _carry_out(self, cycle: Cycle) -> bool:
         """Start and stop jobs as decided, and return whether some job queues again."""

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from kyu.api import capacity, codec, convert, documents, kueue, pools, rules
+from kyu.api import codec, convert, documents, kueue, pools, rules
+from kyu.api.clusters import capacity
 from kyu.api.definitions import crds, schema, structure
 from kyu.api.meta import Json, Object
 from kyu.cli.admin import manifests

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kyu.api.capacity import REPORTED_AT, CapacityQuota, ClusterMetrics
+from kyu.api.clusters.capacity import REPORTED_AT, CapacityQuota, ClusterMetrics
 from kyu.api.core import Node, Pod
 from kyu.api.kueue import ClusterQueue, LocalQueue, ResourceFlavor
 from kyu.api.meta import Json, Key

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from kyu.api import codec
+from kyu.api.clusters.kubestellar import BINDING_POLICY, CLUSTER_LABEL, CUSTOM_TRANSFORM, WANTED_CLUSTER
 from kyu.api.core import DEFINITION, Pod
-from kyu.api.kubestellar import BINDING_POLICY, CLUSTER_LABEL, CUSTOM_TRANSFORM, WANTED_CLUSTER
 from kyu.api.kueue import AdmissionCheck, ClusterQueue, LocalQueue, ResourceFlavor
 from kyu.api.meta import Key, Kind
 from kyu.kinds import metadata

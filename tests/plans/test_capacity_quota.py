@@ -16,7 +16,7 @@ import pytest
 
 from kyu.api import codec, duration
 from kyu.api.actions import Action, Event, Patch, WakeAt
-from kyu.api.capacity import FOREIGN_USAGE, REPORTED_AT, CapacityQuota
+from kyu.api.clusters.capacity import FOREIGN_USAGE, REPORTED_AT, CapacityQuota
 from kyu.api.meta import Json
 from kyu.plans.clusters import quota
 from kyu.plans.clusters.supply import SupplyTable

@@ -12,10 +12,8 @@ from typing import Any
 import pytest
 
 from kyu.api.actions import Action, Create, Patch
-from kyu.api.capacity import COST
-from kyu.api.config.config import Configuration
-from kyu.api.core import DEFINITION
-from kyu.api.kubestellar import (
+from kyu.api.clusters.capacity import COST
+from kyu.api.clusters.kubestellar import (
     BINDING_POLICY,
     CLUSTER_LABEL,
     COMBINED_STATUS,
@@ -23,6 +21,8 @@ from kyu.api.kubestellar import (
     PLACED_WORKLOAD,
     WANTED_CLUSTER,
 )
+from kyu.api.config.config import Configuration
+from kyu.api.core import DEFINITION
 from kyu.api.kueue import Workload
 from kyu.api.meta import Json, Key
 from kyu.kinds import conditions, table

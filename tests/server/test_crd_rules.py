@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from kyu.api import capacity, pools
+from kyu.api import pools
+from kyu.api.clusters import capacity
 from kyu.api.definitions import crds
 from kyu.api.errors import FieldError
 from kyu.api.meta import Json

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 
-from kyu.api.kubestellar import BINDING_POLICY, COMBINED_STATUS, CUSTOM_TRANSFORM
+from kyu.api.clusters.kubestellar import BINDING_POLICY, COMBINED_STATUS, CUSTOM_TRANSFORM
 from kyu.api.meta import Json, Key, Kind, key_of
 from kyu.kinds import fields
 from kyu.kinds.job import JOB

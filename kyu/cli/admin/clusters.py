@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from kyu.api import quantity
-from kyu.api.capacity import REPORTED_AT, ClusterMetrics
+from kyu.api.clusters.capacity import REPORTED_AT, ClusterMetrics
 from kyu.api.kueue import MultiKueueCluster, Workload
 from kyu.api.meta import Json
 from kyu.cli import connection, output

@@ -39,7 +39,8 @@ def run(args: argparse.Namespace) -> int:
 
 def generated(*, crds_only: bool, image: str | None = None, policies: bool = True) -> dict[str, str]:
     """Return the generated manifests by their paths in the folder."""
-    from kyu.api import capacity, documents, pools, roles, workflows
+    from kyu.api import documents, pools, roles, workflows
+    from kyu.api.clusters import capacity
     from kyu.api.definitions import crds
 
     files = {}

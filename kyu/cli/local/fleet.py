@@ -14,7 +14,7 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from kyu.api.capacity import CapacityQuota
+from kyu.api.clusters.capacity import CapacityQuota
 from kyu.api.core import SECRET
 from kyu.api.kueue import (
     MULTIKUEUE_CONTROLLER,

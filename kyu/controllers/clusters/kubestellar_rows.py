@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kyu.api import kubestellar
 from kyu.api.actions import View
-from kyu.api.capacity import ClusterMetrics
+from kyu.api.clusters import kubestellar
+from kyu.api.clusters.capacity import ClusterMetrics
+from kyu.api.clusters.kubestellar import (
+    BINDING_POLICY,
+    CLUSTER_LABEL,
+    COMBINED_STATUS,
+    CUSTOM_TRANSFORM,
+    PLACED_WORKLOAD,
+)
 from kyu.api.core import DEFINITION
-from kyu.api.kubestellar import BINDING_POLICY, CLUSTER_LABEL, COMBINED_STATUS, CUSTOM_TRANSFORM, PLACED_WORKLOAD
 from kyu.api.kueue import AdmissionCheck, MultiKueueCluster, Workload
 from kyu.api.meta import Json, Key, key_of
 from kyu.controllers.clusters.quota_rows import report_changed

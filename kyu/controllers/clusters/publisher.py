@@ -13,7 +13,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from kyu import log
-from kyu.api.capacity import ClusterMetrics
+from kyu.api.clusters.capacity import ClusterMetrics
 from kyu.api.core import Node, Pod
 from kyu.api.meta import Json, Key, Kind
 from kyu.kinds import metadata, table

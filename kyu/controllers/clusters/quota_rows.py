@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from kyu.api.actions import View
-from kyu.api.capacity import REPORTED_AT, CapacityQuota, ClusterMetrics
+from kyu.api.clusters.capacity import REPORTED_AT, CapacityQuota, ClusterMetrics
 from kyu.api.kueue import ClusterQueue, MultiKueueCluster, ResourceFlavor
 from kyu.api.meta import Json, Key
 from kyu.controllers.loop import Controller, Watch

@@ -18,11 +18,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from kyu.api import kubestellar
 from kyu.api.actions import Action, Create, Event, Patch, View, WakeAt
-from kyu.api.capacity import ClusterMetrics
+from kyu.api.clusters import kubestellar
+from kyu.api.clusters.capacity import ClusterMetrics
+from kyu.api.clusters.kubestellar import (
+    BINDING_POLICY,
+    CLUSTER_LABEL,
+    COMBINED_STATUS,
+    CUSTOM_TRANSFORM,
+    PLACED_WORKLOAD,
+)
 from kyu.api.core import DEFINITION
-from kyu.api.kubestellar import BINDING_POLICY, CLUSTER_LABEL, COMBINED_STATUS, CUSTOM_TRANSFORM, PLACED_WORKLOAD
 from kyu.api.kueue import AdmissionCheck, AdmissionCheckState, Workload
 from kyu.api.meta import Json, Key, Kind, Ref, key_of
 from kyu.kinds import fields, metadata, table

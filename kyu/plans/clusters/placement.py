@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal, TypeAlias
 
-from kyu.api import codec, kubestellar, quantity
+from kyu.api import codec, quantity
 from kyu.api.actions import Action, View, WakeAt
-from kyu.api.capacity import COST, ClusterMetrics, NodeMetrics
+from kyu.api.clusters import kubestellar
+from kyu.api.clusters.capacity import COST, ClusterMetrics, NodeMetrics
 from kyu.api.core import Pod
 from kyu.api.kueue import (
     MULTIKUEUE_CONTROLLER,

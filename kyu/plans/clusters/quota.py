@@ -17,7 +17,7 @@ import msgspec
 
 from kyu.api import quantity
 from kyu.api.actions import Action, Event, Patch, View, WakeAt
-from kyu.api.capacity import (
+from kyu.api.clusters.capacity import (
     REPORTED_AT,
     CapacityQuota,
     ClusterMetrics,

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import msgspec
 
 from kyu.api import codec, quantity
-from kyu.api.capacity import FOREIGN_USAGE, REPORTED_AT, ClusterMetrics, NodeMetrics
+from kyu.api.clusters.capacity import FOREIGN_USAGE, REPORTED_AT, ClusterMetrics, NodeMetrics
+from kyu.api.clusters.kubestellar import CLUSTER_LABEL
 from kyu.api.core import Node, Pod
-from kyu.api.kubestellar import CLUSTER_LABEL
 from kyu.api.meta import Json, is_true
 from kyu.engine import requests
 from kyu.kinds import metadata

@@ -15,7 +15,7 @@ import msgspec
 
 from kyu.api import codec, quantity
 from kyu.api.actions import View
-from kyu.api.capacity import FOREIGN_USAGE, CapacityQuotaSpec, ClusterMetrics, NodeMetrics
+from kyu.api.clusters.capacity import FOREIGN_USAGE, CapacityQuotaSpec, ClusterMetrics, NodeMetrics
 from kyu.api.core import Taint, Toleration
 from kyu.api.kueue import ClusterQueue, ResourceFlavor
 from kyu.api.meta import Json, Key

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from kyu.api.actions import View
-from kyu.api.kubestellar import PLACED_WORKLOAD
+from kyu.api.clusters.kubestellar import PLACED_WORKLOAD
 from kyu.api.kueue import PodSetAssignment, PodSetUpdate, ResourceFlavor, Workload
 from kyu.api.meta import Json, Key
 from kyu.kinds import metadata

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from kyu.api.actions import Action, Create, Delete, Event, Patch, View, WakeAt
-from kyu.api.kubestellar import CLUSTER_LABEL, PLACED_WORKLOAD
+from kyu.api.clusters.kubestellar import CLUSTER_LABEL, PLACED_WORKLOAD
 from kyu.api.kueue import RESOURCE_IN_USE_FINALIZER, Workload
 from kyu.api.meta import Json, Key, Ref, find_condition, is_true, key_of
 from kyu.engine.workloads import WAITING_FOR_REPLACEMENT_PODS

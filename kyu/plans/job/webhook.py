@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kyu.api import kubestellar
 from kyu.api.actions import View
+from kyu.api.clusters import kubestellar
+from kyu.api.clusters.kubestellar import CLUSTER_LABELS, WANTED_CLUSTER
 from kyu.api.errors import FieldError
-from kyu.api.kubestellar import CLUSTER_LABELS, WANTED_CLUSTER
 from kyu.api.kueue import Workload
 from kyu.api.meta import Json
 from kyu.api.pools import POOL_TOLERATION

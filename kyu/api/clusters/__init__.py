@@ -1,0 +1,1 @@
+"""The objects of many clusters: their capacity, and those of KubeStellar."""
