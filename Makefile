@@ -7,7 +7,7 @@ FAST   ?= .venv-fast
 # Many tests wait for processes that they have started: three workers keep two cores busy.
 JOBS   ?= 3
 
-.PHONY: help demo test fast test-fast check lint types update verify package control-plane test-cluster clean
+.PHONY: help demo install run manifests test fast test-fast check lint types update verify package control-plane test-cluster clean
 
 help:            ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort | expand -t 18
@@ -17,6 +17,15 @@ demo: $(VENV)/.installed           ## two teams share this machine for a minute:
 
 test: $(VENV)/.installed-dev       ## every test that needs only Python
 	$(BIN)/pytest -n $(JOBS) --dist loadfile
+
+install: $(VENV)/.installed        ## install the CRDs into the cluster of your kubeconfig
+	$(BIN)/kyu manifests --crds-only | $(BIN)/kyu apply -f -
+
+run: $(VENV)/.installed            ## run the controllers against that cluster, in the foreground; `make install run` does both
+	$(BIN)/kyu controller
+
+manifests: $(VENV)/.installed      ## write the CRDs, roles and the Deployment to config/
+	$(BIN)/kyu manifests --image kyu:latest --write config
 
 fast: $(FAST)/.installed           ## kyu with its engine compiled, as .venv-fast/bin/kyu (needs a C compiler)
 	@$(FAST)/bin/kyu version

@@ -81,7 +81,8 @@ class Settings:
     ``trust_users``: users need not be isolated from each other. ``host_paths``: pods may use hostPath volumes.
     ``log_days`` and ``log_bytes``: the age and size up to which logs of deleted pods are kept.
     ``history_days`` and ``history_bytes``: the same for the ledger of accounts.
-    ``mount_over``: folders of the system that volumes may cover. ``pod_network``: the network of pods.
+    ``mount_over``: folders of the system that volumes may cover. ``pod_network``: the network of pods. ``hub``: the
+    kubeconfig of the hub that this server reports its nodes to, as the cluster ``cluster_name``.
     """
 
     data: Path
@@ -101,6 +102,8 @@ class Settings:
     log_bytes: int = 1024**3
     history_days: float = 400
     history_bytes: int = 64 * 1024**2
+    hub: Path | None = None
+    cluster_name: str = ""
 
     def configuration(self) -> Configuration:
         try:
@@ -323,7 +326,31 @@ def background(running: Embedded, plane: ControlPlane | None) -> list[Callable[[
     tasks: list[Callable[[], Awaitable[None]]] = [api.definitions.run, api.expiry.run]
     if plane is not None:
         tasks += [api.collector.run, api.cleaner.run, partial(plane.run, api, running.fairness)]
+        if running.settings.hub is not None:
+            tasks += [partial(report_to_hub, running, running.settings.hub, plane.ready)]
     return tasks
+
+
+async def report_to_hub(running: Embedded, hub: Path, ready: asyncio.Event) -> None:
+    """Report the nodes of this server to its hub. A hub that does not answer must not end this server."""
+    from kyu.controllers.clusters.publisher import PERIOD_SECONDS, ClusterPublisher
+    from kyu.kube import http
+    from kyu.kube.errors import ApiError
+
+    await ready.wait()
+    name = running.settings.cluster_name
+    while True:
+        try:
+            client = Client(await http.connect(kubeconfig.load(hub)), "kyu")
+            try:
+                origin = running.settings.configuration().multi_kueue.origin
+                source = running.client("kyu-cluster")
+                await ClusterPublisher(source, client, name, origin, PERIOD_SECONDS, clock).run()
+            finally:
+                await client.close()
+        except* (ApiError, OSError, kubeconfig.BadKubeconfig) as group:
+            log.warning("not reported", cluster=name, error=group.exceptions[0])
+        await asyncio.sleep(PERIOD_SECONDS)
 
 
 def with_write_fairness(

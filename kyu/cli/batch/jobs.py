@@ -5,6 +5,7 @@ have none because they name no queue.
     kyu jobs                 unfinished jobs of the namespace
     kyu jobs --all           finished jobs too
     kyu jobs -A              jobs of all namespaces
+    kyu jobs --all-clusters  jobs of a hub and of all its worker clusters
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     connection.arguments(parser, all_namespaces=True)
     parser.add_argument("-q", "--queue", default="", help="only jobs of this LocalQueue")
     parser.add_argument("--all", action="store_true", help="finished jobs too")
+    parser.add_argument("--all-clusters", action="store_true", help="jobs that were submitted in worker clusters too")
     output.add_format(parser)
 
 
@@ -49,6 +51,10 @@ def run(args: argparse.Namespace) -> int:
     from kyu.cli.batch import preemptions
 
     server = connection.connect(args)
+    if args.all_clusters:
+        from kyu.cli.batch import jobs_clusters
+
+        return jobs_clusters.run(args, server)
     namespace = None if args.all_namespaces else server.namespace
     workloads = server.listed(Workload.KIND, namespace)
     lines = [row_of_workload(item) for item in workloads] + [
@@ -209,6 +215,9 @@ def state_of(workload: Json) -> JobState:
     if holds("Admitted"):
         cluster = cluster_of(workload)
         return JobState("Running" if holds("PodsReady") else STARTING, f"in cluster {cluster}" if cluster else "")
+    if holds("QuotaReserved") and holds("ClusterAssigned"):
+        # KubeStellar runs it elsewhere. Its check never becomes ready, so that nothing runs here.
+        return JobState("Running", f"in cluster {cluster_of(workload)}")
     if holds("QuotaReserved"):
         waiting = [c["name"] for c in workload["status"].get("admissionChecks") or () if c["state"] != "Ready"]
         return JobState("Reserved", f"waits for admission check {', '.join(waiting)}" if waiting else "")

@@ -10,7 +10,8 @@ Print the output of a job. With several pods, each line starts with the name of 
 A server of Kyu keeps the output of deleted pods, for two weeks and up to 1 GiB; see `kyu up --help`.
 
 With -f, the command continues where it was after a restart of the server; without an answer for two minutes it returns
-75. The pods of a job in a worker cluster are there, and the message names the cluster.
+75. The output of a job in a worker cluster is read there, if you may read the Secret that the hub connects with.
+Otherwise the message names the cluster.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import NoReturn
 from kyu.api.kueue import Workload
 from kyu.api.meta import Json, Key, key_of
 from kyu.cli import connection, output
-from kyu.cli.batch import attempts, jobs, jobs_pods, lookup
+from kyu.cli.batch import attempts, jobs, jobs_pods, lookup, workers
 from kyu.cli.batch.attempts import JobPod
 from kyu.cli.batch.log_position import LogPosition
 from kyu.cli.batch.reconnect import Reconnecting, ServerLost, is_away
@@ -94,6 +95,9 @@ def print_job(server: ServerConnection, args: argparse.Namespace, query: Mapping
         if not print_selected(server, args, attempts.of_last_job(kept), query):
             output.note(f"{args.job} was deleted; it wrote no output")
         return
+    if (there := workers.connect_to(server, jobs.cluster_of(workload))) is not None:
+        print_job_elsewhere(there, args, query, workload)
+        return
     if args.follow:
         LogFollower(server, args.job, query, "" if args.task is None else str(args.task)).run()
         return
@@ -105,6 +109,18 @@ def print_job(server: ServerConnection, args: argparse.Namespace, query: Mapping
     if not print_selected(server, args, pods, query):
         for trouble in jobs_pods.troubles(jobs_pods.pods_of(server, workload)):
             output.note(f"no output; {trouble}")
+
+
+def print_job_elsewhere(
+    there: ServerConnection, args: argparse.Namespace, query: Mapping[str, str], workload: Json
+) -> None:
+    """Print the output of a job in its worker cluster."""
+    try:
+        print_job(there, args, query)
+    except Failed as error:
+        raise Failed(f"{jobs.where_pods_are(workload)} ({error})") from error
+    finally:
+        there.client.close()
 
 
 def print_pod(server: ServerConnection, name: str, query: Mapping[str, str]) -> None:

@@ -1,6 +1,9 @@
 """
 Watch two teams share this machine for a minute: real jobs, borrowing, a preemption, a gang, an impossible job.
 
+    kyu demo                 two teams, one machine
+    kyu demo clusters        a hub and two clusters: one queue, and jobs that go where there is room
+
 The demo starts a control plane of its own in a temporary folder, and removes it at the end.
 """
 
@@ -47,6 +50,7 @@ NO_TERMINAL_WIDTH = 120
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("story", nargs="?", choices=("teams", "clusters"), default="teams", help="default: teams")
     parser.add_argument("--keep", action="store_true", help="leave the control plane running and print its address")
     parser.add_argument(
         "--pace", type=float, metavar="SECONDS", help="pause after each scene (default: 3, or 0 without a terminal)"
@@ -57,6 +61,10 @@ def run(args: argparse.Namespace) -> int:
     pace: float = args.pace if args.pace is not None else (PACE_SECONDS if sys.stdout.isatty() else 0.0)
     with tempfile.TemporaryDirectory(prefix="kyu-demo-", ignore_cleanup_errors=True) as folder:
         data = Path(folder)
+        if args.story == "clusters":
+            from kyu.cli.local import demo_clusters
+
+            return demo_clusters.tell(data, max(0.0, pace), keep=args.keep)
         with control_plane(data) as client:
             story = Story(client, max(0.0, pace))
             story.tell()

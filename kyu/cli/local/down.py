@@ -1,6 +1,6 @@
 """
-Stop the control plane on this machine. Running pods continue, and the next `kyu up` takes them over; --stop-jobs
-stops them too.
+Stop the control plane on this machine, and the worker clusters of `kyu up --clusters`. Running pods continue, and the
+next `kyu up` takes them over; --stop-jobs stops them too.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from kyu.cli.main import Failed
 
 STOP_SECONDS = 20.0
 POLL_SECONDS = 0.05
+# The folder of worker clusters in the data folder of their hub.
+CLUSTERS = "clusters"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,15 +31,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     data: Path = args.data or target.default_data()
-    if target.is_running(data):
-        stop_server(data)
-        print(f"stopped the server in {data}")
-    else:
-        print(f"no server is running in {data}")
+    folders = [data, *sorted(path.parent for path in (data / CLUSTERS).glob("*/kubeconfig"))]
+    for folder in folders:
+        if target.is_running(folder):
+            stop_server(folder)
+            print(f"stopped the server in {folder}")
+        else:
+            print(f"no server is running in {folder}")
     if args.stop_jobs:
         from kyu.runtime import shutdown
 
-        print(f"stopped {shutdown.stop_all(str(data / 'runtime'), args.grace)} pod(s)")
+        count = sum(shutdown.stop_all(str(folder / "runtime"), args.grace) for folder in folders)
+        print(f"stopped {count} pod(s)")
     return 0
 
 

@@ -5,6 +5,7 @@ Start the control plane on this machine.
     kyu up -d                   run in the background; `kyu down` stops it
     kyu up --nodes FILE         add simulated nodes to this machine
     kyu up --server-only --bare serve the API without controllers and pods
+    kyu up --clusters 3         start a hub and three worker clusters in the background, ready for jobs
 """
 
 from __future__ import annotations
@@ -69,6 +70,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--bare", action="store_true", help="create no default queues in a new data folder")
     parser.add_argument("--server-only", action="store_true", help="serve the API without controllers and pods")
+    parser.add_argument(
+        "--clusters", type=int, metavar="N", help="start a hub with N worker clusters, in the background"
+    )
+    parser.add_argument("--hub", type=Path, metavar="FILE", help="report the nodes to the hub of this kubeconfig")
+    parser.add_argument("--cluster-name", default="", metavar="NAME", help="name of this cluster in the hub")
     parser.add_argument("--ready-descriptor", type=int, default=-1, help=argparse.SUPPRESS)
 
 
@@ -86,9 +92,28 @@ def run(args: argparse.Namespace) -> int:
     for option, path in (("--config", args.config), ("--nodes", args.nodes)):
         if path is not None and not path.exists():
             raise BadInput(f"kyu up: {option} {path}: the file does not exist")
+    check_hub(args)
+    if args.clusters is not None:
+        from kyu.cli.local import fleet
+
+        return fleet.start(args, data)
     if target.is_running(data):
         return _report_running(args, data)
     return _start_detached(args, data) if args.detach else _serve(args, data)
+
+
+def check_hub(args: argparse.Namespace) -> None:
+    """Raise BadInput for options of hubs and clusters that do not belong together."""
+    from kyu.api import names
+
+    if (args.hub is None) != (not args.cluster_name):
+        raise BadInput("kyu up: --hub and --cluster-name belong together")
+    if args.cluster_name and (reason := names.why_not_dns_label(args.cluster_name)):
+        raise BadInput(f"kyu up: --cluster-name {args.cluster_name}: {reason}")
+    if args.hub is not None and not args.hub.exists():
+        raise BadInput(f"kyu up: --hub {args.hub}: the file does not exist")
+    if args.clusters is not None and args.hub is not None:
+        raise BadInput("kyu up: --clusters starts a hub, so it cannot be combined with --hub")
 
 
 def _report_running(args: argparse.Namespace, data: Path) -> int:
@@ -130,6 +155,8 @@ def _serve(args: argparse.Namespace, data: Path) -> int:
         log_bytes=parse_size(args.log_size),
         history_days=args.history_days,
         history_bytes=parse_size(args.history_size),
+        hub=args.hub,
+        cluster_name=args.cluster_name,
     )
 
     def ready(running: app.Embedded) -> None:
@@ -178,7 +205,7 @@ def options_of(args: argparse.Namespace) -> list[str]:
     given = {"--listen": args.listen, "--config": args.config, "--nodes": args.nodes, "--cpu": args.cpu}
     given |= {"--virtual-node": args.virtual_node, "--log-days": args.log_days, "--log-size": args.log_size}
     given |= {"--history-days": args.history_days, "--history-size": args.history_size}
-    given |= {"--pod-network": args.pod_network}
+    given |= {"--pod-network": args.pod_network, "--hub": args.hub, "--cluster-name": args.cluster_name}
     flags = {"--trust-users": args.trust_users, "--host-paths": args.host_paths}
     flags |= {"--bare": args.bare, "--server-only": args.server_only}
     words = [word for option, value in given.items() if value not in (None, "") for word in (option, str(value))]

@@ -25,6 +25,7 @@ from kyu.plans.clusters.report import ClusterUsage
 from kyu.plans.status import timestamp
 
 MANAGER = "kyu-cluster"
+PERIOD_SECONDS = 10.0
 # Changes that come together, such as the pods of one job, are written together.
 GATHER_SECONDS = 0.2
 WRITE_SECONDS = 15.0
