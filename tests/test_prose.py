@@ -23,6 +23,7 @@ HELD = [
     "examples",
     "hatch_build.py",
     "kyu",
+    "snakemake_executor_plugin_kyu",
     "tests/attack",
     "tests/bus",
     "tests/controllers",

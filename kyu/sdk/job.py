@@ -140,8 +140,16 @@ class SubmittedJob:
 
     def see_no_workload(self) -> None:
         """Take the job as deleted if its Workload was there before. Jobs of the kind Job are seen themselves."""
-        if self._has_workload and not self.is_batch_job:
+        if self.is_batch_job:
+            return
+        if self._has_workload:
             self.see_deletion()
+            return
+        # The Workload of a MiniCluster belongs to the Job that it makes, which has its name.
+        made = self._connections.server().client.find(jobs.JOB, Key(self.namespace, self.name))
+        owners = made["metadata"].get("ownerReferences") or () if made else ()
+        if made and any(owner["uid"] == self.uid for owner in owners):
+            self.uid = metadata.uid_of(made)
 
     def see_deletion(self) -> None:
         for futures in self.tasks:
