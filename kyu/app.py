@@ -249,7 +249,8 @@ async def _embedded(settings: Settings) -> AsyncIterator[Embedded]:
                 # From now on the ConfigMap holds the settings, and is read live.
                 await bootstrap.apply(api, settings_object(settings.config.read_text()))
             if is_fresh and not settings.bare:
-                await bootstrap.create_all(api, bootstrap.local_queues(*machine_size(settings.cores)))
+                nodes = settings.node_settings().simulated if settings.nodes else ()
+                await bootstrap.create_all(api, bootstrap.local_queues(*machine_size(settings.cores), nodes))
             await ensure_administrator(api, data, address, certificate.authority.read_bytes())
             fairness = WriteFairness()
             handle = with_write_fairness(api.handle, fairness)

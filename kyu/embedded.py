@@ -22,7 +22,9 @@ from kyu.accounting.ledger import Ledger, LedgerLimits
 from kyu.accounting.resource import AttemptsPage, make_resource
 from kyu.api import rules
 from kyu.api.config.config import Configuration
-from kyu.api.core import SECRET, Namespace, Node
+from kyu.api.config.file import SETTINGS, SETTINGS_FILE, InvalidConfiguration, load_config_map
+from kyu.api.core import CONFIG_MAP, SECRET, Namespace, Node
+from kyu.api.errors import FieldError
 from kyu.api.kueue import ClusterQueue, LocalQueue, Workload
 from kyu.api.meta import Json, Key
 from kyu.api.workflows import Workflow
@@ -333,6 +335,22 @@ def since(wanted: PodLogOptions, now: datetime) -> datetime | None:
     return datetime.fromisoformat(wanted.since_time).astimezone(UTC) if wanted.since_time else None
 
 
+def check_settings(request: AdmissionRequest) -> None:
+    """Reject settings of the controllers that cannot be used, for example a misspelt name."""
+    meta = request.new["metadata"]
+    if (meta.get("namespace"), meta.get("name")) != (SETTINGS.namespace, SETTINGS.name):
+        return
+    field = f"data[{SETTINGS_FILE}]"
+    try:
+        load_config_map(request.new)
+    except InvalidConfiguration as error:
+        faults = [FieldError(one.type, f"{field}.{one.field}", one.value, one.detail) for one in error.errors]
+        raise errors.invalid(request.resource.kind, SETTINGS.name, faults) from error
+    except (ValueError, AttributeError) as error:
+        fault = FieldError("Invalid", field, "", f"the settings cannot be read: {error}")
+        raise errors.invalid(request.resource.kind, SETTINGS.name, [fault]) from error
+
+
 class LogStream:
     """A log as an answer of the server."""
 
@@ -385,6 +403,8 @@ class EmbeddedAdmission:
                 raise errors.invalid(kind, name, faults)
             changed = verdict.obj
         else:
+            if kind.kind == CONFIG_MAP.kind and not kind.group:
+                check_settings(request)
             return
         self._replace(request, changed, typed)
 

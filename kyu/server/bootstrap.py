@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from kyu.api import kueue, pools, workflows
+from kyu.api import kueue, pools, quantity, workflows
 from kyu.api.accounting import ATTEMPT
 from kyu.api.clusters import capacity
 from kyu.api.definitions import crds
@@ -70,15 +70,20 @@ async def apply(api: Api, obj: Json) -> None:
         await written.done
 
 
-def local_queues(processors: int, memory_bytes: int) -> list[Json]:
-    """Return a flavor, a ClusterQueue of the size of this machine and a LocalQueue to it, all named ``local``."""
+def local_queues(processors: int, memory_bytes: int, nodes: Iterable[Json] = ()) -> list[Json]:
+    """Return a flavor, a ClusterQueue and a LocalQueue to it, all named ``local``.
+
+    The quota has the size of this machine, and of other nodes without taints.
+    """
     version, name = f"{KUEUE}/v1beta2", {"name": "local"}
-    quotas = [
-        {"name": "cpu", "nominalQuota": str(processors)},
-        {"name": "memory", "nominalQuota": f"{memory_bytes // 2**20}Mi"},
-        {"name": "pods", "nominalQuota": str(processors * PODS_PER_PROCESSOR)},
-    ]
-    group = {"coveredResources": ["cpu", "memory", "pods"], "flavors": [{"name": "local", "resources": quotas}]}
+    amounts = {"cpu": processors * 1000, "memory": memory_bytes, "pods": processors * PODS_PER_PROCESSOR}
+    for node in nodes:
+        if not (node.get("spec") or {}).get("taints"):
+            for resource, value in (node["status"].get("allocatable") or {}).items():
+                amounts[resource] = amounts.get(resource, 0) + quantity.amount(resource, value)
+    amounts["memory"] -= amounts["memory"] % 2**20
+    quotas = [{"name": key, "nominalQuota": quantity.render(key, total)} for key, total in amounts.items()]
+    group = {"coveredResources": list(amounts), "flavors": [{"name": "local", "resources": quotas}]}
     return [
         {"apiVersion": version, "kind": "ResourceFlavor", "metadata": name, "spec": {}},
         {

@@ -16,9 +16,11 @@ import pytest
 from kyu import lock
 from kyu.api.config.file import SETTINGS, SETTINGS_FILE
 from kyu.api.core import CONFIG_MAP, Node
+from kyu.api.kueue import ClusterQueue
 from kyu.api.meta import Json, Key, key_of
 from kyu.kinds.job import JOB
 from kyu.kinds.pod import POD
+from kyu.kube.errors import ApiError
 from kyu.runtime import user_ids
 from tests.support.local_kyu import LocalKyu, local_kyu
 
@@ -67,6 +69,20 @@ def test_simulated_nodes_stand_beside_this_machine(simulated: LocalKyu) -> None:
     assert nodes["gpu-1"]["metadata"]["labels"]["rack"] == "r1"
     this = next(node for name, node in nodes.items() if not name.startswith("gpu-"))
     assert this["status"]["allocatable"]["cpu"] == "7"
+
+
+def test_simulated_nodes_are_in_the_quota_of_the_first_queue(simulated: LocalKyu) -> None:
+    queue = simulated.client.get(ClusterQueue.KIND, Key("", "local"))
+    (group,) = queue["spec"]["resourceGroups"]
+    quotas = {one["name"]: one["nominalQuota"] for one in group["flavors"][0]["resources"]}
+    assert (quotas["cpu"], quotas["nvidia.com/gpu"]) == ("199", "16")
+
+
+def test_misspelt_settings_are_refused(simulated: LocalKyu) -> None:
+    text = "apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n"
+    for wrong, told in (("fairSharng: {}\n", "fairSharng: Forbidden: there is no such setting"), ("[", "cannot be")):
+        with pytest.raises(ApiError, match=told):
+            simulated.client.patch(CONFIG_MAP, SETTINGS, {"data": {SETTINGS_FILE: text + wrong}})
 
 
 def test_a_pod_on_a_simulated_node_takes_its_time_and_ends_with_its_code(simulated: LocalKyu) -> None:
