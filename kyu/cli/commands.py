@@ -43,6 +43,7 @@ COMMANDS = (
     Command("ctl", "kyu.cli.admin.ctl", "admin", "create, list, stop, resume and delete queues, like kueuectl"),
     Command("decide", "kyu.cli.admin.decide", "admin", "show the decisions on manifests without applying them"),
     Command("simulate", "kyu.cli.admin.simulate", "admin", "run a load in virtual time: waits, shares, preemptions"),
+    Command("doctor", "kyu.cli.admin.doctor", "admin", "find faults of queues, jobs and settings, in files or live"),
     Command("pool", "kyu.cli.admin.pool", "admin", "announce a pool of resources to a MasterQueue, or list the pools"),
     Command("user", "kyu.cli.local.user", "admin", "manage the users of a local server"),
     Command("backup", "kyu.cli.local.backup", "admin", "copy the database of a local server while it runs"),
