@@ -9,10 +9,10 @@ from __future__ import annotations
 from datetime import datetime
 
 from kyu.doctor import jobs, live, queues, settings
-from kyu.doctor.world import DoctorFinding, Placed, World
+from kyu.doctor.world import DoctorFinding, FoundObject, World
 
 
-def examine(objects: list[Placed], *, is_live: bool, now: datetime) -> list[DoctorFinding]:
+def examine(objects: list[FoundObject], *, is_live: bool, now: datetime) -> list[DoctorFinding]:
     """Return the findings about some objects, errors first, each once."""
     world = World(objects, is_live)
     found = [finding for check in (*queues.CHECKS, *jobs.CHECKS, *settings.CHECKS) for finding in check(world)]

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kyu.doctor.world import DoctorFinding, Placed, World, amount_of, items, quotas_of, section
+from kyu.doctor.world import DoctorFinding, FoundObject, World, amount_of, items, quotas_of, section
 from kyu.kinds import table
 from kyu.kinds.metadata import POD_GROUP_NAME, POD_GROUP_TOTAL_COUNT, PRIORITY_CLASS, QUEUE_NAME
 
@@ -17,17 +17,17 @@ SKYPILOT_PRIORITY = "skypilot-priority-class"
 MINICLUSTER_FIELDS = {"job_labels": "jobLabels", "working_dir": "workingDir", "deadline": "deadlineSeconds"}
 
 
-def jobs_of(world: World) -> list[Placed]:
+def jobs_of(world: World) -> list[FoundObject]:
     """Return the objects that a queue could admit."""
     return [placed for placed in world.objects if table.find(placed.object) or is_minicluster(placed)]
 
 
-def is_minicluster(placed: Placed) -> bool:
+def is_minicluster(placed: FoundObject) -> bool:
     """Return whether the object is a MiniCluster, of any version."""
     return placed.object.get("kind") == "MiniCluster"
 
 
-def queue_of(placed: Placed) -> str:
+def queue_of(placed: FoundObject) -> str:
     """Return the LocalQueue that a job names."""
     if is_minicluster(placed):
         return str(section(placed.spec, "jobLabels").get(QUEUE_NAME, ""))
@@ -67,7 +67,7 @@ def find_missing_priorities(world: World) -> Findings:
             )  # fmt: skip
 
 
-def template_of(placed: Placed) -> Mapping[str, Any]:
+def template_of(placed: FoundObject) -> Mapping[str, Any]:
     """Return the pod template of a Job, or the pod itself."""
     return placed.object if placed.object.get("kind") == "Pod" else section(placed.spec, "template")
 
@@ -86,7 +86,7 @@ def find_misplaced_labels(world: World) -> Findings:
             yield from _find_minicluster_faults(placed)
 
 
-def _find_minicluster_faults(placed: Placed) -> Findings:
+def _find_minicluster_faults(placed: FoundObject) -> Findings:
     for wrong, right in MINICLUSTER_FIELDS.items():
         if wrong in placed.spec:
             yield placed.error(
@@ -107,7 +107,7 @@ def _find_minicluster_faults(placed: Placed) -> Findings:
 
 def find_broken_groups(world: World) -> Findings:
     """Find pods whose group never forms, and pods of one cluster that are queued one by one."""
-    by_cluster: dict[tuple[str, object], list[Placed]] = {}
+    by_cluster: dict[tuple[str, object], list[FoundObject]] = {}
     for placed in world.all("Pod"):
         group, count = placed.labels.get(POD_GROUP_NAME), placed.annotations.get(POD_GROUP_TOTAL_COUNT)
         if (group is None) != (count is None):
@@ -156,7 +156,7 @@ def find_unfitting_requests(world: World) -> Findings:
                 )  # fmt: skip
 
 
-def alone(queue: Placed) -> bool:
+def alone(queue: FoundObject) -> bool:
     """Return whether a ClusterQueue has only its own quota."""
     return not (queue.spec.get("cohortName") or queue.spec.get("cohort"))
 

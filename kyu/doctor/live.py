@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from kyu.doctor.world import DoctorFinding, Placed, World, items, section, texts
+from kyu.doctor.world import DoctorFinding, FoundObject, World, items, section, texts
 from kyu.kinds import table
 
 Findings = Iterator[DoctorFinding]
@@ -14,7 +14,7 @@ STUCK_AFTER = timedelta(minutes=10)
 KUEUE = "kueue.x-k8s.io/"
 
 
-def is_true(placed: Placed, condition: str) -> bool:
+def is_true(placed: FoundObject, condition: str) -> bool:
     """Return whether a condition of an object is True."""
     conditions = items(section(placed.object, "status"), "conditions")
     return any(c.get("type") == condition and c.get("status") == "True" for c in conditions)

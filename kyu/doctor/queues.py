@@ -11,7 +11,7 @@ from kyu.api import quantity, rules
 from kyu.api.queues import BACKFILL, QUEUEING_STRATEGY_ANNOTATION
 from kyu.doctor.world import (
     DoctorFinding,
-    Placed,
+    FoundObject,
     World,
     amount_of,
     checks_of,
@@ -270,7 +270,7 @@ def find_quotas(world: World) -> Findings:
             yield from _find_hidden_flavors(placed, items(group, "flavors"))
 
 
-def _find_hidden_flavors(placed: Placed, flavors: list[Mapping[str, Any]]) -> Findings:
+def _find_hidden_flavors(placed: FoundObject, flavors: list[Mapping[str, Any]]) -> Findings:
     for earlier, later in pairwise(flavors):
         name = str(earlier.get("name"))
         if all(quota.is_unlimited for quota in quotas_of(placed) if quota.flavor == name):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from kyu.doctor.world import DoctorFinding, Placed, World, items, section, texts
+from kyu.doctor.world import DoctorFinding, FoundObject, World, items, section, texts
 from kyu.kinds import table
 from kyu.kinds.metadata import QUEUE_NAME
 
@@ -88,7 +88,7 @@ def find_masterqueue_faults(world: World) -> Findings:
             yield from _find_pool_faults(placed, flavor)
 
 
-def _find_pool_faults(placed: Placed, flavor: object) -> Findings:
+def _find_pool_faults(placed: FoundObject, flavor: object) -> Findings:
     body = section({"flavor": flavor}, "flavor")
     nats, name = section(body, "natsFlavor"), body.get("name")
     timeout = nats.get("poolTimeout")
@@ -100,7 +100,7 @@ def _find_pool_faults(placed: Placed, flavor: object) -> Findings:
     if "@" in str(nats.get("natsConnector", "")):
         yield placed.warning(
             "credentials-in-spec", f"natsConnector of flavor {name!r} holds a password",
-            "everyone who may read MasterQueues can read it", "give the controller the credentials in a Secret",
+            "all users who may read MasterQueues can read it", "give the controller the credentials in a Secret",
         )  # fmt: skip
     if nats.get("pools") and nats.get("poolRegExp"):
         yield placed.error(

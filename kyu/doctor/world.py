@@ -33,7 +33,7 @@ class DoctorFinding(NamedTuple):
     remedy: str
 
 
-class Placed(NamedTuple):
+class FoundObject(NamedTuple):
     """An object and the place that it was read from."""
 
     object: Json
@@ -134,7 +134,7 @@ class ListedQuota(NamedTuple):
         return self.nominal >= UNLIMITED_FROM * unit
 
 
-def quotas_of(placed: Placed) -> Iterator[ListedQuota]:
+def quotas_of(placed: FoundObject) -> Iterator[ListedQuota]:
     """Yield the quotas of a ClusterQueue or Cohort."""
     for group in items(placed.spec, "resourceGroups"):
         for flavor in items(group, "flavors"):
@@ -142,13 +142,13 @@ def quotas_of(placed: Placed) -> Iterator[ListedQuota]:
                 yield ListedQuota(str(flavor.get("name", "")), str(resource.get("name", "")), resource)
 
 
-def cohort_of(placed: Placed) -> str:
+def cohort_of(placed: FoundObject) -> str:
     """Return the cohort of a ClusterQueue, or the parent of a Cohort, in any version of the API."""
     spec = placed.spec
     return str(spec.get("cohortName") or spec.get("cohort") or spec.get("parentName") or spec.get("parent") or "")
 
 
-def checks_of(placed: Placed) -> list[Mapping[str, Any]]:
+def checks_of(placed: FoundObject) -> list[Mapping[str, Any]]:
     """Return the admission checks of a ClusterQueue, each with the flavors it is for."""
     plain: list[Mapping[str, Any]] = [{"name": name} for name in texts(placed.spec, "admissionChecks")]
     return plain + items(section(placed.spec, "admissionChecksStrategy"), "admissionChecks")
@@ -158,16 +158,16 @@ def checks_of(placed: Placed) -> list[Mapping[str, Any]]:
 class World:
     """All objects, by kind."""
 
-    objects: list[Placed]
+    objects: list[FoundObject]
     live: bool = False
     """The objects are those of a server, so that all of them are known."""
-    _by_kind: dict[str, list[Placed]] = field(default_factory=dict)
+    _by_kind: dict[str, list[FoundObject]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for placed in self.objects:
             self._by_kind.setdefault(str(placed.object.get("kind") or ""), []).append(placed)
 
-    def all(self, kind: str) -> list[Placed]:
+    def all(self, kind: str) -> list[FoundObject]:
         """Return the objects of a kind."""
         return self._by_kind.get(kind, [])
 
@@ -187,7 +187,7 @@ class World:
                 made |= {str(lent.get("queue")) for lent in items(flavor, "canLendTo")}
         return self.names("ClusterQueue") | made
 
-    def find_cluster_queue(self, namespace: str, local_queue: str) -> Placed | None:
+    def find_cluster_queue(self, namespace: str, local_queue: str) -> FoundObject | None:
         """Return the ClusterQueue behind a LocalQueue."""
         for door in self.all("LocalQueue"):
             if (door.namespace, door.name) == (namespace, local_queue):
@@ -195,7 +195,7 @@ class World:
                 return next((queue for queue in self.all("ClusterQueue") if queue.name == wanted), None)
         return None
 
-    def members(self, cohort: str) -> list[Placed]:
+    def members(self, cohort: str) -> list[FoundObject]:
         """Return the ClusterQueues and Cohorts directly in a cohort."""
-        found: Iterable[Placed] = (*self.all("ClusterQueue"), *self.all("Cohort"))
+        found: Iterable[FoundObject] = (*self.all("ClusterQueue"), *self.all("Cohort"))
         return [placed for placed in found if cohort and cohort_of(placed) == cohort]

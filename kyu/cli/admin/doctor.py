@@ -19,7 +19,7 @@ from kyu.cli import connection, output
 from kyu.cli.main import BadInput
 
 if TYPE_CHECKING:
-    from kyu.doctor.world import DoctorFinding, Placed
+    from kyu.doctor.world import DoctorFinding, FoundObject
 
 CONFIGURATION_KEY = "controller_manager_config.yaml"
 
@@ -45,13 +45,13 @@ def run(args: argparse.Namespace) -> int:
     return int(any(finding.severity == "error" or args.strict for finding in found))
 
 
-def read_files(names: list[str]) -> list[Placed]:
+def read_files(names: list[str]) -> list[FoundObject]:
     """Return the objects of files and folders, also those of lists and ConfigMaps, and settings without a kind."""
     from kyu.api import documents
     from kyu.cli.sources import manifest_files, read_text
-    from kyu.doctor.world import Placed
+    from kyu.doctor.world import FoundObject
 
-    found: list[Placed] = []
+    found: list[FoundObject] = []
     for name in (path for given in names for path in manifest_files(given)):
         text = read_text(name)
         try:
@@ -62,16 +62,16 @@ def read_files(names: list[str]) -> list[Placed]:
             where = f"{name}:{document.line}"
             listed = document.value.get("items") if isinstance(document.value, dict) else None
             values = listed if isinstance(listed, list) else [document.value]
-            found += [part for value in values if isinstance(value, dict) for part in unpack(Placed(value, where))]
+            found += [part for value in values if isinstance(value, dict) for part in unpack(FoundObject(value, where))]
     if not found:
         raise BadInput(f"{', '.join(names)}: no object")
     return found
 
 
-def unpack(placed: Placed) -> list[Placed]:
+def unpack(placed: FoundObject) -> list[FoundObject]:
     """Return an object, and the Configuration that a ConfigMap holds."""
     from kyu.api import documents
-    from kyu.doctor.world import Placed, section
+    from kyu.doctor.world import FoundObject, section
 
     text = section(placed.object, "data").get(CONFIGURATION_KEY)
     if placed.object.get("kind") != "ConfigMap" or not isinstance(text, str):
@@ -80,14 +80,14 @@ def unpack(placed: Placed) -> list[Placed]:
         inner: list[Any] = [document.value for document in documents.parse(text)]
     except documents.DocumentError as error:
         raise BadInput(f"{placed.where}: {CONFIGURATION_KEY}: {error}") from None
-    return [placed, *(Placed({"kind": "Configuration", **v}, placed.where) for v in inner if isinstance(v, dict))]
+    return [placed, *(FoundObject({"kind": "Configuration", **v}, placed.where) for v in inner if isinstance(v, dict))]
 
 
-def read_server(args: argparse.Namespace) -> list[Placed]:
+def read_server(args: argparse.Namespace) -> list[FoundObject]:
     """Return the objects of the server: queues, nodes, Workloads and the jobs that own them."""
     from kyu.api.core import CONFIG_MAP, Node
     from kyu.cli import server_state
-    from kyu.doctor.world import Placed
+    from kyu.doctor.world import FoundObject
     from kyu.kinds import table
     from kyu.kube.errors import ApiError
 
@@ -103,7 +103,7 @@ def read_server(args: argparse.Namespace) -> list[Placed]:
         except ApiError:
             continue  # the server does not have this kind, or the user may not see it
         objects += [{"apiVersion": kind.api_version, "kind": kind.kind, **obj} for obj in listed]
-    return [part for obj in objects for part in unpack(Placed(obj, "server"))]
+    return [part for obj in objects for part in unpack(FoundObject(obj, "server"))]
 
 
 def describe(found: list[DoctorFinding], count: int) -> list[str]:
