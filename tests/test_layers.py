@@ -32,6 +32,7 @@ MAY_IMPORT = {
     "server": {"api", "kinds", "streams"},
     "runtime": {"kube", "api"},
     "simulation": {"api", "engine"},
+    "doctor": {"api", "kinds"},
     "bench": {"api", "kinds", "engine", "workflows", "plans", "kube", "bus", "controllers", "server", "runtime", "app"},
     "pools": {"api", "engine", "plans", "kube", "bus", "controllers", "server", "runtime"},
     "embedded": {

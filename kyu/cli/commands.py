@@ -53,6 +53,7 @@ COMMANDS = (
     Command("ctl", "kyu.cli.admin.ctl", "admin", "create, list, stop, resume and delete queues, like kueuectl"),
     Command("decide", "kyu.cli.admin.decide", "admin", "show the decisions on manifests without applying them"),
     Command("simulate", "kyu.cli.admin.simulate", "admin", "run a load in virtual time: waits, shares, preemptions"),
+    Command("doctor", "kyu.cli.admin.doctor", "admin", "find faults of queues, jobs and settings, in files or live"),
     Command("pool", "kyu.cli.admin.pool", "admin", "announce a pool of resources to a MasterQueue, or list the pools"),
     Command("tenant", "kyu.cli.admin.tenant", "admin", "make queues, namespaces and rights from a file of Tenants"),
     Command("web", "kyu.cli.web.serve", "admin", "serve the page of queues and jobs to several people"),
