@@ -90,7 +90,7 @@ async def test_the_users_of_pods_have_names(tmp_path: Path) -> None:
     async with opened(tmp_path, tenants(tmp_path) if os.geteuid() == 0 else None) as watched:
         if watched.runtime.isolation.refused:
             pytest.skip(f"tenants cannot be isolated here: {watched.runtime.isolation.refused}")
-        watched.start(pod("a", shell("id -un; id -gn; echo $USER $LOGNAME; echo x >> /etc/passwd; id -un root")))
+        watched.start(pod("a", shell("id -un; id -gn; echo $USER $LOGNAME; (echo x >> /etc/passwd) 2>&1; id -un root")))
         await watched.over("a")
         name, group, both, refusal, root = (await watched.text("a")).splitlines()
         assert both == f"{name} {name}"
