@@ -15,7 +15,7 @@ import tempfile
 import time
 
 from kyu.api.meta import Json
-from kyu.runtime.podplan import Options
+from kyu.runtime.podplan import HOST_IMAGE, Options
 from kyu.runtime.processes import Machine, Runtime
 from kyu.runtime.sandbox.namespaces import Sandbox
 
@@ -82,7 +82,7 @@ async def measure(name: str, runtime_class: type[Runtime], pods: int, *, tenants
 
 
 def make_pod(number: int) -> Json:
-    container = {"name": "main", "image": "none", "command": ["true"]}
+    container = {"name": "main", "image": HOST_IMAGE, "command": ["true"]}
     meta = {"name": f"p{number}", "namespace": "bench", "uid": f"u{number}"}
     return {"metadata": meta, "spec": {"restartPolicy": "Never", "containers": [container]}}
 

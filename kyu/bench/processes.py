@@ -19,6 +19,7 @@ from kyu.bench.engine import Row
 from kyu.kinds.job import JOB
 from kyu.kinds.metadata import QUEUE_NAME
 from kyu.kube.cache import Cache, Reflector
+from kyu.runtime.podplan import HOST_IMAGE
 
 CORES = 64
 AT_ONCE = 20
@@ -49,7 +50,7 @@ async def measure(pods: int) -> Row:
 
 
 def job(pods: int) -> Json:
-    container = {"name": "c", "image": "none", "command": ["true"], "resources": {"requests": {"cpu": "100m"}}}
+    container = {"name": "c", "image": HOST_IMAGE, "command": ["true"], "resources": {"requests": {"cpu": "100m"}}}
     spec: Json = {
         "parallelism": AT_ONCE,
         "completions": pods,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from dataclasses import asdict
 
-from kyu.runtime import podplan, records, volumes
+from kyu.runtime import accounts, podplan, records, volumes
 from kyu.runtime.sandbox.namespaces import Sandbox
 
 # The files of the supervisor lay beside the plan before pods had sandboxes.
@@ -29,6 +29,8 @@ def make(folder: str, plan: podplan.Plan, place: podplan.Place) -> None:
     owned(os.path.join(folder, records.HOME), user)
     if place.sandbox.tenant:
         owned(os.path.join(folder, records.TEMPORARY), user)
+    if place.accounts:
+        accounts.link(place.accounts, folder)
     for container in plan.document["containers"]:
         if container["mounts"] and not os.path.isdir(os.path.join(folder, records.SCRATCH)):
             owned(os.path.join(folder, records.SCRATCH), user)

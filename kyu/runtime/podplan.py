@@ -28,6 +28,8 @@ DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 GPU = "nvidia.com/gpu"
 DEFAULT_GRACE_SECONDS = 30.0
 DEFAULT_MESSAGE_PATH = "/dev/termination-log"
+# The image of pods that run commands of this machine.
+HOST_IMAGE = "kyu.dev/host"
 # Images whose whole purpose is one program that every machine has: with them, args alone are enough.
 ENTRYPOINTS: Mapping[str, tuple[str, ...]] = {"perf-tests/sleep": ("sleep",), "pause": ("sleep", "infinity")}
 
@@ -68,6 +70,9 @@ class Place:
     sandbox: Sandbox = field(default_factory=Sandbox)
     # The GPUs of this machine that the pod may use, by number.
     gpus: tuple[int, ...] = ()
+    # The name of the pod's user, and the folder with the files that say so.
+    user_name: str = ""
+    accounts: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +173,11 @@ def plan_container(
         # Set to nothing, too: a pod that requests no GPU must not find one.
         "CUDA_VISIBLE_DEVICES": ",".join(map(str, container_gpus(container, facts.pod, place))),
     }
+    if place.user_name:
+        base |= {"USER": place.user_name, "LOGNAME": place.user_name}
     working_dir = environment.expand(container.get("workingDir") or home, known)
     volumes.check_path(working_dir, "workingDir")
-    message_mounts = message_mount(container, message_file)
+    message_mounts = message_mount(container, message_file, facts.pod, place)
     volume_mounts = plan_mounts(container, planned, known, facts, options, place)
     return {
         "name": name,
@@ -182,7 +189,7 @@ def plan_container(
         "workingDir": working_dir,
         "mounts": [asdict(mount) for mount in (*volume_mounts, *message_mounts)],
         "messageIsMounted": bool(message_mounts),
-        "mayCover": list(options.mount_over),
+        "mayCover": [*options.mount_over, DEFAULT_MESSAGE_PATH],
         "scratch": os.path.join(place.folder, records.SCRATCH),
         "messageFromLog": container.get("terminationMessagePolicy") == "FallbackToLogsOnError",
         "limits": container_limits(container),
@@ -286,11 +293,17 @@ def wants_no_mounts(pod: Json) -> bool:
     return (pod["metadata"].get("annotations") or {}).get(VOLUME_MOUNTS_ANNOTATION) == "env"
 
 
-def message_mount(container: Json, message_file: str) -> list[Mount]:
-    """Provide a path that the manifest chose; the usual one only by $KYU_TERMINATION_LOG, since a mount costs time."""
+def message_mount(container: Json, message_file: str, pod: Json, place: Place) -> list[Mount]:
+    """Provide the path of the last message.
+
+    The usual path is missing where mounts are refused, and for jobs of `kyu submit`: it costs time, and their programs
+    expect no cluster. $KYU_TERMINATION_LOG names the file in any case.
+    """
     path = container.get("terminationMessagePath") or DEFAULT_MESSAGE_PATH
     if path == DEFAULT_MESSAGE_PATH:
-        return []
+        if container.get("image") == HOST_IMAGE or place.mounts_refused or wants_no_mounts(pod):
+            return []
+        return [Mount(message_file, path, is_optional=True)]
     volumes.check_path(path, "terminationMessagePath")
     return [Mount(message_file, path)]
 

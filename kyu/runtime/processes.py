@@ -25,7 +25,7 @@ from typing import Protocol, assert_never
 
 from kyu import log
 from kyu.api.meta import Json
-from kyu.runtime import cgroups, left_over, podfolder, podplan, records, status, user_ids
+from kyu.runtime import accounts, cgroups, left_over, podfolder, podplan, records, status, user_ids
 from kyu.runtime.background import Background
 from kyu.runtime.environment import Facts, Objects
 from kyu.runtime.interactive import commands
@@ -388,8 +388,13 @@ class Runtime:
     def _place(self, pod: Json) -> podplan.Place:
         meta = pod["metadata"]
         sandbox = self._isolation.sandbox
+        user_name, files = accounts.own_name(), ""
         if self._users is not None:
-            sandbox = replace(sandbox, user=self._users.user(meta.get("namespace", "")))
+            namespace = meta.get("namespace", "")
+            user = self._users.user(namespace)
+            sandbox = replace(sandbox, user=user)
+            user_name = accounts.name_of(namespace)
+            files = accounts.ensure(self._folder, user, user_name)
         return podplan.Place(
             self.folder(meta["uid"]),
             self._notices,
@@ -398,6 +403,8 @@ class Runtime:
             self._mounts_refused,
             sandbox,
             self._gpus(pod),
+            user_name,
+            files,
         )
 
     def _gpus(self, pod: Json) -> tuple[int, ...]:

@@ -56,6 +56,8 @@ class Visitor:
         command = ["sh", "-c", script or "while true; do sleep 0.2; done"]
         main = {"name": "main", "image": "busybox", "command": command, **container}
         spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [main]}
+        # A connection that was idle for long is closed by the server, and a POST is not repeated.
+        self.kyu.client.close()
         self.kyu.client.create(POD, {"metadata": {"name": name, "namespace": namespace}, "spec": spec})
         self.kyu.wait(f"{name} runs", lambda: self.phase(name, namespace) == "Running")
 
@@ -94,6 +96,7 @@ def visitor() -> Iterator[Visitor]:
 @pytest.fixture(scope="module")
 def user(visitor: Visitor) -> str:
     """A user with a namespace of their own."""
+    visitor.kyu.client.close()
     visitor.kyu.client.create(NAMESPACE, {"metadata": {"name": "ana"}})
     for name, role in (("ana", "batch-user"), ("eva", "view")):
         added = visitor.kyu.kyu("user", "add", name, "--namespace", "ana", "--role", role)
@@ -294,6 +297,7 @@ def test_kyu_run_passes_signals_on(visitor: Visitor) -> None:
 
 
 def test_kyu_run_waits_with_the_reason_and_can_be_cancelled(visitor: Visitor) -> None:
+    visitor.kyu.client.close()
     visitor.kyu.make_queue("closed", "1", stopPolicy="Hold")
     command = [sys.executable, "-m", "kyu", "run", "-q", "closed", "--name", "waits", "--", "true"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=visitor.environment()) as process:

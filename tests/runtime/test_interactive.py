@@ -13,6 +13,7 @@ from kyu.runtime.interactive.commands import CommandStreams, NoCommand, RunningC
 from kyu.runtime.interactive.execs import MOST_COMMANDS
 from tests.runtime.test_processes import Watched, opened, pod, shell, tenants
 
+# Other tests look for processes of their pods all over the machine, so the names here are not theirs.
 FOREVER = "while true; do sleep 0.1; done"
 STDIN = CommandStreams(stdin=True)
 
@@ -28,13 +29,13 @@ async def watched(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         env = [{"name": "COLOR", "value": "blue"}]
         mounts = [{"name": "v", "mountPath": "/kyu-volume"}] if not found.runtime.mounts_refused else []
         main = shell(f"echo data > $KYU_VOLUME_V/file; {FOREVER}", env=env, volumeMounts=mounts)
-        found.start(pod("a", main, volumes=[{"name": "v", "emptyDir": {}}]))
-        await found.until("a", "Running")
+        found.start(pod("entered", main, volumes=[{"name": "v", "emptyDir": {}}]))
+        await found.until("entered", "Running")
         yield found
 
 
 async def start(watched: Watched, *argv: str, streams: CommandStreams = STDIN) -> RunningCommand:
-    return await watched.runtime.run_command("uid-a", "main", list(argv), streams)
+    return await watched.runtime.run_command("uid-entered", "main", list(argv), streams)
 
 
 async def finish(command: RunningCommand) -> tuple[int, str, str]:
@@ -118,10 +119,10 @@ async def test_a_command_whose_client_has_gone_is_hung_up(watched: Watched) -> N
 async def test_a_command_ends_with_the_pod(watched: Watched) -> None:
     command = await start(watched, "sh", "-c", "trap '' HUP TERM; echo up; sleep 1000")
     assert await command.read("stdout") == b"up\n"
-    watched.runtime.stop("uid-a", 0)
+    watched.runtime.stop("uid-entered", 0)
     code, *_ = await finish(command)
     assert code == 137
-    await watched.over("a")
+    await watched.over("entered")
     with pytest.raises(NoCommand):
         await start(watched, "true")
 
@@ -131,40 +132,40 @@ async def test_commands_that_cannot_run_are_refused_with_the_reason(watched: Wat
         await start(watched, "no-such-program")
     assert refused.value.exit_code == 127
     with pytest.raises(NoCommand, match="container not found"):
-        await watched.runtime.run_command("uid-a", "other", ["true"], STDIN)
+        await watched.runtime.run_command("uid-entered", "other", ["true"], STDIN)
     with pytest.raises(NoCommand, match="does not run on this machine"):
-        await watched.runtime.run_command("uid-b", "main", ["true"], STDIN)
+        await watched.runtime.run_command("uid-missing", "main", ["true"], STDIN)
 
 
 async def test_a_client_gets_more_output_than_buffers_hold(watched: Watched) -> None:
-    watched.start(pod("b", shell("read line; head -c 3000000 /dev/zero; echo end >&2", stdin=True)))
-    await watched.until("b", "Running")
-    client = await watched.runtime.attach("uid-b", "main", STDIN)
+    watched.start(pod("attached", shell("read line; head -c 3000000 /dev/zero; echo end >&2", stdin=True)))
+    await watched.until("attached", "Running")
+    client = await watched.runtime.attach("uid-attached", "main", STDIN)
     await client.write(b"go\n")
     code, output, error = await finish(client)
     assert (code, len(output), error) == (0, 3_000_000, "end\n")
-    await watched.over("b")
+    await watched.over("attached")
 
 
 async def test_attached_clients_share_the_output(watched: Watched) -> None:
-    watched.start(pod("b", shell("echo early; read line; echo $line", stdin=True, stdinOnce=True)))
-    await watched.until("b", "Running")
-    one = await watched.runtime.attach("uid-b", "main", STDIN)
+    watched.start(pod("attached", shell("echo early; read line; echo $line", stdin=True, stdinOnce=True)))
+    await watched.until("attached", "Running")
+    one = await watched.runtime.attach("uid-attached", "main", STDIN)
     assert await one.read("stdout") == b"early\n"
-    two = await watched.runtime.attach("uid-b", "main", CommandStreams())
+    two = await watched.runtime.attach("uid-attached", "main", CommandStreams())
     await one.write(b"typed\n")
     assert await asyncio.gather(finish(one), finish(two)) == [(0, "typed\n", ""), (0, "typed\n", "")]
-    await watched.over("b")
+    await watched.over("attached")
     with pytest.raises(NoCommand):
-        await watched.runtime.attach("uid-b", "main", STDIN)
+        await watched.runtime.attach("uid-attached", "main", STDIN)
 
 
 async def test_input_ends_with_its_client_where_the_manifest_says_so(watched: Watched) -> None:
-    watched.start(pod("b", shell("cat; echo over", stdin=True, stdinOnce=True)))
-    await watched.until("b", "Running")
-    (await watched.runtime.attach("uid-b", "main", STDIN)).close()
-    await watched.over("b")
-    assert await watched.text("b") == "over\n"
+    watched.start(pod("attached", shell("cat; echo over", stdin=True, stdinOnce=True)))
+    await watched.until("attached", "Running")
+    (await watched.runtime.attach("uid-attached", "main", STDIN)).close()
+    await watched.over("attached")
+    assert await watched.text("attached") == "over\n"
 
 
 async def test_the_number_of_commands_in_a_pod_is_bounded(watched: Watched) -> None:
@@ -178,6 +179,6 @@ async def test_the_number_of_commands_in_a_pod_is_bounded(watched: Watched) -> N
 async def test_no_process_of_the_pod_reaches_the_supervisors_socket(watched: Watched) -> None:
     if watched.runtime.isolation.sandbox.user is None:
         pytest.skip("the processes of one user may do the same")
-    folder = watched.runtime.folder("uid-a")
+    folder = watched.runtime.folder("uid-entered")
     assert await run(watched, f"test -e {folder}/exec.sock || echo hidden") == "hidden\n"
     assert os.stat(f"{folder}/exec.sock").st_mode & 0o777 == 0o600

@@ -153,7 +153,22 @@ def test_volumes_are_files_and_their_mounts_are_read_only_but_for_empty_dir() ->
 
 
 def mounts_of(outcome: podplan.Outcome) -> list[Mount]:
-    return [Mount(**mount) for mount in container_of(outcome)["mounts"]]
+    """Return the mounts that the manifest asks for."""
+    return [mount for given in container_of(outcome)["mounts"] if not (mount := Mount(**given)).is_optional]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, ["/dev/termination-log"]),
+        ({"terminationMessagePath": "/tmp/last-words"}, ["/tmp/last-words"]),
+        ({"image": podplan.HOST_IMAGE}, []),
+    ],
+)
+def test_the_file_for_the_last_message(changes: Json, expected: list[str]) -> None:
+    planned = container_of(plan(pod(changes)))
+    assert [mount["target"] for mount in planned["mounts"]] == expected
+    assert planned["messageIsMounted"] == bool(expected)
 
 
 @pytest.mark.parametrize(("given", "mode"), [(None, 0o400), (0o644, 0o400), (0o777, 0o500), (0o400, 0o400)])

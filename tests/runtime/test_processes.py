@@ -86,6 +86,29 @@ def pod(name: str, *containers: Json, **spec: Any) -> Json:
     return {"metadata": meta, "spec": {"restartPolicy": "Never", "containers": list(containers), **spec}}
 
 
+async def test_the_users_of_pods_have_names(tmp_path: Path) -> None:
+    async with opened(tmp_path, tenants(tmp_path) if os.geteuid() == 0 else None) as watched:
+        if watched.runtime.isolation.refused:
+            pytest.skip(f"tenants cannot be isolated here: {watched.runtime.isolation.refused}")
+        watched.start(pod("a", shell("id -un; id -gn; echo $USER $LOGNAME; (echo x >> /etc/passwd) 2>&1; id -un root")))
+        await watched.over("a")
+        name, group, both, refusal, root = (await watched.text("a")).splitlines()
+        assert both == f"{name} {name}"
+        assert root == "root"
+        assert refusal
+        if os.geteuid() == 0:
+            assert (name, group) == ("kyu-team", "kyu-team")
+
+
+async def test_the_last_message_is_written_where_kubernetes_has_it(tmp_path: Path) -> None:
+    async with opened(tmp_path) as watched:
+        if watched.runtime.mounts_refused:
+            pytest.skip("mounts are refused here")
+        watched.start(pod("a", shell("echo why > /dev/termination-log; echo gone > /dev/null; exit 1")))
+        assert terminated(await watched.over("a"))["message"] == "why\n"
+    assert "termination-log" not in os.listdir("/dev"), "the machine itself is not changed"
+
+
 def terminated(status: Json, position: int = 0) -> Json:
     ended: Json = status["containerStatuses"][position]["state"]["terminated"]
     return ended

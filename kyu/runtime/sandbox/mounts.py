@@ -49,7 +49,8 @@ class Mount:
     """A volume, or a part of it, at a path of the container.
 
     ``source``: the volume's folder, or a place of the machine. ``inner``: the part of it, a path beneath it.
-    ``allowed``: for a place of the machine, the folders that it must lie in.
+    ``allowed``: for a place of the machine, the folders that it must lie in. ``is_optional``: without it, the container
+    runs all the same.
     """
 
     source: str
@@ -57,6 +58,7 @@ class Mount:
     read_only: bool = False
     inner: str = ""
     allowed: Sequence[str] | None = None
+    is_optional: bool = False
 
 
 class MountFailed(Exception):
@@ -71,7 +73,7 @@ def enter(mounts: list[Mount], scratch: str, may_cover: Sequence[str] = ()) -> N
     """
     ordered = sorted(mounts, key=lambda mount: mount.target.count("/"))
     # All sources are opened before anything is covered: a volume's folder may lie below another's mount path.
-    sources = [(mount, _open_source(mount)) for mount in ordered]
+    sources = [(mount, source) for mount in ordered if (source := _find_source(mount)) >= 0]
     covers = Covers(scratch, may_cover)
     for mount, source in sources:
         try:
@@ -80,11 +82,25 @@ def enter(mounts: list[Mount], scratch: str, may_cover: Sequence[str] = ()) -> N
             _bind(source, target, read_only=mount.read_only)
             if not mount.read_only:
                 covers.writable.append(target)
-        except OSError as error:
+        except (OSError, MountFailed) as error:
+            if mount.is_optional:
+                continue
+            if isinstance(error, MountFailed):
+                raise
             raise MountFailed(f"mountPath {mount.target}: {error.strerror or error}") from error
         finally:
             os.close(source)
     covers.protect()
+
+
+def _find_source(mount: Mount) -> int:
+    """Open the source; return -1 if it is missing and may be."""
+    try:
+        return _open_source(mount)
+    except MountFailed:
+        if mount.is_optional:
+            return -1
+        raise
 
 
 def _open_source(mount: Mount) -> int:

@@ -28,6 +28,8 @@ from kyu.runtime.sandbox import kernel, seccomp
 # The parts of a pod's folder that its containers see, and the one that tenants see as /tmp.
 HOME, VOLUMES, SCRATCH = "home", "volumes", "scratch"
 TEMPORARY = "tmp"
+# Files of the pod's folder that tenants see in /etc.
+ACCOUNTS = ("passwd", "group")
 MACHINE = platform.machine()
 # The user and group of the launcher. A supervisor in a new user namespace has no number until it is mapped.
 LAUNCHER = os.getuid(), os.getgid()
@@ -165,7 +167,17 @@ def hide_machine(folder: str) -> None:
     if os.path.isdir("/dev/shm"):
         kernel.mount("tmpfs", "/dev/shm", "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "mode=1777")
     os.close(temporary)
+    show_accounts()
     show_own_folder(folder)
+
+
+def show_accounts() -> None:
+    """Show the files in which the pod's user has a name."""
+    for name in ACCOUNTS:
+        if os.path.isfile(name) and os.path.isfile(f"/etc/{name}"):
+            kernel.mount(name, f"/etc/{name}", "", kernel.MS_BIND)
+            options = kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY | kernel.MS_NOSUID | kernel.MS_NODEV
+            kernel.mount("", f"/etc/{name}", "", options)
 
 
 def show_own_folder(folder: str) -> None:
