@@ -28,6 +28,8 @@ FIRST_DELAY_SECONDS = 0.02
 LONGEST_DELAY_SECONDS = 60.0
 # Plans run without an await; after this many the other tasks of the process run.
 PLANS_PER_BATCH = 64
+# Requests of users wait for a batch to end.
+BATCH_SECONDS = 0.01
 # The wall clock may be set and a laptop may sleep, so timers are checked at least this often.
 LONGEST_SLEEP_SECONDS = 10.0
 # After the clock was set back by more than this, all timers fire.
@@ -175,8 +177,9 @@ class Loop:
     async def _run_due(self) -> None:
         now = self._clock()
         self._collect_timers(now)
-        for _ in range(PLANS_PER_BATCH):
-            if not self._due or self._is_full():
+        ends = time.perf_counter() + BATCH_SECONDS
+        for number in range(PLANS_PER_BATCH):
+            if not self._due or self._is_full() or (number and time.perf_counter() > ends):
                 break
             item = next(iter(self._due))
             del self._due[item]

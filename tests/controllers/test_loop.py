@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Awaitable
 from datetime import UTC, datetime, timedelta
 
@@ -126,7 +127,7 @@ async def test_timers_fire_when_the_clock_is_set_back(
     task = asyncio.create_task(loop.run())
     loop.changed(Namespace.KIND, None, {"metadata": {"name": "a"}})
     async with asyncio.timeout(60):
-        while not recorder.planned:  # noqa: ASYNC110
+        while not recorder.planned:
             await asyncio.sleep(0)
         clock[0] = start + step
         await recorder.done.wait()
@@ -249,3 +250,32 @@ async def test_a_key_whose_plan_takes_long_rests_and_others_go_on(monkeypatch: p
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert planned == ["slow", "other", "last"]
+
+
+async def test_other_tasks_run_after_some_milliseconds_of_plans() -> None:
+    planned = 0
+    # The number of plans that other tasks of the process have seen.
+    seen = set[int]()
+
+    def plan(view: View, key: Key, now: datetime) -> list[Action]:
+        nonlocal planned
+        ends = time.perf_counter() + loop_module.BATCH_SECONDS
+        while time.perf_counter() < ends:
+            pass
+        planned += 1
+        return []
+
+    async def write(actions: list[Action]) -> None:
+        raise AssertionError(actions)
+
+    loop = Loop(MemoryView(), write, [Controller("row", plan, ())], lambda: datetime.now(UTC))
+    for number in range(20):
+        loop.again(("row", Key("", f"k-{number}")))
+    task = asyncio.create_task(loop.run())
+    async with asyncio.timeout(60):
+        while planned < 20:
+            await asyncio.sleep(0)
+            seen.add(planned)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert set(range(1, 21)) <= seen
