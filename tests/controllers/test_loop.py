@@ -30,10 +30,12 @@ class Recorder:
         self.failures = failures
         self.planned = 0
         self.written: list[Action] = []
+        self.begun = asyncio.Event()
         self.done = asyncio.Event()
 
     def plan(self, view: View, key: Key, now: datetime) -> list[Action]:
         self.planned += 1
+        self.begun.set()
         if self.failures:
             return self.answers[0]
         return self.answers.pop(0) if self.answers else []
@@ -127,8 +129,7 @@ async def test_timers_fire_when_the_clock_is_set_back(
     task = asyncio.create_task(loop.run())
     loop.changed(Namespace.KIND, None, {"metadata": {"name": "a"}})
     async with asyncio.timeout(60):
-        while not recorder.planned:
-            await asyncio.sleep(0)
+        await recorder.begun.wait()
         clock[0] = start + step
         await recorder.done.wait()
     task.cancel()
