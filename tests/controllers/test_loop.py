@@ -127,7 +127,7 @@ async def test_timers_fire_when_the_clock_is_set_back(
     task = asyncio.create_task(loop.run())
     loop.changed(Namespace.KIND, None, {"metadata": {"name": "a"}})
     async with asyncio.timeout(60):
-        while not recorder.planned:
+        while not recorder.planned:  # noqa: ASYNC110
             await asyncio.sleep(0)
         clock[0] = start + step
         await recorder.done.wait()
