@@ -11,7 +11,7 @@ Kubernetes: plugin/pkg/admission/{priority,defaulttolerationseconds,namespace/li
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from kyu.api.meta import Json, Kind
 from kyu.kinds import table, templates
