@@ -1,5 +1,5 @@
 """
-Requirements on labels, as label selectors, node selectors and ``?labelSelector=`` have them.
+Requirements on labels, as label selectors, node selectors and ``?labelSelector=`` have them; the annotations of tasks.
 
 Kubernetes: apimachinery/pkg/labels, component-helpers/scheduling/corev1/nodeaffinity
 """
@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from typing import Protocol
+
+# Annotations of tasks of an array: the index of Kubernetes counts from 0 without gaps, the task is the user's number.
+COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+TASK = "kyu.dev/task"
 
 
 class LabelRequirement(Protocol):
@@ -50,3 +54,8 @@ def _compares(value: str, requirement: LabelRequirement) -> bool:
     except ValueError:
         return False
     return label > bound if requirement.operator == "Gt" else label < bound
+
+
+def task_number(annotations: Mapping[str, str]) -> str:
+    """Return the user's number of a pod's task, or an empty text for a pod that is no task."""
+    return annotations.get(TASK) or annotations.get(COMPLETION_INDEX) or ""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from kyu.api import tasks
+from kyu.api import labels
 from kyu.api.meta import Json
 from kyu.kinds import metadata
 
@@ -132,4 +132,4 @@ def of_job(job: Json) -> TaskArray | None:
 
 def task_of(pod: Json) -> str:
     """Return the number of a pod's task, or an empty text for a pod that is no task."""
-    return tasks.task_number(metadata.annotations_of(pod))
+    return labels.task_number(metadata.annotations_of(pod))

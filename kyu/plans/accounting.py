@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from kyu.api import tasks
+from kyu.api import labels
 from kyu.api.accounting import SUBMITTER, AttemptState, JobAttempt
 from kyu.api.actions import View
 from kyu.api.kueue import Workload
@@ -41,7 +41,7 @@ def describe_start(view: View, pod: Json) -> Json:
         "job": owner["name"] if owner else meta["name"],
         "kind": owner["kind"] if owner else "Pod",
         "job_uid": owner["uid"] if owner else meta["uid"],
-        "task": tasks.task_number(metadata.annotations_of(pod)),
+        "task": labels.task_number(metadata.annotations_of(pod)),
         "node": fields.text_at(pod, ("spec", "nodeName")),
         "requests": amounts(pod),
         "queued": meta.get("creationTimestamp", ""),

@@ -19,8 +19,8 @@ from typing import Protocol
 from kyu import log
 from kyu.api.actions import Action, Delete, Event, Patch
 from kyu.api.core import CONFIG_MAP, SECRET, Pod
+from kyu.api.labels import TASK
 from kyu.api.meta import Json, Key, Kind, Ref, key_of
-from kyu.api.tasks import TASK
 from kyu.kube import errors
 from kyu.kube.cache import Cache
 from kyu.kube.client import Client

@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from kyu.api.labels import task_number
 from kyu.api.meta import Json
-from kyu.api.tasks import task_number
 from kyu.runtime import logs, records
 
 INDEX = "index.jsonl"

@@ -18,7 +18,7 @@ import stat
 from collections.abc import Mapping
 from typing import Any
 
-from kyu.api.tasks import task_number
+from kyu.api.labels import task_number
 
 OUTPUT = "kyu.dev/output"
 ERROR = "kyu.dev/error"

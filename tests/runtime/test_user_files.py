@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kyu.api.tasks import COMPLETION_INDEX
+from kyu.api.labels import COMPLETION_INDEX
 from kyu.runtime import user_files
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for another user")

@@ -11,8 +11,8 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from kyu.api.labels import COMPLETION_INDEX
 from kyu.api.meta import Json, Key, key_of
-from kyu.api.tasks import COMPLETION_INDEX
 from kyu.cli.batch import jobs_pods
 from kyu.cli.connection import ServerConnection
 from kyu.kinds import arrays, metadata, pods

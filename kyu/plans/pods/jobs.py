@@ -18,8 +18,8 @@ from datetime import datetime
 
 from kyu.api.actions import Action, Create, Delete, Event, Patch, View, WakeAt
 from kyu.api.core import Pod
+from kyu.api.labels import TASK
 from kyu.api.meta import Json, Key, Ref, key_of
-from kyu.api.tasks import TASK
 from kyu.kinds import arrays, conditions, fields, metadata, pods
 from kyu.kinds.job import INDEX, JOB
 from kyu.plans.pods import job_rules as rules

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kyu.api import names, quantity
+from kyu.api.labels import COMPLETION_INDEX, TASK
 from kyu.api.meta import Json
-from kyu.api.tasks import COMPLETION_INDEX, TASK
 from kyu.cli.batch.submission import environment, output_files, times
 from kyu.cli.batch.submission.script import Script
 from kyu.cli.main import BadInput
