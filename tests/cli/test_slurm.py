@@ -127,3 +127,19 @@ def test_times_as_slurm_writes_them(seconds: float, text: str) -> None:
 @pytest.mark.parametrize(("code", "text"), [(None, "0:0"), (0, "0:0"), (3, "3:0"), (137, "0:9")])
 def test_exit_codes_as_slurm_writes_them(code: int | None, text: str) -> None:
     assert words.exit_code(code) == text
+
+
+def test_srun_stays_with_its_command(slurm_command: Slurm) -> None:
+    done = slurm_command("srun", "-c", "1", "-J", "step", "sh", "-c", "echo out; exit 7", check=False)
+    assert (done.returncode, done.stdout) == (7, "out\n")
+    refused = slurm_command("srun", "--no-such-option", "true", check=False)
+    assert refused.returncode == 2
+    assert "--no-such-option" in refused.stderr
+
+
+def test_srun_in_a_job_is_a_step(kyu: LocalKyu, slurm_command: Slurm) -> None:
+    job = slurm_command("sbatch", "--parsable", "--wrap", "bin/srun echo inner; bin/srun -n 2 true").stdout.strip()
+    kyu.wait_for(job, "Failed")
+    told = kyu.kyu("logs", job).stdout
+    assert told.startswith("inner\n")
+    assert "a step has one task here" in told

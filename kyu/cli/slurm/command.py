@@ -1,11 +1,11 @@
 """
 The commands of Slurm, as a thin layer on those of Kyu.
 
-    kyu slurm install ~/bin        put sbatch, squeue, scancel, sinfo and sacct into a folder
+    kyu slurm install ~/bin        put sbatch, srun, salloc, squeue, scancel, sinfo and sacct into a folder
     kyu slurm squeue --me          run one of them without installing it
 
 A partition is a LocalQueue, a job id is the name of a Job, an account is a namespace. Options that Kyu does not know
-are refused by name. For srun and salloc there is no such command; a batch script runs its steps directly.
+are refused by name. In a job, `srun` runs its command as a step at once.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from pathlib import Path
 from kyu.cli import output
 from kyu.cli.main import BadInput, Failed
 
-COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "sacct")
-LEFT_OUT = ("srun", "salloc")
+COMMANDS = ("sbatch", "srun", "salloc", "squeue", "scancel", "sinfo", "sacct")
 MARK = "# Written by `kyu slurm install`."
 
 
@@ -50,7 +49,6 @@ def install(words: list[str]) -> int:
     for name in COMMANDS:
         write_script(folder / name, name)
     print("\n".join(str(folder / name) for name in COMMANDS))
-    output.note(f"{' and '.join(LEFT_OUT)} are not there: Kyu has no command for them")
     if str(folder.absolute()) not in os.environ.get("PATH", "").split(os.pathsep):
         output.note(f"add the folder to PATH: export PATH={shlex.quote(str(folder.absolute()))}:$PATH")
     return 0

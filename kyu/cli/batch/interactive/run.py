@@ -37,7 +37,7 @@ from kyu.kube.errors import ApiError
 POLL_SECONDS = 0.2
 INTERRUPTED = 130
 # Options of `kyu submit` that make no sense with one program and this terminal.
-NOT_HERE = {"array": None, "count": 1, "output": "", "error": "", "dry_run": False, "print": "table"}
+NOT_HERE = {"array": "", "count": 1, "output": "", "error": "", "dry_run": False, "print": "table"}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -24,7 +24,7 @@ GPUS = re.compile(r"(?:gpu:)?(?:[A-Za-z]\w*:)?(\d+)|gpu(?::[A-Za-z]\w*)?")
 CONDITIONS = {"afterok": "ok", "afterany": "any", "afternotok": "notok"}
 FLAGS = frozenset({
     "--requeue", "--no-requeue", "--exclusive", "--parsable", "--verbose", "--quiet", "--hold",
-    "--wait", "--test-only", "--help", "--version",
+    "--wait", "--pty", "--test-only", "--help", "--version",
 })  # fmt: skip
 WITHOUT_EFFECT = frozenset({
     "--account", "--comment", "--exclusive", "--mail-type", "--mail-user", "--no-requeue", "--ntasks-per-node",
