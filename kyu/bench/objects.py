@@ -24,7 +24,7 @@ def workload(key: Key, queue: str, *, cpu: str, priority: int) -> Json:
     """Return the Workload of a job with one pod, as Kueue's job controller would create it."""
     chance = random.Random(f"{key.namespace}/{key.name}")
     user, team, program = chance.choice(USERS), chance.choice(TEAMS), chance.choice(PROGRAMS)
-    labels = {"team": team, "user": user, "kueue.x-k8s.io/job-uid": f"{chance.getrandbits(128):032x}"}
+    labels = {"team": team, "user": user, "run": f"{chance.getrandbits(128):032x}"}
     # No ownerReferences: the garbage collector would delete a Workload without its Job.
     metadata = {"name": key.name, "namespace": key.namespace, "labels": labels}
     container = {

@@ -139,6 +139,7 @@ def find_unfitting_requests(world: World) -> Findings:
         queue = world.find_cluster_queue(placed.namespace, queue_of(placed))
         if queue is None or placed.object.get("kind") not in ("Job", "Pod"):
             continue
+        is_fixed = alone(queue) and not world.follows_clusters(queue.name)
         most: dict[str, int] = {}
         for quota in quotas_of(queue):
             most[quota.resource] = max(most.get(quota.resource, 0), quota.nominal)
@@ -149,7 +150,7 @@ def find_unfitting_requests(world: World) -> Findings:
                     "resource-uncovered", f"it requests {resource}, which ClusterQueue {queue.name} does not cover",
                     "it is never admitted", f"add {resource} to the resource group, or drop the request",
                 )  # fmt: skip
-            elif amount * (parallel if isinstance(parallel, int) else 1) > most[resource] and alone(queue):
+            elif amount * (parallel if isinstance(parallel, int) else 1) > most[resource] and is_fixed:
                 yield placed.error(
                     "request-too-large", f"it requests more {resource} than ClusterQueue {queue.name} has",
                     "it is never admitted", "request less, or raise the quota",

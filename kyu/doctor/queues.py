@@ -255,7 +255,8 @@ def find_quotas(world: World) -> Findings:
     """Find queues without any quota, and quotas that hide later flavors or make a cohort pointless."""
     for placed in world.all("ClusterQueue"):
         quotas = list(quotas_of(placed))
-        if not cohort_of(placed) and not any(quota.nominal for quota in quotas):
+        is_set = any(quota.nominal for quota in quotas) or world.follows_clusters(placed.name)
+        if not cohort_of(placed) and not is_set:
             yield placed.error(
                 "quota-zero", "all quotas are 0, and there is no cohort to borrow from", "no job ever starts",
                 "set nominalQuota, or cohortName",

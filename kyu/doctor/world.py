@@ -195,6 +195,10 @@ class World:
                 return next((queue for queue in self.all("ClusterQueue") if queue.name == wanted), None)
         return None
 
+    def follows_clusters(self, cluster_queue: str) -> bool:
+        """Return whether a CapacityQuota sets the quota of the ClusterQueue."""
+        return any(placed.spec.get("clusterQueue") == cluster_queue for placed in self.all("CapacityQuota"))
+
     def members(self, cohort: str) -> list[FoundObject]:
         """Return the ClusterQueues and Cohorts directly in a cohort."""
         found: Iterable[FoundObject] = (*self.all("ClusterQueue"), *self.all("Cohort"))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kyu.api import codec, convert, documents, kueue, pools, rules
+from kyu.api import codec, convert, documents, kueue, pools, rules, workflows
 from kyu.api.clusters import capacity
 from kyu.api.definitions import crds, schema, structure
 from kyu.api.meta import Json, Object
@@ -72,7 +72,7 @@ def test_a_stale_folder_is_noticed_and_repaired(tmp_path: Path, capsys: pytest.C
 def test_the_command_prints_yaml_that_kubectl_can_apply() -> None:
     command = [sys.executable, "-m", "kyu", "manifests", "--crds-only"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
-    made = [*crds.definitions(), pools.definition(), *capacity.definitions()]
+    made = [*crds.definitions(), pools.definition(), *capacity.definitions(), workflows.definition()]
     assert [document.value for document in documents.parse(printed)] == made
 
 

@@ -35,7 +35,7 @@ CPU = [{"flavor": "default", "resources": {"cpu": 4}}]
 
 
 def test_two_teams_share_one_queue() -> None:
-    made = make("02-two-teams/one-queue.yaml")
+    made = make("02-one-queue/tenants.yaml")
     queue = made["ClusterQueue/skypilot-cluster-queue"]["spec"]
     assert queue["namespaceSelector"]["matchExpressions"][0]["values"] == ["team1", "team2"]
     assert queue["resourceGroups"][0]["coveredResources"] == ["cpu", "memory", "nvidia.com/gpu"]
@@ -47,7 +47,7 @@ def test_two_teams_share_one_queue() -> None:
 
 
 def test_two_teams_have_a_queue_each_in_a_cohort() -> None:
-    made = make("02-two-teams/two-queues.yaml")
+    made = make("02-two-queues/tenants.yaml")
     assert "Cohort/skypilot-cohort" in made
     first = made["ClusterQueue/skypilot-cluster-queue-team1"]["spec"]
     assert first["cohortName"] == "skypilot-cohort"
@@ -58,7 +58,7 @@ def test_two_teams_have_a_queue_each_in_a_cohort() -> None:
     assert binding["roleRef"]["name"] == "batch-user"
 
 
-@pytest.mark.parametrize("name", ["02-two-teams/one-queue.yaml", "02-two-teams/two-queues.yaml"])
+@pytest.mark.parametrize("name", ["02-one-queue/tenants.yaml", "02-two-queues/tenants.yaml"])
 def test_the_objects_are_valid(name: str) -> None:
     for obj in make(name).values():
         if obj["apiVersion"].startswith("kueue"):
@@ -82,7 +82,7 @@ def test_an_organisation_has_a_queue_for_each_type_of_job() -> None:
 
 
 def test_skypilot_names_the_queue_of_its_team() -> None:
-    tenants = read((EXAMPLES / "02-two-teams/one-queue.yaml").read_text())
+    tenants = read((EXAMPLES / "02-one-queue/tenants.yaml").read_text())
     team1 = next(each for each in tenants if each.name == "team1")
     queue = "skypilot-local-queue-team1"
     assert exports.skypilot(team1) == {"kubernetes": {"kueue": {"local_queue_name": queue}}}
@@ -124,7 +124,7 @@ def kyu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKyu]:
 
 
 def test_a_change_by_hand_is_shown_and_kept(kyu: LocalKyu) -> None:
-    file = str(EXAMPLES / "02-two-teams/two-queues.yaml")
+    file = str(EXAMPLES / "02-two-queues/tenants.yaml")
     planned = kyu.kyu("tenant", "plan", "-f", file, check=False)
     assert planned.returncode == 1
     assert "create: clusterqueues/skypilot-cluster-queue-team1" in planned.stdout

@@ -240,10 +240,13 @@ def release_evicted(life: Life) -> list[Action]:
 def leave_with_orphans(life: Life) -> list[Action]:
     """Delete the Workload of a job that was deleted without its pods, once the last of them has ended.
 
-    The deletion took the owner references away, so garbage collection never finds it.
+    The deletion took the owner references away, so garbage collection never finds it. The copy of a MultiKueue manager
+    carries the label of its job before that job is here.
     """
     workload = life.workload
-    if not life.is_reserved or workload.metadata.owner_references or metadata.JOB_UID not in workload.metadata.labels:
+    labels = workload.metadata.labels
+    is_orphan = metadata.JOB_UID in labels and metadata.MULTI_KUEUE_ORIGIN not in labels
+    if not life.is_reserved or workload.metadata.owner_references or not is_orphan:
         return []
     if has_pods(life.view, workload, life.now):
         return [WakeAt(life.now + LOOK_AGAIN)]
