@@ -131,7 +131,9 @@ def test_a_pytorch_job_without_requests_runs_in_one_cluster(edge: Edge) -> None:
     hub.wait("it has ended", lambda: hub.state(key.name) == "Succeeded")
     counts = edge.pods(key.name)
     assert counts.pop("hub") == 0
-    assert sorted(counts.values()) == [0, 2]
+    # The pods of the workers may be cleaned up by now.
+    assert min(counts.values()) == 0
+    assert max(counts.values()) in (1, 2)
     (transform,) = hub.client.list(CUSTOM_TRANSFORM)
     assert transform["spec"]["remove"] == ["$.spec.runPolicy.suspend"]
 
