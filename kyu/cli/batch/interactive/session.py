@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import json
 import os
-import shutil
 import signal
 import sys
 import termios
@@ -158,7 +157,8 @@ async def follow_size(connection: StreamConnection) -> None:
 
 
 async def send_size(connection: StreamConnection) -> None:
-    size = shutil.get_terminal_size()
+    # Not shutil.get_terminal_size, which prefers the variables COLUMNS and LINES of an earlier size.
+    size = os.get_terminal_size(sys.stdin.fileno())
     with contextlib.suppress(ConnectionError):
         await connection.send(RESIZE, json.dumps({"Width": size.columns, "Height": size.lines}).encode())
 
