@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,13 +16,14 @@ def test_the_demo_goes_well_and_leaves_nothing_behind(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     for word in (
         "400m borrowed",
-        "train-1 | step 1 of 14",
         "was preempted by report",
         "wants 5 cpu, 800m is the most",
         "Now the rest of the jobs run",
         "What to try next",
     ):
         assert word in done.stdout
+    # A slow machine shows later steps.
+    assert re.search(r"train-1 \| step \d+ of 14", done.stdout)
     assert "400m borrowed; 2 waiting" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 120
     assert list(tmp_path.iterdir()) == []
