@@ -44,7 +44,7 @@ COMMANDS = (
     Command("exec", "kyu.cli.batch.interactive.exec", "batch", "run a command in a pod of a job that runs"),
     Command("history", "kyu.cli.accounts.history", "batch", "list jobs of the past, with what they used"),
     Command("usage", "kyu.cli.accounts.usage", "batch", "sum up what teams, users or queues have used"),
-    Command("slurm", "kyu.cli.slurm.command", "batch", "install sbatch, squeue, scancel, sinfo and sacct"),
+    Command("slurm", "kyu.cli.slurm.command", "batch", "install sbatch, srun, squeue and other commands of Slurm"),
     Command("cancel", "kyu.cli.batch.cancel", "batch", "cancel jobs"),
     Command("workflow", "kyu.cli.workflows.workflow", "batch", "run steps that wait for each other, each in a queue"),
     Command("top", "kyu.cli.batch.top", "batch", "watch cohorts, quotas and jobs live"),

@@ -15,8 +15,9 @@ from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
+from socket import socket
 from threading import BoundedSemaphore
-from typing import ClassVar
+from typing import Any, ClassVar, TypeAlias
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from kyu import log
@@ -33,6 +34,8 @@ from kyu.kube.blocking import BlockingClient, Unreachable
 from kyu.kube.errors import ApiError, Forbidden, NotFound
 from kyu.kube.kubeconfig import Credentials
 
+# A connection, or a datagram with its socket, as socketserver hands it over.
+ClientSocket: TypeAlias = socket | tuple[bytes, socket]
 COOKIE = "kyu_session"
 SELF_REVIEW = Kind("authentication.k8s.io", "v1", "SelfSubjectReview", "selfsubjectreviews", namespaced=False)
 SECURITY_HEADERS = {
@@ -66,16 +69,16 @@ class WebSite(ThreadingHTTPServer):
         self.streams = BoundedSemaphore(MOST_STREAMS)
         self.threads = BoundedSemaphore(MOST_THREADS)
 
-    def process_request(self, request: object, client_address: object) -> None:
+    def process_request(self, request: ClientSocket, client_address: Any) -> None:
         """Answer in a thread of its own. Beyond the bound, the connection is closed."""
         if not self.threads.acquire(blocking=False):
-            self.shutdown_request(request)  # type: ignore[arg-type]  # typeshed knows two kinds of sockets here
+            self.shutdown_request(request)
             return
-        super().process_request(request, client_address)  # type: ignore[arg-type]
+        super().process_request(request, client_address)
 
-    def process_request_thread(self, request: object, client_address: object) -> None:
+    def process_request_thread(self, request: ClientSocket, client_address: Any) -> None:
         try:
-            super().process_request_thread(request, client_address)  # type: ignore[arg-type]
+            super().process_request_thread(request, client_address)
         finally:
             self.threads.release()
 
