@@ -16,10 +16,11 @@ from typing import Literal
 
 from kyu.api.checks import MULTIKUEUE_CONTROLLER, PROVISIONING_CONTROLLER, AdmissionCheck
 from kyu.api.core import Namespace, Node, Pod
-from kyu.api.meta import Key, find_condition, is_true
+from kyu.api.meta import Key, find_condition, is_true, selects
 from kyu.api.quantity import amount
 from kyu.api.queues import ResourceFlavor, ResourceFlavorSpec, Topology
 from kyu.engine import requests
+from kyu.engine.queueing.pending_workload import PendingWorkload
 from kyu.engine.reasons import FlavorReason
 from kyu.engine.request_shape import PodSetShape
 from kyu.engine.topology.forest import Forest
@@ -172,6 +173,13 @@ class Cluster:
         return spec is not None and bool(spec.topology_name)
 
     # Queues
+
+    def is_selected(self, queue: Queue, workload: PendingWorkload) -> bool:
+        """Return whether the queue selects the workload's namespace."""
+        labels = self.labels_by_namespace.get(workload.key.namespace)
+        if queue.selects_all:
+            return labels is not None
+        return labels is not None and selects(queue.spec.namespace_selector, labels)
 
     def why_inactive(self, queue: Queue) -> Inactive | None:
         """Return the first reason why a queue admits no workload; None if it is active."""

@@ -140,7 +140,7 @@ class Commit:
         return None
 
     def _not_ready(self) -> bool:
-        return self.state.not_ready > 0 or any(entry.moving is None for entry, _, _ in self.admitted)
+        return self.state.reserved.not_ready > 0 or any(entry.moving is None for entry, _, _ in self.admitted)
 
     def _note_victims(self, leaving: list[ReservedWorkload]) -> None:
         for reserved in leaving:
@@ -182,7 +182,7 @@ class Commit:
         """Nominate an entry once more on the flavors that it had, as if the given workloads were gone."""
         gone = list(without)
         for reserved in gone:
-            self.state.take_out(reserved)
+            self.state.reserved.take_out(reserved)
         if entry.moving is not None:
             again = nominate.nominate_again(self.state, entry.queue, entry.moving)
         else:
@@ -190,7 +190,7 @@ class Commit:
                 self.state, entry.queue, entry.workload, pinned=entry.assignment.pinned(self.state)
             )
         for reserved in gone:
-            self.state.put_back(reserved)
+            self.state.reserved.put_back(reserved)
         entry.assignment, entry.targets = again.assignment, again.targets
 
     def _hold(self, entry: Nomination) -> None:
@@ -249,7 +249,7 @@ class Commit:
         if not self.state.options.tas_failed_node_replacement_fail_fast:
             return False
         self._evict(moving, Evict(moving.key, "NodeFailures", (moving.second_pass.unhealthy_node,)))
-        self.state.second_passes.pop(moving.key, None)
+        self.state.reserved.second_passes.pop(moving.key, None)
         return True
 
     def _evict(self, reserved: ReservedWorkload, decision: Evict | Preempt) -> None:

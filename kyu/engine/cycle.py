@@ -290,7 +290,7 @@ class CycleRunner:
         state, commit = self.state, self.commit
         for entry, assigned, charges in commit.admitted:
             if entry.moving is not None:
-                state.reassign(entry.moving, assigned)
+                state.reserved.reassign(entry.moving, assigned)
                 continue
             reserved = ReservedWorkload(entry.workload, entry.queue.name, assigned, self.now)
             reserved.charges = charges
@@ -298,7 +298,7 @@ class CycleRunner:
                 # The time runs from the admission, which the checks decide.
                 reserved.ends_at = inf
             if entry.replaced is not None:
-                state.remove_reserved(entry.replaced)
+                state.reserved.remove(entry.replaced)
             state.assume(entry.workload, reserved, first=True)
         # A workload that is nominated from now on is nominated for the next cycle.
         state.cycles += 1

@@ -245,11 +245,11 @@ def why_waiting(state: State, workload: PendingWorkload) -> Reason:
         if not queue.active:
             return Suspended(queue.name)
         reason = _known_reason(state, queue, workload)
-        if isinstance(reason, Bypassed) and not state.is_selected(queue, workload):
+        if isinstance(reason, Bypassed) and not state.cluster.is_selected(queue, workload):
             # A class has workloads of several namespaces. The reason of the class does not hold for this namespace.
             return nominate.why_not_nominated(state, queue, workload) or reason
         # Quota was released since the last cycle, so the next cycle tries the workload.
-        return Untried() if isinstance(reason, Skipped) and state.has_wakes else reason
+        return Untried() if isinstance(reason, Skipped) and state.wakes.are_left else reason
     record = state.pending.local_queues.get(workload.local_queue)
     if record is None or not record.cluster_queue:
         return QueueMissing("LocalQueue", workload.local_queue.name)

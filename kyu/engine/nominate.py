@@ -118,7 +118,7 @@ def why_not_nominated(state: State, queue: Queue, workload: PendingWorkload) -> 
     namespace, shape = workload.key.namespace, workload.shape
     if namespace not in state.cluster.labels_by_namespace:
         return NamespaceMissing(namespace)
-    if not queue.selects_all and not state.is_selected(queue, workload):
+    if not queue.selects_all and not state.cluster.is_selected(queue, workload):
         return NamespaceMismatch()
     if shape.violations:
         return BadRequest(shape.violations)
@@ -197,7 +197,7 @@ def add_targets(
     if oracle is not None and len(needed) == 1 and oracle.answers(demand):
         nomination.targets = oracle.targets
     elif not demand.is_unobtainable():
-        nomination.targets = state.search_targets(state, demand)
+        nomination.targets = state.search_targets(state.reserved, demand)
     if requests:
         _hold_room(state, nomination, requests)
 
@@ -206,10 +206,10 @@ def _hold_room(state: State, nomination: Nomination, requests: list[PlacementReq
     """Place the workload as if its targets were gone; without targets, as if no workload were placed."""
     if nomination.targets:
         for target in nomination.targets:
-            state.take_out(target.reserved)
+            state.reserved.take_out(target.reserved)
         outcome = placement.find_place(state, requests, nomination.replaced, nomination.moving)
         for target in nomination.targets:
-            state.put_back(target.reserved)
+            state.reserved.put_back(target.reserved)
     else:
         outcome = search.place(state.forest, requests, empty=True)
     if not outcome.failures:
@@ -219,7 +219,7 @@ def _hold_room(state: State, nomination: Nomination, requests: list[PlacementReq
 def find_replaced(state: State, queue: Queue, workload: PendingWorkload) -> ReservedWorkload | None:
     """Return the slice of the same job that the workload replaces, if it holds quota in the same ClusterQueue."""
     key = workload.rare.replaces
-    reserved = state.reserved_workloads.get(key) if key is not None else None
+    reserved = state.reserved.by_key.get(key) if key is not None else None
     if reserved is None or reserved.cluster_queue != queue.name or reserved.key.namespace != workload.key.namespace:
         return None
     return reserved

@@ -192,10 +192,10 @@ class StableRun:
 
     def _second_passes(self) -> list[ReservedWorkload]:
         state = self.runner.state
-        if not state.second_passes:
+        if not state.reserved.second_passes:
             return []
         names = {queue.name for queue in self.queues if queue.active}
-        return [r for r in state.second_passes.values() if r.cluster_queue in names and not r.evicted]
+        return [r for r in state.reserved.second_passes.values() if r.cluster_queue in names and not r.evicted]
 
     def _go_on(self, *, at_once: bool) -> bool:
         """Move to the next cycle in which some head is worth a retry; return False if there is none."""

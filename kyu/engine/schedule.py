@@ -48,7 +48,7 @@ def schedule(state: State, now: datetime, *, cycles: Literal[1] | None = None) -
         return Cycle()
     runner = CycleRunner(state, moment)
     if cycles == 1:
-        runner.run_cycle(heads_of(by_name(state.queues.values())), list(state.second_passes.values()))
+        runner.run_cycle(heads_of(by_name(state.queues.values())), list(state.reserved.second_passes.values()))
         return runner.result
     while state.pending.awake and not runner.result.blocked:
         roots = {state.hierarchy.find_root(node) for node in state.pending.awake}
@@ -67,7 +67,7 @@ def schedule(state: State, now: datetime, *, cycles: Literal[1] | None = None) -
             # The decisions in a tree wake nothing in the same tree.
             state.pending.awake.difference_update(trees, queues)
         state.cycles = latest
-        if state.has_wakes:
+        if state.wakes.are_left:
             state.begin(moment)
     return runner.result
 

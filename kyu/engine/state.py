@@ -15,28 +15,27 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from kyu.api import placement as stored
 from kyu.api.checks import AdmissionCheck
 from kyu.api.core import LimitRange, Namespace, Node, Pod, RuntimeClass
-from kyu.api.meta import Key, Kind, Object, selects
-from kyu.api.quantity import amount
+from kyu.api.meta import Key, Kind, Object
 from kyu.api.queues import ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology, WorkloadPriorityClass
-from kyu.api.workloads import PodSetAssignment, Workload
+from kyu.api.workloads import Workload
 from kyu.engine import invariants, requests, stats, workloads
 from kyu.engine.cluster import Cluster, Inactive
 from kyu.engine.options import Options
 from kyu.engine.pending_workloads import PendingWorkloads
 from kyu.engine.preemption import classical, fair
-from kyu.engine.preemption.candidates import Demand, PreemptionTarget, Stage
+from kyu.engine.preemption.candidates import Demand, PreemptionTarget
 from kyu.engine.queueing.pending_workload import PendingGroup, PendingWorkload
 from kyu.engine.quota.amounts import FlavorResource
 from kyu.engine.quota.obtainable import obtainable_quota
-from kyu.engine.request_shape import RequestShape, RequestShapes
+from kyu.engine.request_shape import RequestShapes
+from kyu.engine.reserved_workloads import ReservedWorkloads
 from kyu.engine.stats import QuotaReport, Stats
 from kyu.engine.topology.forest import Forest
-from kyu.engine.topology.types import DomainUsage, Placement
 from kyu.engine.tree import Hierarchy, Queue, TreeNode, is_backfilled, queues_of
-from kyu.engine.workloads import AssignedPodSet, ReservedWorkload
+from kyu.engine.wakes import Wakes
+from kyu.engine.workloads import ReservedWorkload
 
 ADMISSION_FAIR_SHARING = "UsageBasedAdmissionFairSharing"
 
@@ -54,27 +53,22 @@ class State:
     cluster: Cluster = field(init=False)
     shapes: RequestShapes = field(init=False)
     pending: PendingWorkloads = field(init=False)
-    reserved_workloads: dict[Key, ReservedWorkload] = field(default_factory=dict)
+    wakes: Wakes = field(init=False)
+    reserved: ReservedWorkloads = field(init=False)
     cycles: int = 0
     """The number of the current cycle; between cycles, of the next."""
-    not_ready: int = 0
-    """Workloads that hold quota and whose pods are not all ready."""
     backfilling: int = 0
     """The number of ClusterQueues with backfill."""
     placing: int = 0
     """The number of ClusterQueues that have a flavor with a topology."""
-    second_passes: dict[Key, ReservedWorkload] = field(default_factory=dict)
     _assumed: dict[Key, PendingWorkload] = field(default_factory=dict)
     """Admissions that no object has confirmed yet."""
     _limit_ranges: dict[Key, LimitRange] = field(default_factory=dict)
-    _admitted_by_queue: dict[str, int] = field(default_factory=dict)
-    search_targets: Callable[[Stage, Demand], list[PreemptionTarget]] = classical.search
+    search_targets: Callable[[ReservedWorkloads, Demand], list[PreemptionTarget]] = classical.search
     """Returns the workloads to preempt, under the rules that are configured."""
     compiled_assignments: dict[object, Any] = field(default_factory=dict)
     """The cache of ``engine/flavors/compiled.py``."""
     _compiled_at: int = 0
-    _wakes: dict[TreeNode, set[FlavorResource] | None] = field(default_factory=dict)
-    """Nodes whose trees are to be woken, with the quota that was released there; None for any change."""
 
     def __post_init__(self) -> None:
         if self.options.fair_sharing:
@@ -84,6 +78,8 @@ class State:
         self.cluster = Cluster(self.forest)
         self.shapes = RequestShapes(self.options)
         self.pending = PendingWorkloads(self.options, self.queues)
+        self.wakes = Wakes(self.hierarchy, self.cluster, self.pending)
+        self.reserved = ReservedWorkloads(self.options, self.hierarchy, self.cluster, self.pending, self.wakes)
 
     # Objects
 
@@ -97,7 +93,7 @@ class State:
             case LocalQueue():
                 self.pending.put_local_queue(obj)
             case Cohort():
-                self._wake_tree(self.hierarchy.put_cohort(obj))
+                self.wakes.add(self.hierarchy.put_cohort(obj))
             case ResourceFlavor():
                 if self.cluster.put_flavor(obj):
                     self._review(q for q in self.queues.values() if obj.metadata.name in q.flavor_names())
@@ -109,13 +105,13 @@ class State:
                     self._review(self.queues.values())
             case Node():
                 if self.cluster.put_node(obj):
-                    self._wake_topologies()
+                    self.wakes.add_topologies()
             case Pod():
                 if self.cluster.put_pod(obj):
-                    self._wake_topologies()
+                    self.wakes.add_topologies()
             case Namespace():
                 if self.cluster.put_namespace(obj):
-                    self._wake_held(obj.metadata.name)
+                    self.wakes.add_namespace(obj.metadata.name)
             case LimitRange():
                 self._limit_ranges[obj.key] = obj
                 self._fold_limit_ranges(obj.metadata.namespace)
@@ -136,14 +132,14 @@ class State:
                 self._remove_workload(key)
                 if queue is not None:
                     # The workload held no quota, so no wake condition is met. Other heads may follow it.
-                    self._wake_tree(queue, set())
+                    self.wakes.add(queue, set())
             case "ClusterQueue":
                 self._delete_cluster_queue(key.name)
             case "LocalQueue":
                 self.pending.delete_local_queue(key)
             case "Cohort":
                 if (cohort := self.hierarchy.cohorts.get(key.name)) is not None:
-                    self._wake_tree(cohort)
+                    self.wakes.add(cohort)
                     self.hierarchy.delete_cohort(key.name)
             case "ResourceFlavor":
                 if self.cluster.delete_flavor(key.name):
@@ -156,14 +152,14 @@ class State:
                     self._review(self.queues.values())
             case "Node":
                 if self.cluster.delete_node(key.name):
-                    self._wake_topologies()
+                    self.wakes.add_topologies()
             case "Pod":
                 if self.cluster.delete_pod(key):
-                    self._wake_topologies()
+                    self.wakes.add_topologies()
             case "Namespace":
                 if self.cluster.labels_by_namespace.pop(key.name, None) is not None:
                     for queue in self.queues.values():
-                        self._wake_head(queue, key.name)
+                        self.wakes.add_head(queue, key.name)
             case "LimitRange":
                 if self._limit_ranges.pop(key, None) is not None:
                     self._fold_limit_ranges(key.namespace)
@@ -200,7 +196,7 @@ class State:
         if key in self._assumed:
             self._assumed[key] = workload
             return
-        if key in self.reserved_workloads:
+        if key in self.reserved.by_key:
             self._remove_workload(key)
         old = self.pending.workloads.get(key)
         if old is not None:
@@ -219,168 +215,24 @@ class State:
         if (waiting := self.pending.workloads.get(found.key)) is not None:
             self.pending.remove(waiting)
         shape = self.shapes.find(found)
-        assigned = tuple(self._read_assigned(a, shape) for a in admission.pod_set_assignments)
+        assigned = tuple(workloads.read_assigned(a, shape) for a in admission.pod_set_assignments)
         workload = workloads.make_pending(found, shape, self.options)
-        old = self.reserved_workloads.get(found.key)
+        old = self.reserved.by_key.get(found.key)
         if old is not None and (old.assigned != assigned or old.cluster_queue != admission.cluster_queue):
             self._remove_workload(found.key)
             old = None
         if old is None:
-            reserved = ReservedWorkload(workload, admission.cluster_queue, assigned, workloads.reservation_time(found))
-            self._note_status(reserved, found)
-            reserved.order = reserved.candidate_order()
-            reserved.ends_at = workloads.expected_end(found)
-            self.add_reserved(reserved)
+            self.reserved.read(workload, assigned, found)
         else:
-            self._update_reserved(old, workload, found)
-
-    def _note_status(self, reserved: ReservedWorkload, found: Workload) -> None:
-        reserved.admitted = workloads.is_admitted(found)
-        reserved.evicted = reserved.preempting or workloads.is_evicted(found)
-        reserved.ready = workloads.is_ready(found)
-        reserved.second_pass = workloads.second_pass(found, self.options)
-
-    def _update_reserved(self, reserved: ReservedWorkload, workload: PendingWorkload, found: Workload) -> None:
-        """Update the priority, time and conditions of a workload that holds the same quota as before."""
-        queue = self.queues.get(reserved.cluster_queue)
-        was_admitted, was_ready, old_priority = reserved.admitted, reserved.ready, reserved.priority
-        if workload.priority != old_priority:
-            Queue.count_priority(reserved, -1)
-            reserved.priority = workload.priority
-            Queue.count_priority(reserved, +1)
-        if reserved.time != workload.time and queue is not None:
-            # A workload may preempt newer workloads of its own priority.
-            self.pending.awake.add(queue)
-            queue.note_change(reserved)
-        reserved.time, reserved.rare = workload.time, workload.rare
-        reserved.reserved_at = workloads.reservation_time(found)
-        self._note_status(reserved, found)
-        self._note_end(reserved, workload.limit, workloads.expected_end(found))
-        if reserved.order != reserved.candidate_order():
-            if queue is not None:
-                queue.reorder(reserved)
-                self.pending.awake.add(queue)
-            reserved.order = reserved.candidate_order()
-        self._note_second_pass(reserved)
-        self._count_not_ready(was_ready - reserved.ready)
-        if was_admitted != reserved.admitted:
-            self._count_admitted(reserved, +1 if reserved.admitted else -1)
-        if reserved.priority != old_priority:
-            self._wake_queue_tree(reserved.cluster_queue)
-
-    def _read_assigned(self, found: PodSetAssignment, shape: RequestShape) -> AssignedPodSet:
-        """Return the usage of a pod set as its status says, without the pods that are finished."""
-        pod_set = next((p for p in shape.pod_sets if p.name == found.name), None)
-        held = found.count if found.count is not None else pod_set.spec_count if pod_set else 0
-        count = held if pod_set is None else min(held, pod_set.count)
-        usage = {r: amount(r, value) for r, value in found.resource_usage.items()}
-        if 0 <= count < held:
-            usage = {r: value // held * count for r, value in usage.items()}
-        placed = None
-        if found.topology_assignment is not None:
-            where = found.topology_assignment
-            placed = Placement(where.levels, stored.domains(where))
-        return AssignedPodSet(
-            found.name, count, dict(found.flavors), usage, placed, found.delayed_topology_request == "Pending"
-        )
+            self.reserved.update(old, workload, found)
 
     def _remove_workload(self, key: Key) -> None:
         self._assumed.pop(key, None)
         if (workload := self.pending.workloads.get(key)) is not None:
             self.pending.remove(workload)
             self.pending.drop_penalty(workload)
-        if (reserved := self.reserved_workloads.get(key)) is not None:
-            self.remove_reserved(reserved)
-
-    def add_reserved(self, reserved: ReservedWorkload) -> None:
-        """Charge a workload that holds quota to its ClusterQueue, its LocalQueue and its nodes."""
-        self.reserved_workloads[reserved.key] = reserved
-        queue = self.queues.get(reserved.cluster_queue)
-        if queue is not None:
-            self._charge(queue, reserved)
-            self.pending.awake.add(queue)
-        reserved.topology = self.topology_usage(reserved)
-        self.forest.add(reserved.topology)
-        record = self.pending.record(reserved.local_queue)
-        record.count(reserved, +1)
-        if reserved.admitted:
-            self._admitted_by_queue[reserved.cluster_queue] = self._admitted_by_queue.get(reserved.cluster_queue, 0) + 1
-        self._count_not_ready(+(not reserved.ready))
-        if reserved.second_pass is not None:
-            self._note_second_pass(reserved)
-
-    def _charge(self, queue: Queue, reserved: ReservedWorkload) -> None:
-        reserved.charges = reserved.charges or queue.charges_of(reserved.assigned)
-        queue.add(reserved)
-        for quota, _ in reserved.charges:
-            if not quota.declared:
-                # The queue no longer lists the flavor: its quota node must be linked into the tree.
-                self.hierarchy.mark(queue)
-
-    def remove_reserved(self, reserved: ReservedWorkload) -> None:
-        """Release the quota of a workload, and wake its tree."""
-        del self.reserved_workloads[reserved.key]
-        self.second_passes.pop(reserved.key, None)
-        queue = self.queues.get(reserved.cluster_queue)
-        if queue is not None:
-            queue.remove(reserved)
-            self._wake_tree(queue, {quota.key for quota, _ in reserved.charges})
-        self.forest.remove(reserved.topology)
-        record = self.pending.record(reserved.local_queue)
-        record.count(reserved, -1)
-        if reserved.admitted:
-            self._admitted_by_queue[reserved.cluster_queue] -= 1
-        self._count_not_ready(-(not reserved.ready))
-
-    def _count_not_ready(self, change: int) -> None:
-        self.not_ready += change
-        if change < 0 and not self.not_ready and self.options.block_admission:
-            # Readiness of the last admitted workload unblocks the heads of all queues.
-            self.pending.awake.update(self.queues.values())
-
-    def _note_second_pass(self, reserved: ReservedWorkload) -> None:
-        if reserved.second_pass is None:
-            self.second_passes.pop(reserved.key, None)
-        elif reserved.key not in self.second_passes:
-            self.second_passes[reserved.key] = reserved
-            if (queue := self.queues.get(reserved.cluster_queue)) is not None:
-                self.pending.awake.add(queue)
-
-    def _count_admitted(self, reserved: ReservedWorkload, sign: int) -> None:
-        name = reserved.cluster_queue
-        self._admitted_by_queue[name] = self._admitted_by_queue.get(name, 0) + sign
-        Queue.count_admitted(reserved, sign)
-        record = self.pending.record(reserved.local_queue)
-        record.count_admitted(reserved, sign)
-        if sign > 0:
-            record.fold_penalty(reserved.key)
-
-    def topology_usage(self, reserved: ReservedWorkload) -> tuple[DomainUsage, ...]:
-        """Return the usage of nodes by a workload, one entry for each pod set and domain."""
-        placed = [(one, one.placement) for one in reserved.assigned if one.placement is not None]
-        if not placed:
-            return ()
-        raw = {pod_set.name: pod_set.raw for pod_set in reserved.shape.pod_sets}
-        return tuple(
-            DomainUsage(flavor, domain.values, domain.count, raw.get(assigned.name, ()))
-            for assigned, placement in placed
-            for flavor in sorted({f for f in assigned.flavors.values() if self.cluster.has_topology(f)})[:1]
-            for domain in placement.domains
-        )
-
-    def reassign(self, reserved: ReservedWorkload, assigned: tuple[AssignedPodSet, ...]) -> None:
-        """Replace the assignment of a workload after a second pass. Fewer pods release a part of its quota."""
-        queue = self.queues[reserved.cluster_queue]
-        record = self.pending.record(reserved.local_queue)
-        queue.remove(reserved)
-        record.count(reserved, -1)
-        self.forest.remove(reserved.topology)
-        reserved.assigned, reserved.charges, reserved.second_pass = assigned, queue.charges_of(assigned), None
-        reserved.topology = self.topology_usage(reserved)
-        queue.add(reserved)
-        record.count(reserved, +1)
-        self.forest.add(reserved.topology)
-        self.second_passes.pop(reserved.key, None)
+        if (reserved := self.reserved.by_key.get(key)) is not None:
+            self.reserved.remove(reserved)
 
     def assume(self, workload: PendingWorkload, reserved: ReservedWorkload, *, first: bool) -> None:
         """Reserve quota for a workload as the cycle decided, before its object says so."""
@@ -388,26 +240,11 @@ class State:
             self._assumed[workload.key] = workload
             self.pending.remove(workload)
             self.pending.note_penalty(workload, self.queues[reserved.cluster_queue])
-        self.add_reserved(reserved)
+        self.reserved.add(reserved)
 
     def confirm(self, key: Key) -> None:
         """Count a workload that holds quota as admitted, before its object says so."""
-        reserved = self.reserved_workloads.get(key)
-        if reserved is not None and not reserved.admitted:
-            reserved.admitted = True
-            if reserved.limit is not None:
-                self._note_end(reserved, reserved.limit, reserved.reserved_at + reserved.limit)
-            self._count_admitted(reserved, +1)
-
-    def _note_end(self, reserved: ReservedWorkload, limit: int | None, end: float) -> None:
-        """Set the maximum execution time and the expected end of a workload that holds quota."""
-        reserved.limit = limit
-        if reserved.ends_at != end:
-            queue = self.queues.get(reserved.cluster_queue)
-            if queue is None:
-                reserved.ends_at = end
-            else:
-                queue.move_end(reserved, end)
+        self.reserved.confirm(key)
 
     def release(self, key: Key, *, queued_at: float | None = None) -> None:
         """
@@ -415,8 +252,8 @@ class State:
 
         The workload keeps its queue time unless ``queued_at`` is given.
         """
-        reserved = self.reserved_workloads[key]
-        self.remove_reserved(reserved)
+        reserved = self.reserved.by_key[key]
+        self.reserved.remove(reserved)
         self._assumed.pop(key, None)
         time = reserved.time if queued_at is None else queued_at
         self.pending.add(
@@ -435,22 +272,15 @@ class State:
     def forget(self, key: Key) -> None:
         """Undo an assumed admission or eviction, after its write failed."""
         workload = self._assumed.pop(key, None)
-        reserved = self.reserved_workloads.get(key)
+        reserved = self.reserved.by_key.get(key)
         if reserved is None:
             return
         if workload is None:
-            self._forget_eviction(reserved)
+            self.reserved.forget_eviction(reserved)
             return
-        self.remove_reserved(reserved)
+        self.reserved.remove(reserved)
         self.pending.drop_penalty(workload)
         self.pending.add(workload)
-
-    def _forget_eviction(self, reserved: ReservedWorkload) -> None:
-        queue = self.queues.get(reserved.cluster_queue)
-        if reserved.preempting and queue is not None:
-            reserved.preempting = reserved.evicted = False
-            queue.reorder(reserved)
-            self.pending.awake.add(queue)
 
     # Queues
 
@@ -462,7 +292,7 @@ class State:
         if old is not None and old.spec == found.spec and old.terminating == terminating and old.backfills == backfills:
             return
         if old is not None:
-            self._wake_tree(old)
+            self.wakes.add(old)
             if old.backfills != backfills:
                 # Only workloads with equal limits are equivalent there, so the classes change.
                 self.pending.close_queue(old)
@@ -480,15 +310,15 @@ class State:
         if old is not None and was_backfilled != backfills:
             self.pending.open_queue(name)
         if old is None:
-            for reserved in [h for h in self.reserved_workloads.values() if h.cluster_queue == name]:
-                self._charge(queue, reserved)
+            for reserved in [h for h in self.reserved.by_key.values() if h.cluster_queue == name]:
+                self.reserved.charge(queue, reserved)
             self.pending.open_queue(name)
 
     def _delete_cluster_queue(self, name: str) -> None:
         queue = self.queues.get(name)
         if queue is None:
             return
-        self._wake_tree(queue)
+        self.wakes.add(queue)
         self.placing -= queue.placed
         self.backfilling -= queue.backfills
         self.pending.close_queue(queue)
@@ -510,69 +340,9 @@ class State:
             queue.placed = any(map(self.cluster.has_topology, flavors))
             self.placing += queue.placed
             queue.topology_only = bool(flavors) and all(map(self.cluster.has_topology, flavors))
-            self._wake_tree(queue)
+            self.wakes.add(queue)
 
-    # Waking
-
-    def _wake_tree(self, node: TreeNode, grown: set[FlavorResource] | None = None) -> None:
-        """Wake a tree before the next cycle, because quota was released (``grown``) or anything changed (None)."""
-        if node in self._wakes:
-            known = self._wakes[node]
-            grown = None if known is None or grown is None else known | grown
-        self._wakes[node] = grown
-
-    def _apply_wakes(self, now: float) -> None:
-        """Make all workloads in the trees that were woken admissible again."""
-        while self._wakes:
-            wakes, self._wakes = self._wakes, {}
-            by_root: dict[TreeNode, set[FlavorResource] | None] = {}
-            for node, grown in wakes.items():
-                root = self.hierarchy.find_root(node)
-                if root in by_root:
-                    known = by_root[root]
-                    grown = None if known is None or grown is None else known | grown
-                by_root[root] = grown
-            self.pending.awake.update(by_root)
-            for root, grown in by_root.items():
-                for queue in self.hierarchy.members(root):
-                    pending = queue.pending
-                    if pending.size:
-                        pending.wake(grown)
-                        if pending.held:
-                            self._let_in(queue, now)
-
-    def _let_in(self, queue: Queue, now: float) -> None:
-        for workload in list(queue.pending.held.values()):
-            if workload.rare.may_queue(now) and self.is_selected(queue, workload):
-                self.pending.let_in(queue, workload)
-
-    @property
-    def has_wakes(self) -> bool:
-        return bool(self._wakes)
-
-    def _wake_queue_tree(self, name: str) -> None:
-        if (queue := self.queues.get(name)) is not None:
-            self._wake_tree(queue)
-
-    def _wake_topologies(self) -> None:
-        """Wake every tree that has a flavor with a topology, after nodes have changed."""
-        for queue in self.queues.values():
-            if queue.placed:
-                self._wake_tree(queue)
-
-    def _wake_held(self, namespace: str) -> None:
-        """Wake queues that hold workloads of a namespace whose labels have changed: they may be selected now."""
-        for queue in self.queues.values():
-            if any(key.namespace == namespace for key in queue.pending.held):
-                self._wake_tree(queue)
-            else:
-                self._wake_head(queue, namespace)
-
-    def _wake_head(self, queue: Queue, namespace: str) -> None:
-        """Wake a queue whose head is of the namespace: it may be selected now, or must not block the queue any more."""
-        head = queue.pending.head()
-        if head is not None and head.key.namespace == namespace:
-            self.pending.awake.add(queue)
+    # Cycles
 
     def begin(self, now: float) -> None:
         """Prepare a cycle: settle changed trees, end backoffs, sample past usage."""
@@ -584,41 +354,14 @@ class State:
             self._compiled_at = self.hierarchy.settled
         self.pending.end_backoffs(now)
         self.pending.sample_usage(now)
-        self._apply_wakes(now)
-
-    def is_selected(self, queue: Queue, workload: PendingWorkload) -> bool:
-        """Return whether the queue selects the workload's namespace."""
-        labels = self.cluster.labels_by_namespace.get(workload.key.namespace)
-        if queue.selects_all:
-            return labels is not None
-        return labels is not None and selects(queue.spec.namespace_selector, labels)
-
-    # Temporary changes
-
-    def take_out(self, reserved: ReservedWorkload) -> None:
-        """Take the usage of a workload out of quota and nodes. The caller puts it back."""
-        for quota, used in reserved.charges:
-            quota.charge(-used)
-        if reserved.topology:
-            self.forest.release(reserved.topology)
-        reserved.present = False
-
-    def put_back(self, reserved: ReservedWorkload) -> None:
-        for quota, used in reserved.charges:
-            quota.charge(used)
-        if reserved.topology:
-            self.forest.charge(reserved.topology)
-        reserved.present = True
-
-    def past_usage(self, queue: Queue, local_queue: Key) -> float:
-        return self.pending.past_usage(queue, local_queue)
+        self.wakes.apply(now)
 
     # Looking
 
     def stats(self, cluster_queue: str) -> Stats:
         """Return the counts and usage of a ClusterQueue."""
         self.hierarchy.refresh()
-        return stats.of_queue(self.queues[cluster_queue], self._admitted_by_queue)
+        return stats.of_queue(self.queues[cluster_queue], self.reserved.admitted_by_queue)
 
     def local_queue_stats(self, key: Key) -> Stats:
         """Return the counts and usage of a LocalQueue."""
@@ -636,7 +379,7 @@ class State:
     def cohort_stats(self, name: str) -> Stats:
         """Return the counts and usage of a Cohort with all queues below it."""
         self.hierarchy.refresh()
-        return stats.of_cohort(self.hierarchy.cohorts[name], self._admitted_by_queue)
+        return stats.of_cohort(self.hierarchy.cohorts[name], self.reserved.admitted_by_queue)
 
     def why_inactive(self, cluster_queue: str) -> Inactive | None:
         """Return the reason why a ClusterQueue admits no workload; None if it is active."""
@@ -652,7 +395,7 @@ class State:
 
     def all_reserved(self) -> list[ReservedWorkload]:
         """Return all workloads that hold quota, sorted by key."""
-        return [reserved for _, reserved in sorted(self.reserved_workloads.items())]
+        return [reserved for _, reserved in sorted(self.reserved.by_key.items())]
 
     def reserved_in(self, cluster_queue: str) -> list[ReservedWorkload]:
         """Return the workloads that hold quota of a ClusterQueue, the first to be preempted first."""
@@ -738,7 +481,7 @@ class State:
     def check(self) -> None:
         """Raise AssertionError unless counts, usage and queues agree with the workloads."""
         self.hierarchy.refresh()
-        invariants.check(self.hierarchy, self.pending, self.reserved_workloads)
+        invariants.check(self.hierarchy, self.pending, self.reserved.by_key)
         self.forest.check()
 
 

@@ -20,7 +20,9 @@ from functools import lru_cache
 from math import inf
 from typing import Literal, TypeAlias
 
+from kyu.api import placement as stored
 from kyu.api.meta import Key, find_condition, is_true
+from kyu.api.quantity import amount
 from kyu.api.workloads import (
     ADMITTED,
     EVICTED,
@@ -29,6 +31,7 @@ from kyu.api.workloads import (
     PREEMPTED,
     QUOTA_RESERVED,
     REQUEUED,
+    PodSetAssignment,
     Workload,
 )
 from kyu.engine.options import Options
@@ -292,6 +295,23 @@ def second_pass(workload: Workload, options: Options) -> SecondPass | None:
     if delayed and checks and all(check.state == "Ready" for check in checks):
         return SecondPass()
     return None
+
+
+def read_assigned(found: PodSetAssignment, shape: RequestShape) -> AssignedPodSet:
+    """Return the usage of a pod set as its status says, without the pods that are finished."""
+    pod_set = next((p for p in shape.pod_sets if p.name == found.name), None)
+    held = found.count if found.count is not None else pod_set.spec_count if pod_set else 0
+    count = held if pod_set is None else min(held, pod_set.count)
+    usage = {r: amount(r, value) for r, value in found.resource_usage.items()}
+    if 0 <= count < held:
+        usage = {r: value // held * count for r, value in usage.items()}
+    placed = None
+    if found.topology_assignment is not None:
+        where = found.topology_assignment
+        placed = Placement(where.levels, stored.domains(where))
+    return AssignedPodSet(
+        found.name, count, dict(found.flavors), usage, placed, found.delayed_topology_request == "Pending"
+    )
 
 
 def _is_single_pod(workload: Workload, options: Options) -> bool:

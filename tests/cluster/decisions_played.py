@@ -78,7 +78,7 @@ class Kyu:
             if not leaving:
                 return touched
             for key in leaving:
-                touched.add(self.state.queues[self.state.reserved_workloads[key].cluster_queue].root)
+                touched.add(self.state.queues[self.state.reserved.by_key[key].cluster_queue].root)
                 self.state.release(key)
         self.restless = True
         return set()

@@ -287,9 +287,9 @@ def test_a_workload_that_goes_before_its_turn_wakes_its_tree_for_nothing() -> No
     state = state_of(*MAIN, running, workload("b", cpu=3), workload("c", cpu=2))
     assert admitted(state) == []
     state.put(workload("c", cpu=2, status={"conditions": [condition("QuotaReserved", 0, "False")]}))
-    assert not state.has_wakes
+    assert not state.wakes.are_left
     state.delete(Workload.KIND, key("b"))
-    assert state.has_wakes
+    assert state.wakes.are_left
     assert admitted(state, 1) == []
     state.delete(Workload.KIND, key("a"))
     assert admitted(state, 2) == ["c"]

@@ -490,7 +490,7 @@ class Assigner:
     def _find_verdict(self, quota: QuotaNode, amount: int, level: int) -> tuple[int, int]:
         state = self.state
         demand = Demand(self.queue, self.workload, {quota: amount}, (quota.key,), head_start=state.options.head_start)
-        targets = state.search_targets(state, demand)
+        targets = state.search_targets(state.reserved, demand)
         self.oracle = Oracle(quota, amount, targets)
         if not targets:
             return NO_CANDIDATES, level

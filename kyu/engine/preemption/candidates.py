@@ -13,30 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from kyu.api.meta import Key
-from kyu.engine.options import Options
 from kyu.engine.queueing.pending_workload import PendingWorkload
 from kyu.engine.quota.amounts import FlavorResource, QuotaNode
 from kyu.engine.reasons import PreemptionReason
+from kyu.engine.reserved_workloads import ReservedWorkloads
 from kyu.engine.tree import Queue, TreeNode
 from kyu.engine.workloads import ReservedWorkload
-
-
-class Stage(Protocol):
-    """The scheduler state, in which a search removes workloads on trial and restores them."""
-
-    options: Options
-
-    def take_out(self, reserved: ReservedWorkload) -> None:
-        """Remove the usage of a workload."""
-
-    def put_back(self, reserved: ReservedWorkload) -> None:
-        """Restore the usage of a workload."""
-
-    def past_usage(self, cluster_queue: Queue, local_queue: Key) -> float:
-        """Return the past usage of a LocalQueue."""
 
 
 @dataclass(slots=True)
@@ -119,33 +103,35 @@ def queue_candidates(queue: Queue, demand: Demand, policy: str) -> list[Reserved
     return [r for evicted in (True, False) for r in takable(queue, demand, policy, quotas, evicted=evicted)]
 
 
-def own_candidates(stage: Stage, demand: Demand) -> list[ReservedWorkload]:
+def own_candidates(reserved_workloads: ReservedWorkloads, demand: Demand) -> list[ReservedWorkload]:
     """Return the candidates of the preemptor's own ClusterQueue, in order."""
     queue = demand.queue
     found = queue_candidates(queue, demand, queue.policies.within)
     if queue.by_usage and len({reserved.local_queue.name for reserved in found}) > 1:
         # Kueue compares the names of LocalQueues without their namespaces here (candidatesOrdering).
-        usage = {r.key: stage.past_usage(queue, r.local_queue) for r in found}
+        usage = {r.key: reserved_workloads.pending.past_usage(queue, r.local_queue) for r in found}
         found.sort(key=lambda r: (not r.evicted, -usage[r.key], *r.order))
     return found
 
 
-def minimise(stage: Stage, demand: Demand, targets: list[PreemptionTarget], *, borrowing: bool) -> None:
+def minimise(
+    reserved_workloads: ReservedWorkloads, demand: Demand, targets: list[PreemptionTarget], *, borrowing: bool
+) -> None:
     """
     Restore the targets that are not needed, in reverse order.
 
     The last target is always needed: the demand did not fit without it.
     """
     for index in range(len(targets) - 2, -1, -1):
-        stage.put_back(targets[index].reserved)
+        reserved_workloads.put_back(targets[index].reserved)
         if demand.fits(borrowing=borrowing):
             targets[index] = targets[-1]
             targets.pop()
         else:
-            stage.take_out(targets[index].reserved)
+            reserved_workloads.take_out(targets[index].reserved)
 
 
-def put_back_all(stage: Stage, targets: Sequence[PreemptionTarget]) -> None:
+def put_back_all(reserved_workloads: ReservedWorkloads, targets: Sequence[PreemptionTarget]) -> None:
     """Restore the usage of all targets."""
     for target in targets:
-        stage.put_back(target.reserved)
+        reserved_workloads.put_back(target.reserved)

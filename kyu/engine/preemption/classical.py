@@ -19,7 +19,6 @@ from heapq import heapify, heappop, heapreplace
 from kyu.engine.preemption.candidates import (
     Demand,
     PreemptionTarget,
-    Stage,
     are_within_subtree,
     minimise,
     own_candidates,
@@ -29,6 +28,7 @@ from kyu.engine.preemption.candidates import (
 )
 from kyu.engine.quota.amounts import QuotaNode
 from kyu.engine.reasons import PreemptionReason
+from kyu.engine.reserved_workloads import ReservedWorkloads
 from kyu.engine.tree import CohortNode, Queue
 from kyu.engine.workloads import CandidateOrder, ReservedWorkload
 
@@ -90,10 +90,10 @@ class Source:
 class Candidates:
     """The three candidate lists of classical preemption, merged lazily because few candidates are ever taken."""
 
-    __slots__ = ("demand", "hierarchical", "own", "priority", "stage")
+    __slots__ = ("demand", "hierarchical", "own", "priority", "reserved_workloads")
 
-    def __init__(self, stage: Stage, demand: Demand) -> None:
-        self.stage = stage
+    def __init__(self, reserved_workloads: ReservedWorkloads, demand: Demand) -> None:
+        self.reserved_workloads = reserved_workloads
         self.demand = demand
         self.hierarchical: list[Source] = []
         self.priority: list[Source] = []
@@ -176,16 +176,17 @@ class Candidates:
         """Return the candidates of one ClusterQueue: the evicted ones or the others."""
         queue, policies = source.queue, self.demand.queue.policies
         if source.is_own and queue.by_usage:
-            return (reserved for reserved in own_candidates(self.stage, self.demand) if reserved.evicted == evicted)
+            own = own_candidates(self.reserved_workloads, self.demand)
+            return (reserved for reserved in own if reserved.evicted == evicted)
         policy = policies.within if source.is_own else policies.reclaim
         return takable(queue, self.demand, policy, source.quotas, evicted=evicted)
 
 
-def search(stage: Stage, demand: Demand) -> list[PreemptionTarget]:
+def search(reserved_workloads: ReservedWorkloads, demand: Demand) -> list[PreemptionTarget]:
     """Return the workloads to preempt under the classical rules; empty if preemption would not help."""
-    candidates = Candidates(stage, demand)
+    candidates = Candidates(reserved_workloads, demand)
     for borrowing in _attempts(demand, candidates):
-        targets = _attempt(stage, demand, candidates, borrowing=borrowing)
+        targets = _attempt(reserved_workloads, demand, candidates, borrowing=borrowing)
         if targets:
             return targets
     return []
@@ -221,18 +222,20 @@ def _attempts(demand: Demand, candidates: Candidates) -> tuple[bool, ...]:
     return (True, False)
 
 
-def _attempt(stage: Stage, demand: Demand, candidates: Candidates, *, borrowing: bool) -> list[PreemptionTarget]:
+def _attempt(
+    reserved_workloads: ReservedWorkloads, demand: Demand, candidates: Candidates, *, borrowing: bool
+) -> list[PreemptionTarget]:
     targets: list[PreemptionTarget] = []
     found = False
     for reserved, source in candidates.in_order():
         variant = source.variant(demand, reserved)
         if (borrowing and variant is Variant.WITHOUT_BORROWING) or source.is_protected():
             continue
-        stage.take_out(reserved)
+        reserved_workloads.take_out(reserved)
         targets.append(PreemptionTarget(reserved, source.queue, REASON_BY_VARIANT[variant]))
         if demand.fits(borrowing=borrowing):
-            minimise(stage, demand, targets, borrowing=borrowing)
+            minimise(reserved_workloads, demand, targets, borrowing=borrowing)
             found = True
             break
-    put_back_all(stage, targets)
+    put_back_all(reserved_workloads, targets)
     return targets if found else []

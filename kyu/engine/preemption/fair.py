@@ -17,35 +17,37 @@ from dataclasses import dataclass, field
 
 from kyu.engine import shares
 from kyu.engine.preemption import candidates as common
-from kyu.engine.preemption.candidates import Demand, PreemptionTarget, Stage
+from kyu.engine.preemption.candidates import Demand, PreemptionTarget
 from kyu.engine.quota import amounts
 from kyu.engine.reasons import PreemptionReason
+from kyu.engine.reserved_workloads import ReservedWorkloads
 from kyu.engine.shares import Share
 from kyu.engine.tree import CohortNode, Queue, TreeNode
 from kyu.engine.workloads import ReservedWorkload
 
 
-def search(stage: Stage, demand: Demand) -> list[PreemptionTarget]:
+def search(reserved_workloads: ReservedWorkloads, demand: Demand) -> list[PreemptionTarget]:
     """Return the workloads to preempt under fair sharing; empty if preemption would not help or would not be fair."""
-    candidates = collect(stage, demand)
+    candidates = collect(reserved_workloads, demand)
     if not candidates:
         return []
-    steps = _Search(stage, demand)
+    steps = _Search(reserved_workloads, demand)
     amounts.charge_all(demand.amounts.items())
     try:
-        fits = steps.first_strategy(candidates) or (len(stage.options.fair_strategies) > 1 and steps.second_strategy())
+        has_second = len(reserved_workloads.options.fair_strategies) > 1
+        fits = steps.first_strategy(candidates) or (has_second and steps.second_strategy())
     finally:
         amounts.refund_all(demand.amounts.items())
     if fits:
-        common.minimise(stage, demand, steps.targets, borrowing=True)
-    common.put_back_all(stage, steps.targets)
+        common.minimise(reserved_workloads, demand, steps.targets, borrowing=True)
+    common.put_back_all(reserved_workloads, steps.targets)
     return steps.targets if fits else []
 
 
-def collect(stage: Stage, demand: Demand) -> dict[Queue, deque[ReservedWorkload]]:
+def collect(reserved_workloads: ReservedWorkloads, demand: Demand) -> dict[Queue, deque[ReservedWorkload]]:
     """Return the candidates of the preemptor's ClusterQueue and of each that borrows a needed resource, in order."""
     own = demand.queue
-    found = {own: deque(common.own_candidates(stage, demand))}
+    found = {own: deque(common.own_candidates(reserved_workloads, demand))}
     root = own.root
     if isinstance(root, CohortNode):
         for queue in root.all_queues():
@@ -59,7 +61,7 @@ def collect(stage: Stage, demand: Demand) -> dict[Queue, deque[ReservedWorkload]
 
 @dataclass(slots=True)
 class _Search:
-    stage: Stage
+    reserved_workloads: ReservedWorkloads
     demand: Demand
     targets: list[PreemptionTarget] = field(default_factory=list)
     refused: dict[Queue, deque[ReservedWorkload]] = field(default_factory=dict)
@@ -70,7 +72,7 @@ class _Search:
 
     def first_strategy(self, candidates: dict[Queue, deque[ReservedWorkload]]) -> bool:
         own = self.demand.queue
-        within = self.stage.options.fair_sharing_preempt_within_nominal and all(
+        within = self.reserved_workloads.options.fair_sharing_preempt_within_nominal and all(
             own.quotas[key].usage <= own.quotas[key].nominal for key in self.demand.needed
         )
         while (queue := self.next_queue(candidates)) is not None:
@@ -94,12 +96,12 @@ class _Search:
             refused.extend(waiting)
             waiting.clear()
             return False
-        by_final = self.stage.options.fair_strategies[0] == "LessThanOrEqualToFinalShare"
+        by_final = self.reserved_workloads.options.fair_strategies[0] == "LessThanOrEqualToFinalShare"
         while waiting:
             reserved = waiting.popleft()
-            self.stage.take_out(reserved)
+            self.reserved_workloads.take_out(reserved)
             final = shares.share(theirs)
-            self.stage.put_back(reserved)
+            self.reserved_workloads.put_back(reserved)
             if preemptor <= final if by_final else preemptor < initial:
                 return self.take(reserved, queue, "InCohortFairSharing")
             refused.append(reserved)
@@ -119,7 +121,7 @@ class _Search:
         return False
 
     def take(self, reserved: ReservedWorkload, queue: Queue, reason: PreemptionReason) -> bool:
-        self.stage.take_out(reserved)
+        self.reserved_workloads.take_out(reserved)
         self.targets.append(PreemptionTarget(reserved, queue, reason))
         return True
 
