@@ -30,6 +30,16 @@ def test_what_is_compiled_has_no_keywords_in_class_statements(path: Path) -> Non
         assert not isinstance(node, ast.ClassDef) or not node.keywords, f"{path}:{node.lineno}"
 
 
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_compiled_class_with_an_order_has_a_hash(path: Path) -> None:
+    """The compiler gives such a class none, and takes a plain ``__hash__ = ...`` for an attribute of its instances."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ClassDef):
+            methods = {part.name for part in node.body if isinstance(part, ast.FunctionDef)}
+            fields = {ast.unparse(part.target) for part in node.body if isinstance(part, ast.AnnAssign)}
+            assert not methods & {"__lt__", "__eq__"} or "__hash__" in methods | fields, f"{path}:{node.lineno}"
+
+
 def test_a_build_says_whether_it_is_compiled(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["version"]) == 0
     assert capsys.readouterr().out.endswith("(compiled)\n") != isinstance(schedule, FunctionType)

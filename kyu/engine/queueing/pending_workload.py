@@ -11,9 +11,9 @@ Called by: engine/workloads.py (makes them from objects), engine/queueing/pendin
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
 from kyu.api.meta import Key
 from kyu.api.workloads import PodSetUpdate
@@ -125,7 +125,8 @@ class PendingWorkload:
         """Heaps compare members of equal time and UID, if a workload left and came back. Any order will do."""
         return False
 
-    __hash__ = object.__hash__  # A compiled class with __lt__ has no hash of its own.
+    # A compiled class with __lt__ has no hash of its own. Without ClassVar it would be an attribute of each instance.
+    __hash__: ClassVar[Callable[[object], int]] = object.__hash__
 
     def __repr__(self) -> str:
         return f"PendingWorkload({self.key}, priority {self.priority})"
@@ -193,7 +194,8 @@ class EquivalenceClass:
         """Places that are equal up to the class compare the classes. Any order will do."""
         return False
 
-    __hash__ = object.__hash__  # A compiled class with __lt__ has no hash of its own.
+    # A compiled class with __lt__ has no hash of its own. Without ClassVar it would be an attribute of each instance.
+    __hash__: ClassVar[Callable[[object], int]] = object.__hash__
 
     def add(self, workload: PendingWorkload) -> None:
         workload.equivalents = self
