@@ -12,70 +12,28 @@ Kueue: pkg/controller/jobframework/reconciler.go
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from kyu.api.actions import Action, Create, Delete, Event, Patch, View, WakeAt
-from kyu.api.clusters.kubestellar import CLUSTER_LABEL, PLACED_WORKLOAD
-from kyu.api.kueue import RESOURCE_IN_USE_FINALIZER, Workload
+from kyu.api.actions import Action, Delete, Event, Patch, View, WakeAt
+from kyu.api.clusters.kubestellar import CLUSTER_LABEL
+from kyu.api.kueue import Workload
 from kyu.api.meta import Json, Key, Ref, find_condition, is_true, key_of
 from kyu.engine.workloads import WAITING_FOR_REPLACEMENT_PODS
 from kyu.kinds import metadata, pod_group
 from kyu.kinds import pod as plain_pod
 from kyu.kinds.job import JOB
 from kyu.kinds.kind import JobKind, MissingReference
-from kyu.kinds.pod_group import Incomplete
-from kyu.kinds.templates import Mismatch, PodSetTemplate, TemplateConflict, with_annotations
-from kyu.plans.job import injection, priority, serving, slices
+from kyu.kinds.templates import Mismatch, TemplateConflict
+from kyu.plans.job import injection, serving, slices
+from kyu.plans.job.changes import follow_changes
+from kyu.plans.job.creation import create, join_group, take_prebuilt
 from kyu.plans.job.managed import context_of, find_managed_owner
-from kyu.plans.job.slices import Slices
+from kyu.plans.job.round import JobRound, look_again, release_finalizer, restore, stop, wind_down, written
 from kyu.plans.job.unit import JobUnit, PodGroupUnit, Unit, pod_ref, release_pods, resolve
 from kyu.plans.pods_of_jobs import controller_reference
 from kyu.plans.status import StatusEdit
 from kyu.plans.workload.eviction import release
 from kyu.plans.workload.lifecycle import expires_at
-
-# How often a job that ends is looked at, beside the changes of the job itself.
-LOOK_AGAIN = timedelta(seconds=1)
-MISSING_WORKLOAD = "missing workload"
-
-
-@dataclass(frozen=True, slots=True)
-class JobRound:
-    """The input of the rules: the job, its Workload (or none yet), and their surroundings."""
-
-    unit: Unit
-    workload: Workload | None
-    raw: Json | None
-    namespace: str
-    view: View
-    now: datetime
-    slices: Slices | None = None
-    """The Workloads of an elastic job; the current one is the workload above."""
-
-    @property
-    def is_admitted(self) -> bool:
-        return self.workload is not None and is_true(self.workload.status.conditions, "Admitted")
-
-    @property
-    def is_evicted(self) -> bool:
-        """Evicted, with the quota not yet given back."""
-        if self.workload is None:
-            return False
-        conditions = self.workload.status.conditions
-        return is_true(conditions, "Evicted") and is_true(conditions, "QuotaReserved")
-
-    def has_same_pods(self, pod_sets: Sequence[PodSetTemplate]) -> bool:
-        """Return whether the Workload has the pod sets of the job. A prebuilt one may lack what servers fill in."""
-        if not metadata.identifier(self.unit.head, metadata.PREBUILT_WORKLOAD):
-            placed = injection.is_placed(self.unit.head, self.raw)
-            return injection.same_pods(pod_sets, self.raw or {}, placed=placed)
-        compare = injection.same_roles if isinstance(self.unit, PodGroupUnit) else injection.same_containers
-        return compare(pod_sets, self.raw or {})
-
-    def edit(self) -> StatusEdit:
-        assert self.raw is not None
-        return StatusEdit(self.raw, self.now)
 
 
 def plan(kind: JobKind, view: View, key: Key, now: datetime) -> list[Action]:
@@ -226,14 +184,6 @@ def finish(this: JobRound) -> list[Action] | None:
     return [*written(edit), event]
 
 
-def release_finalizer(workload: Workload | None) -> list[Action]:
-    """Remove the finalizer of a finished Workload, which holds no quota."""
-    if workload is None or RESOURCE_IN_USE_FINALIZER not in workload.metadata.finalizers:
-        return []
-    kept = [name for name in workload.metadata.finalizers if name != RESOURCE_IN_USE_FINALIZER]
-    return [Patch(Ref(Workload.KIND, workload.key), {"metadata": {"finalizers": kept}})]
-
-
 def leave_deleted(this: JobRound) -> list[Action] | None:
     """Delete the Workload of a job that is being deleted, once its pods have ended."""
     if not this.unit.is_deleted():
@@ -246,116 +196,6 @@ def leave_deleted(this: JobRound) -> list[Action] | None:
     if this.unit.is_active():
         return look_again(this)
     return [Delete(Ref(Workload.KIND, this.workload.key))]
-
-
-def create(this: JobRound) -> list[Action] | None:
-    if this.workload is not None:
-        return None
-    if metadata.identifier(this.unit.head, metadata.PREBUILT_WORKLOAD):
-        return stop(this, MISSING_WORKLOAD)
-    if stopping := stop(this, "Missing Workload; unable to restore pod templates"):
-        return stopping
-    if this.unit.is_active():
-        return []
-    pod_sets = this.unit.pod_sets()
-    if isinstance(pod_sets, Incomplete):
-        return [this.unit.event("ErrWorkloadCompose", str(pod_sets), warning=True)]
-    found = priority.of(this.view, this.unit, pod_sets)
-    if isinstance(found, priority.MissingPriorityClass):
-        return [this.unit.event("WorkloadPriorityClassNotFound", str(found), warning=True)]
-    body = workload_body(this, this.unit.workload_name(), pod_sets, found)
-    if isinstance(body, Incomplete):
-        return [this.unit.event("ErrWorkloadCompose", str(body), warning=True)]
-    created = this.unit.event("CreatedWorkload", f"Created Workload: {this.namespace}/{body['metadata']['name']}")
-    return [Create(Workload.KIND, body), created, *without_slices(this)]
-
-
-def without_slices(this: JobRound) -> list[Action]:
-    """Warn that the elastic annotation of the job has no effect."""
-    if this.slices is not None or not metadata.is_elastic(this.unit.head):
-        return []
-    message = f"{metadata.ELASTIC_JOB} has no effect: when its size changes, it is stopped and queued in its new size"
-    return [this.unit.event("ElasticJobNotSupported", message, warning=True)]
-
-
-def workload_body(
-    this: JobRound, name: str, pod_sets: Sequence[PodSetTemplate], found: priority.Priority
-) -> Json | Incomplete:
-    unit, head = this.unit, this.unit.head
-    labels = metadata.labels_of(head)
-    configuration = this.view.configuration
-    shown = configuration.custom_labels("Workload")
-    kept = (*configuration.integrations.label_keys_to_copy, *(label.label_key for label in shown))
-    copied = unit.copied(kept, metadata.labels_of)
-    marked = unit.copied([label.source_annotation_key for label in shown], metadata.annotations_of)
-    if isinstance(copied, Incomplete):
-        return copied
-    if isinstance(marked, Incomplete):
-        return marked
-    annotations = {
-        key: value
-        for key, value in metadata.annotations_of(head).items()
-        if key.startswith(metadata.PROVISIONING_PREFIX) or key == metadata.ADMISSION_GATED_BY
-    }
-    annotations |= marked
-    if isinstance(unit, PodGroupUnit):
-        annotations[metadata.IS_GROUP_WORKLOAD] = "true"
-    if this.slices is not None:
-        annotations |= slices.marks(this.workload, name)
-    spec: Json = {
-        "active": True,
-        "podSets": [pod_set.to_json() for pod_set in pod_sets],
-        **found.fields(),
-    }
-    if unit.queue_name:
-        # The definition of Workload refuses an empty name.
-        spec["queueName"] = unit.queue_name
-    if limit := labels.get(metadata.MAX_EXEC_TIME_SECONDS):
-        spec["maximumExecutionTimeSeconds"] = int(limit)
-    meta: Json = {
-        "name": name,
-        "namespace": this.namespace,
-        "labels": {**copied, metadata.JOB_UID: unit.uid},
-        "finalizers": [RESOURCE_IN_USE_FINALIZER],
-        "ownerReferences": unit.owners(),
-    }
-    if annotations:
-        meta["annotations"] = annotations
-    return {"apiVersion": Workload.KIND.api_version, "kind": "Workload", "metadata": meta, "spec": spec}
-
-
-def take_prebuilt(this: JobRound) -> list[Action] | None:
-    """Adopt a prebuilt Workload. Finish one that does not match the job."""
-    workload, unit = this.workload, this.unit
-    assert workload is not None
-    if not isinstance(unit, JobUnit) or not metadata.identifier(unit.head, metadata.PREBUILT_WORKLOAD):
-        return None
-    if not any(owner.controller for owner in workload.metadata.owner_references):
-        change: Json = {"ownerReferences": unit.owners(), "labels": {metadata.JOB_UID: unit.uid}}
-        return [Patch(Ref(Workload.KIND, workload.key), {"metadata": change}, "", workload.metadata.resource_version)]
-    if this.has_same_pods(unit.kind.pod_sets(unit.head)) or is_true(workload.status.conditions, "Finished"):
-        return None
-    edit = this.edit()
-    edit.set_condition("Finished", "True", "OutOfSync", "The prebuilt workload is out of sync with its user job")
-    return [*written(edit), *stop(this, MISSING_WORKLOAD)]
-
-
-def join_group(this: JobRound) -> list[Action] | None:
-    """Make pods that joined the group owners of its Workload, which stays as long as one of them does."""
-    workload, unit = this.workload, this.unit
-    if not isinstance(unit, PodGroupUnit) or this.raw is None or workload is None:
-        return None
-    known = {owner.uid for owner in workload.metadata.owner_references}
-    added = [owner for owner in unit.active_owners() if owner["uid"] not in known]
-    if not added:
-        return None
-    owners = [*(this.raw["metadata"].get("ownerReferences") or ()), *added]
-    ref = Ref(Workload.KIND, workload.key)
-    told = f"Added {len(added)} owner reference(s)"
-    return [
-        Patch(ref, {"metadata": {"ownerReferences": owners}}, "", workload.metadata.resource_version),
-        Event(ref, "Normal", "OwnerReferencesAdded", told, workload.metadata.uid),
-    ]
 
 
 def leave_with_workload(this: JobRound) -> list[Action] | None:
@@ -394,119 +234,6 @@ def await_replacements(this: JobRound) -> list[Action] | None:
     return written(edit) or None
 
 
-def follow_changes(this: JobRound) -> list[Action] | None:
-    """Update the Workload of a job whose queue, priority or size changed."""
-    workload = this.workload
-    assert workload is not None
-    pod_sets = this.unit.pod_sets()
-    if isinstance(pod_sets, Incomplete):
-        return None
-    spec: Json = {}
-    told: list[str] = []
-    reserved = is_true(workload.status.conditions, "QuotaReserved")
-    if not this.has_same_pods(pod_sets):
-        if reserved:
-            return resize(this, pod_sets)
-        spec["podSets"] = [pod_set.to_json() for pod_set in pod_sets]
-        told.append(f"Updated not matching Workload for suspended job: {workload.key}")
-    elif this.slices is not None and this.slices.larger is not None:
-        return [Delete(Ref(Workload.KIND, this.slices.larger))]
-    if not reserved and workload.spec.queue_name != this.unit.queue_name:
-        spec["queueName"] = this.unit.queue_name or None
-    found = priority.of(this.view, this.unit, pod_sets)
-    # The definition of Workload refuses a class for one that got its quota without.
-    may_change = not reserved or workload.spec.priority_class_ref is not None
-    if may_change and isinstance(found, priority.Priority) and found.differs_from(workload):
-        spec |= found.fields()
-        told.append(f"Updated workload priority class: {workload.key}")
-    gates = metadata.annotations_of(this.unit.head).get(metadata.ADMISSION_GATED_BY)
-    change: Json = {"spec": spec} if spec else {}
-    if workload.metadata.annotations.get(metadata.ADMISSION_GATED_BY) != gates:
-        change["metadata"] = {"annotations": {metadata.ADMISSION_GATED_BY: gates}}
-        told.append(f'Updated workload AdmissionGatedBy to "{gates or ""}"')
-    if not change:
-        return None
-    patch = Patch(Ref(Workload.KIND, workload.key), change)
-    return [patch, *(this.unit.event("UpdatedWorkload", message) for message in told)]
-
-
-def resize(this: JobRound, pod_sets: Sequence[PodSetTemplate]) -> list[Action] | None:
-    """Grow or shrink a changed job that holds quota, if it is elastic. Restart all others."""
-    workload, raw, sliced = this.workload, this.raw, this.slices
-    assert workload is not None
-    assert raw is not None
-    wanted = slices.resized(raw, pod_sets) if sliced is not None and slices.grows_in_place(workload) else None
-    if sliced is None or wanted is None:
-        return start_over(this, workload)
-    sizes: Json = {"spec": {"podSets": [pod_set.to_json() for pod_set in wanted]}}
-    if slices.is_smaller(wanted, raw):
-        waiting = [Delete(Ref(Workload.KIND, sliced.larger))] if sliced.larger else []
-        told = this.unit.event("UpdatedWorkload", f"Updated Workload: {workload.key}, for its new size")
-        return [Patch(Ref(Workload.KIND, workload.key), sizes), *waiting, told]
-    if sliced.larger is None:
-        return grow(this, wanted)
-    larger = this.view.find_json(Workload.KIND, sliced.larger) or {}
-    if [one.count for one in injection.originals(larger)] == [one.count for one in wanted]:
-        return None
-    return [Patch(Ref(Workload.KIND, sliced.larger), sizes)]
-
-
-def start_over(this: JobRound, workload: Workload) -> list[Action]:
-    """Stop the job, and delete its Workload so that a new one follows."""
-    ending = wind_down(this, "No matching Workload; restoring pod templates according to existent Workload")
-    if ending is not None:
-        return ending
-    told = this.unit.event("DeletedWorkload", f"Deleted not matching Workload: {workload.key}")
-    return [Delete(Ref(Workload.KIND, workload.key)), told]
-
-
-def wind_down(this: JobRound, reason: str) -> list[Action] | None:
-    """Stop it and, when its pods have ended, take back what its admission wrote. None when all of that is done.
-
-    Only the Workload knows what its templates were before, so this comes before that goes.
-    """
-    if not this.unit.start_is_seen():
-        return look_again(this)
-    if stopping := stop(this, reason):
-        return stopping
-    return look_again(this) if this.unit.is_active() else restore(this) or None
-
-
-def restore(this: JobRound) -> list[Action]:
-    """Restore the templates from before the admission, if they were changed."""
-    pod_sets = this.unit.pod_sets()
-    if injection.is_placed(this.unit.head, this.raw):
-        unmark = Patch(this.unit.ref, {"metadata": {"annotations": {PLACED_WORKLOAD: None}}})
-        return [*this.unit.restore(injection.originals(this.raw or {})), unmark]
-    if isinstance(pod_sets, Incomplete) or not injection.is_injected(pod_sets):
-        return []
-    return this.unit.restore(injection.originals(this.raw or {}))
-
-
-def stop(this: JobRound, reason: str) -> list[Action]:
-    """Stop the job with an event, if it is not stopped."""
-    stopping = this.unit.stop(reason)
-    # Pods that are deleted are each told so.
-    is_told = any(isinstance(action, Event) for action in stopping)
-    return stopping if is_told or not stopping else [*stopping, this.unit.event("Stopped", reason)]
-
-
-def grow(this: JobRound, wanted: Sequence[PodSetTemplate]) -> list[Action] | None:
-    """Create a second Workload for the new size, named after this generation of the job."""
-    found = priority.of(this.view, this.unit, wanted)
-    if isinstance(found, priority.MissingPriorityClass):
-        return [this.unit.event("WorkloadPriorityClassNotFound", str(found), warning=True)]
-    head = this.unit.head
-    edit = str(head["metadata"].get("generation", 1))
-    name = metadata.workload_name(JOB, metadata.name_of(head), metadata.uid_of(head), edit)
-    created = this.unit.event("CreatedWorkload", f"Created Workload: {this.namespace}/{name}")
-    mark = {metadata.SLICE_NAME: slices.first_name(this.workload)} if this.workload is not None else {}
-    marked = [replace(one, template=with_annotations(one.template, mark)) for one in wanted]
-    body = workload_body(this, name, marked, found)
-    assert not isinstance(body, Incomplete), "only pod groups can be incomplete"
-    return [Create(Workload.KIND, body), created]
-
-
 def stop_evicted(this: JobRound) -> list[Action] | None:
     workload = this.workload
     assert workload is not None
@@ -524,11 +251,6 @@ def stop_evicted(this: JobRound) -> list[Action] | None:
     edit = this.edit()
     release(edit, workload, this.view.configuration.gates)
     return [*this.unit.restore(injection.originals(this.raw or {})), *written(edit), *tell_stuck(this)]
-
-
-def look_again(this: JobRound) -> list[Action]:
-    """Plan again in a while: the last pod of a job may go without a change of the job."""
-    return [WakeAt(this.now + LOOK_AGAIN)]
 
 
 def tell_stuck(this: JobRound) -> list[Action]:
@@ -619,11 +341,6 @@ def note_pods_ready(edit: StatusEdit, *, ready: bool) -> None:
         edit.set_condition("PodsReady", "True", "Recovered" if recovered else "Started", words)
     elif was_ready or reason == "WaitForRecovery":
         edit.set_condition("PodsReady", "False", "WaitForRecovery", "At least one pod has failed, waiting for recovery")
-
-
-def written(edit: StatusEdit) -> list[Action]:
-    patch = edit.patch(Workload.KIND)
-    return [] if patch is None else [patch]
 
 
 RULES: tuple[Callable[[JobRound], list[Action] | None], ...] = (
