@@ -1,16 +1,17 @@
 """
-MasterQueue: quota from pools that announce themselves on NATS, and from flavors of this cluster.
+MasterQueue: quota from pools that announce themselves on NATS, from worker clusters, and from flavors of this cluster.
 
-A MasterQueue lists groups of flavors. A group of NATS pools becomes one ResourceFlavor per live pool; a local group is
-a link to a ResourceFlavor that exists. The view holds the last report of a pool as a PoolReport, and the state of a
-subscription as a PoolSource. Both live in memory only, in the namespace named after their MasterQueue.
+A MasterQueue lists groups of flavors. A group of NATS pools becomes one ResourceFlavor per live pool, and a group of
+clusters one per cluster that reports; a local group is a link to a ResourceFlavor that exists. The view holds the last
+report of a pool as a PoolReport, and the state of a subscription as a PoolSource. Both live in memory only, in the
+namespace named after their MasterQueue.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
-from kyu.api.core import Taint
+from kyu.api.core import Taint, Toleration
 from kyu.api.definitions.crds import PrinterColumn
 from kyu.api.definitions.single import definition_of
 from kyu.api.fields import Field, Int32, ObjectName, Positive, ResourceList, Rule, Time, unique_by
@@ -22,6 +23,8 @@ VERSION = "v1"
 POOL_TOLERATION = "pool.vk.io"
 # This taint keeps pods off virtual nodes unless they tolerate offloading.
 OFFLOAD_TAINT = Taint("virtual-node.interlink/no-schedule", "NoSchedule", "true")
+# This label of a ResourceFlavor names the worker cluster that gets the workloads of the flavor.
+FLAVOR_CLUSTER_LABEL = "kyu.dev/cluster"
 
 PoolState: TypeAlias = Literal["Live", "Stale", "Lost", "LeftOut"]
 
@@ -114,6 +117,21 @@ class NatsFlavor(Wire, frozen=True):
     """Ed25519 keys in base64, by pool. Messages of a pool with a key need a valid signature."""
 
 
+class ClusterFlavor(Wire, frozen=True):
+    """Worker clusters that report their nodes as ClusterMetrics."""
+
+    admission_check: ObjectName
+    """AdmissionCheck that sends workloads to the clusters: one of MultiKueue or of KubeStellar."""
+    cluster_selector: LabelSelector = LabelSelector()
+    """ClusterMetrics that count; without one, all."""
+    node_labels: dict[str, str] = {}
+    """Nodes of the clusters that count. A node counts for the first group whose labels it carries."""
+    tolerations: Annotated[tuple[Toleration, ...], Field(list_type="atomic", max_items=8)] = ()
+    """Nodes with taints count if these tolerate them. Pods of the group get them."""
+    report_timeout: Annotated[int, Field(format="int32", minimum=20, default=60)] = 60
+    """Seconds without a report after which a cluster gets no more workloads."""
+
+
 class LocalFlavor(Wire, frozen=True):
     """A link to the ResourceFlavor of the same name."""
 
@@ -133,17 +151,22 @@ class MasterQueueFlavor(Wire, frozen=True):
     """A group of flavors."""
 
     RULES: ClassVar[tuple[Rule, ...]] = (
-        Rule("has(self.natsFlavor) != has(self.localFlavor)", "exactly one of natsFlavor and localFlavor is needed"),
+        Rule(
+            "[has(self.natsFlavor), has(self.clusterFlavor), has(self.localFlavor)].filter(x, x).size() == 1",
+            "exactly one of natsFlavor, clusterFlavor and localFlavor is needed",
+        ),
     )
 
     name: ObjectName
     """Name of the group; for a local flavor, the name of the ResourceFlavor."""
     nats_flavor: NatsFlavor | None = None
     """Pools on NATS."""
+    cluster_flavor: ClusterFlavor | None = None
+    """Worker clusters."""
     local_flavor: LocalFlavor | None = None
     """A flavor of this cluster."""
     nominal_quota: ResourceList = {}
-    """For pools, the largest quota that is taken from each. For a local flavor, its quota."""
+    """For pools and clusters, the largest quota that is taken from each. For a local flavor, its quota."""
     can_lend_to: Annotated[tuple[LendingQueue, ...], unique_by("queue", max_items=256)] = ()
     """ClusterQueues that may borrow from the flavors of this group."""
 

@@ -390,6 +390,11 @@ def is_admitted(status: Json) -> bool:
     return any(c["type"] == "Admitted" and c["status"] == "True" for c in status.get("conditions") or ())
 
 
+def reservation(queue: Json) -> object:
+    """Return the quota that workloads of a ClusterQueue hold, as its status has it."""
+    return (queue.get("status") or {}).get("flavorsReservation")
+
+
 def spec_or_activity_changed(old: Json | None, new: Json | None) -> bool:
     return spec_changed(old, new) or activity(old or {}) != activity(new or {})
 

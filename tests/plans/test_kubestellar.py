@@ -25,6 +25,7 @@ from kyu.api.config.config import Configuration
 from kyu.api.core import DEFINITION
 from kyu.api.kueue import Workload
 from kyu.api.meta import Json, Key
+from kyu.api.pools import FLAVOR_CLUSTER_LABEL
 from kyu.kinds import conditions, table
 from kyu.kinds.job import JOB
 from kyu.plans.clusters import kubestellar, placement
@@ -226,6 +227,21 @@ def test_a_wish_is_a_condition() -> None:
     view = world(cluster("east", nodes), of=job(**{WANTED_CLUSTER: "mars"}))
     settle(view)
     assert "mars: there is no such cluster" in message(view)
+
+
+def test_the_flavor_of_a_cluster_fixes_the_cluster() -> None:
+    """A MasterQueue labels the flavors of its clusters, so that a workload goes where its quota is."""
+    view = world(cluster("east", {"name": "a", "cpu": 40}), cluster("west", {"name": "a", "cpu": 4}))
+    flavor = kueue_object("ResourceFlavor", "any")
+    flavor["metadata"]["labels"] = {FLAVOR_CLUSTER_LABEL: "west"}
+    view.put(flavor)
+    settle(view)
+    assert chosen(view) == "west"
+    flavor["metadata"]["labels"] = {FLAVOR_CLUSTER_LABEL: "mars"}
+    view = world(cluster("east", {"name": "a", "cpu": 40}))
+    view.put(flavor)
+    settle(view)
+    assert "east: its flavor is of another cluster" in message(view)
 
 
 @pytest.mark.parametrize(("policy", "wanted"), [("Spread", "empty"), ("Pack", "full"), ("Cheapest", "cheap")])

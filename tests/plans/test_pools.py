@@ -18,6 +18,7 @@ from kyu.api.actions import Action, Apply, Create, Delete, Event, Patch, WakeAt
 from kyu.api.kueue import ClusterQueue
 from kyu.api.meta import Json, Key
 from kyu.api.pools import MasterQueue
+from kyu.plans.clusters.supply import SupplyTable
 from kyu.plans.pools import master_queue as pools
 from kyu.plans.pools import totals
 from tests.plans.test_cases import check_object, put, remove
@@ -82,8 +83,9 @@ def settle(view: MemoryView, now: datetime, where: str) -> tuple[list[str], list
     """Plan and write until nothing is left to write; what was written besides the status, events, the next wake."""
     written: list[str] = []
     events: list[str] = []
+    table = SupplyTable()
     for _ in range(MOST_ROUNDS):
-        planned = [action for queue in view.list(MasterQueue) for action in pools.plan(view, queue.key, now)]
+        planned = [action for queue in view.list(MasterQueue) for action in pools.plan(table, view, queue.key, now)]
         if not any(is_write(action) for action in planned):
             planned += [
                 action for queue in view.list(ClusterQueue) for action in totals.plan(view, queue.key, now)

@@ -181,7 +181,7 @@ def test_credentials_are_for_administrators_only(running: LocalKyu) -> None:
 @pytest.mark.parametrize(
     ("flavor", "said"),
     [
-        ({"name": "x"}, "exactly one of natsFlavor and localFlavor"),
+        ({"name": "x"}, "exactly one of natsFlavor, clusterFlavor and localFlavor"),
         ({"name": "x", "natsFlavor": {"natsSubject": "s", "pools": ["a"]}}, "natsConnector or credentialsSecret"),
         ({"name": "x", "natsFlavor": {"natsSubject": "s", "natsConnector": "nats://h"}}, "one of pools and poolRegExp"),
         (

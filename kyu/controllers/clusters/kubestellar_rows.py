@@ -17,7 +17,7 @@ from kyu.api.clusters.kubestellar import (
 from kyu.api.core import DEFINITION
 from kyu.api.kueue import AdmissionCheck, MultiKueueCluster, Workload
 from kyu.api.meta import Json, Key, key_of
-from kyu.controllers.clusters.quota_rows import report_changed
+from kyu.controllers.clusters.changes import report_changed
 from kyu.controllers.clusters.rows import workloads_of_job
 from kyu.controllers.loop import Controller, Watch
 from kyu.controllers.table import every, has_checks, is_checked, is_created, spec_changed, spec_or_activity_changed

@@ -6,18 +6,14 @@ from collections.abc import Iterable
 from functools import partial
 
 from kyu.api.actions import View
-from kyu.api.clusters.capacity import REPORTED_AT, CapacityQuota, ClusterMetrics
+from kyu.api.clusters.capacity import CapacityQuota, ClusterMetrics
 from kyu.api.kueue import ClusterQueue, MultiKueueCluster, ResourceFlavor
 from kyu.api.meta import Json, Key
+from kyu.controllers.clusters.changes import report_changed
 from kyu.controllers.loop import Controller, Watch
-from kyu.controllers.pools.rows import reservation
-from kyu.controllers.table import every, spec_changed, spec_or_activity_changed
-from kyu.kinds import metadata
+from kyu.controllers.table import every, reservation, spec_changed, spec_or_activity_changed
 from kyu.plans.clusters import quota
-from kyu.plans.clusters.supply import SupplyTable, says_the_same
-
-# A report this long after the last one may find its cluster stale. The schema allows no shorter staleSeconds than 20.
-LATE_SECONDS = 15.0
+from kyu.plans.clusters.supply import SupplyTable
 
 
 def controllers() -> tuple[Controller, ...]:
@@ -42,16 +38,6 @@ def followers_of_queue(view: View, obj: Json) -> Iterable[Key]:
     for one in view.list(CapacityQuota):
         if one.spec.cluster_queue == obj["metadata"]["name"]:
             yield one.key
-
-
-def report_changed(old: Json | None, new: Json | None) -> bool:
-    """Return whether the report has another content or came late. A timely repetition does not matter."""
-    if old is None or new is None or not says_the_same(old, new):
-        return True
-    if metadata.labels_of(old) != metadata.labels_of(new) or metadata.is_deleted(old) != metadata.is_deleted(new):
-        return True
-    before, after = (quota.read_time(metadata.annotations_of(one).get(REPORTED_AT, "")) for one in (old, new))
-    return before is None or after is None or (after - before).total_seconds() > LATE_SECONDS
 
 
 def quota_or_reservation_changed(old: Json | None, new: Json | None) -> bool:

@@ -7,14 +7,26 @@ Pools announce every few seconds and Workloads change all the time, so most of t
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from kyu.api.actions import View
+from kyu.api.clusters.capacity import ClusterMetrics
 from kyu.api.core import Namespace
-from kyu.api.kueue import AdmissionCheck, ClusterQueue, LocalQueue, ResourceFlavor, Workload
+from kyu.api.kueue import AdmissionCheck, ClusterQueue, LocalQueue, MultiKueueCluster, ResourceFlavor, Workload
 from kyu.api.meta import Json, Key
 from kyu.api.pools import MasterQueue, PoolReport, PoolSource
+from kyu.controllers.clusters.changes import report_changed as cluster_report_changed
 from kyu.controllers.loop import Controller, Watch
-from kyu.controllers.table import every, is_checked, is_created, owner_of, spec_changed
+from kyu.controllers.table import (
+    every,
+    is_checked,
+    is_created,
+    owner_of,
+    reservation,
+    spec_changed,
+    spec_or_activity_changed,
+)
+from kyu.plans.clusters.supply import SupplyTable
 from kyu.plans.pools import master_queue, totals
 
 # A message this many periods after the previous one may find its pool dropped.
@@ -25,7 +37,7 @@ def controllers() -> tuple[Controller, ...]:
     return (
         Controller(
             "master-queue",
-            master_queue.plan,
+            partial(master_queue.plan, SupplyTable()),
             (
                 Watch(MasterQueue.KIND),
                 Watch(MasterQueue.KIND, every(MasterQueue.KIND), promises_changed),
@@ -34,9 +46,12 @@ def controllers() -> tuple[Controller, ...]:
                 Watch(ResourceFlavor.KIND, master_queues_of_flavor, spec_changed),
                 Watch(ClusterQueue.KIND, owner_of(MasterQueue.KIND), spec_or_room_changed),
                 Watch(AdmissionCheck.KIND, owner_of(MasterQueue.KIND)),
+                Watch(AdmissionCheck.KIND, master_queues_of_clusters, spec_changed),
                 Watch(LocalQueue.KIND, owner_of(MasterQueue.KIND), spec_changed),
                 Watch(Namespace.KIND, every(MasterQueue.KIND), is_created),
                 Watch(Workload.KIND, master_queue_of_workload, quota_returned),
+                Watch(ClusterMetrics.KIND, master_queues_of_clusters, cluster_report_changed),
+                Watch(MultiKueueCluster.KIND, master_queues_of_clusters, spec_or_activity_changed),
             ),
         ),
         # A Workload that waits for the total has a check, which is answered at once.
@@ -56,7 +71,14 @@ def master_queues_of_flavor(view: View, obj: Json) -> Iterable[Key]:
     yield from owner_of(MasterQueue.KIND)(view, obj)
     name = obj["metadata"]["name"]
     for one in view.list(MasterQueue):
-        if any(group.name == name and group.nats_flavor is None for group in one.spec.flavors):
+        if any(group.name == name and group.local_flavor is not None for group in one.spec.flavors):
+            yield one.key
+
+
+def master_queues_of_clusters(view: View, obj: Json) -> Iterable[Key]:
+    """Yield the MasterQueues with worker clusters."""
+    for one in view.list(MasterQueue):
+        if any(group.cluster_flavor is not None for group in one.spec.flavors):
             yield one.key
 
 
@@ -96,10 +118,6 @@ def spec_or_room_changed(old: Json | None, new: Json | None) -> bool:
     if old is None or new is None or spec_changed(old, new):
         return True
     return totals.is_capped(new) and reservation(old) != reservation(new)
-
-
-def reservation(queue: Json) -> object:
-    return (queue.get("status") or {}).get("flavorsReservation")
 
 
 def quota_returned(old: Json | None, new: Json | None) -> bool:

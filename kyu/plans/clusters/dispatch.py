@@ -25,9 +25,11 @@ from kyu.api.kueue import (
     AdmissionCheck,
     AdmissionCheckState,
     MultiKueueConfig,
+    ResourceFlavor,
     Workload,
 )
 from kyu.api.meta import Json, Key, Ref
+from kyu.api.pools import FLAVOR_CLUSTER_LABEL
 from kyu.kinds import conditions, fields, metadata, table
 from kyu.kinds.kind import JobKind
 from kyu.plans.clusters.workers import (
@@ -125,7 +127,7 @@ def plan(workers: Workers, view: View, key: Key, now: datetime) -> list[Action]:
         kind,
         job,
         state,
-        clusters_of(view, state.name),
+        keep_fixed(view, workload, clusters_of(view, state.name)),
         known,
         {name: copy for name, copy in copies.items() if copy is not None and not metadata.is_deleted(copy.workload)},
         view,
@@ -191,6 +193,23 @@ def config_of(view: View, check_name: str) -> MultiKueueConfigSpec | None:
 def clusters_of(view: View, check_name: str) -> tuple[str, ...]:
     config = config_of(view, check_name)
     return config.clusters if config is not None else ()
+
+
+def keep_fixed(view: View, workload: Workload, clusters: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the clusters that the flavors of the Workload allow: a flavor of a MasterQueue belongs to one cluster."""
+    fixed = {label for flavor in flavors_of(workload) if (label := cluster_of_flavor(view, flavor))}
+    return tuple(name for name in clusters if fixed <= {name})
+
+
+def flavors_of(workload: Workload) -> set[str]:
+    admission = workload.status.admission
+    sets = admission.pod_set_assignments if admission is not None else ()
+    return {flavor for one in sets for flavor in one.flavors.values()}
+
+
+def cluster_of_flavor(view: View, name: str) -> str:
+    flavor = view.find_json(ResourceFlavor.KIND, Key("", name))
+    return metadata.labels_of(flavor).get(FLAVOR_CLUSTER_LABEL, "") if flavor is not None else ""
 
 
 # The rules.

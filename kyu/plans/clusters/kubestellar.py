@@ -36,7 +36,7 @@ from kyu.kinds.job import JOB
 from kyu.kinds.kind import JobKind
 from kyu.kinds.templates import Mismatch, TemplateConflict
 from kyu.plans.clusters.placement import is_held
-from kyu.plans.clusters.quota import silent_since
+from kyu.plans.clusters.reports import silent_since
 from kyu.plans.job import injection
 from kyu.plans.status import StatusEdit, parse_time
 from kyu.plans.workload import checks

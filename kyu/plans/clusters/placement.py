@@ -31,8 +31,8 @@ from kyu.api.kueue import (
 from kyu.api.meta import Json, Key, is_true, key_of
 from kyu.engine.topology.types import NodeInfo
 from kyu.kinds import metadata, table, templates
-from kyu.plans.clusters.dispatch import clusters_of
-from kyu.plans.clusters.quota import read_time, silent_since
+from kyu.plans.clusters.dispatch import clusters_of, keep_fixed
+from kyu.plans.clusters.reports import read_time, silent_since
 from kyu.plans.job import injection
 from kyu.plans.pods.affinity import Neighbours
 from kyu.plans.pods.binding import NodeRoom, NodesAndPods
@@ -143,6 +143,8 @@ def candidates(view: View, workload: Workload, check: AdmissionCheck) -> dict[st
         names = {name: why_unconnected(view, name) for name in clusters_of(view, check.metadata.name)}
     else:
         names = {raw["metadata"]["name"]: "" for raw in view.list_json(ClusterMetrics.KIND)}
+    fixed = keep_fixed(view, workload, tuple(names))
+    names = {name: reason if name in fixed else "its flavor is of another cluster" for name, reason in names.items()}
     if not wanted:
         return names
     kept = {wanted: names.get(wanted, "there is no such cluster")}

@@ -9,7 +9,7 @@ counts again with the next report. Amounts that are as wanted are not written.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -18,7 +18,6 @@ import msgspec
 from kyu.api import quantity
 from kyu.api.actions import Action, Event, Patch, View, WakeAt
 from kyu.api.clusters.capacity import (
-    REPORTED_AT,
     CapacityQuota,
     ClusterMetrics,
     ClusterReport,
@@ -26,9 +25,10 @@ from kyu.api.clusters.capacity import (
     FollowedResource,
     ReportState,
 )
-from kyu.api.kueue import ClusterQueue, MultiKueueCluster, Workload
-from kyu.api.meta import Json, Key, Ref, find_condition, is_true, key_of, selects
+from kyu.api.kueue import ClusterQueue, Workload
+from kyu.api.meta import Json, Key, Ref, is_true, key_of, selects
 from kyu.kinds import metadata
+from kyu.plans.clusters.reports import sent_usage, silent_since, unused
 from kyu.plans.clusters.supply import Amounts, ClusterSupply, SupplyTable, group_rules
 from kyu.plans.status import StatusEdit, clone, parse_time, timestamp
 from kyu.plans.workload.eviction import evict
@@ -140,48 +140,15 @@ def state_of(view: View, quota: CapacityQuota, raw: Json, now: datetime) -> tupl
     return ("Stale", lost_at) if now < lost_at else ("Lost", None)
 
 
-def silent_since(view: View, raw: Json) -> datetime | None:
-    """Return the time of the last report, or of the loss of the connection to the cluster; None if neither is known."""
-    reported = read_time(metadata.annotations_of(raw).get(REPORTED_AT, ""))
-    cluster = view.get(MultiKueueCluster, Key("", raw["metadata"]["name"]))
-    active = find_condition(cluster.status.conditions, "Active") if cluster is not None else None
-    lost = read_time(active.last_transition_time) if active is not None and active.status == "False" else None
-    return min((at for at in (reported, lost) if at is not None), default=None)
-
-
-def read_time(text: str) -> datetime | None:
-    """Parse a time that another program wrote."""
-    try:
-        found = parse_time(text)
-    except ValueError:
-        return None
-    return found if found is not None and found.tzinfo is not None else None
-
-
 def offers(view: View, quota: CapacityQuota, queue: ClusterQueue, reports: Sequence[CountedReport]) -> Amounts:
     """Return the part of the capacity of all clusters that belongs to the ClusterQueue."""
     sums: Amounts = {}
     counted = [one for one in reports if one.state != "Lost"]
     sent = sent_usage(view) if any(one.supply.requested for one in counted) else {}
     for report in counted:
-        for place, amount in report.supply.amounts.items():
-            ours = sent.get((report.name, *place), 0)
-            foreign = max(0, report.supply.requested.get(place, 0) - ours)
-            sums[place] = quantity.add(sums.get(place, 0), max(0, amount - foreign))
+        for place, amount in unused(report.name, report.supply, sent).items():
+            sums[place] = quantity.add(sums.get(place, 0), amount)
     return {place: amount * quota.spec.percent // 100 for place, amount in sums.items()}
-
-
-def sent_usage(view: View) -> Mapping[tuple[str, str, str], int]:
-    """Return the requests of workloads that run in clusters, by cluster, flavor and resource."""
-    sums = Counter[tuple[str, str, str]]()
-    for raw in view.list_json(Workload.KIND):
-        status = raw.get("status") or {}
-        if status.get("clusterName") and status.get("admission"):
-            workload = view.get(Workload, key_of(raw))
-            if workload is not None and not workload.is_true("Finished"):
-                for (flavor, resource), amount in usage_by_flavor(workload).items():
-                    sums[status["clusterName"], flavor, resource] += amount
-    return sums
 
 
 # The quota.

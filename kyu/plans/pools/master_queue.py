@@ -16,21 +16,24 @@ from kyu.api.core import Namespace
 from kyu.api.kueue import AdmissionCheck, LocalQueue, ResourceFlavor, Workload
 from kyu.api.meta import Key, Ref, is_true, key_of
 from kyu.api.pools import MasterQueue
+from kyu.plans.clusters.supply import SupplyTable
 from kyu.plans.pools import objects, status
 from kyu.plans.pools import shared as pools_shared
-from kyu.plans.pools.members import Member, find_members, workloads_on
+from kyu.plans.pools.members import find_members
 from kyu.plans.pools.objects import Wanted
+from kyu.plans.pools.states import Member, workloads_on
 from kyu.plans.pools.status import Problem
 from kyu.plans.status import StatusEdit
 from kyu.plans.workload.eviction import evict
 
 
-def plan(view: View, key: Key, now: datetime) -> list[Action]:
+def plan(table: SupplyTable, view: View, key: Key, now: datetime) -> list[Action]:
     queue, raw = view.get(MasterQueue, key), view.find_json(MasterQueue.KIND, key)
     if queue is None or raw is None or queue.metadata.deletion_timestamp:
         # Owned objects are garbage-collected; finalizers keep the order.
+        table.keep(key.name, set())
         return []
-    members = find_members(view, queue, now)
+    members = find_members(table, view, queue, now)
     wanted = [
         *objects.flavors(queue, members),
         *objects.checks(queue),
@@ -40,6 +43,7 @@ def plan(view: View, key: Key, now: datetime) -> list[Action]:
     ]
     foreign = [one for one in wanted if objects.is_foreign(view, queue, one)]
     problems = [Problem("Conflict", f"{one.kind.kind} {one.key} belongs to others") for one in foreign]
+    problems += status.check_problems(view, queue)
     if shared := list(pools_shared.overcommitments(view, queue, members)):
         problems.append(Problem("Overcommitted", f"more is promised than pools have: {status.listed(shared)}"))
     actions: list[Action] = []

@@ -1,22 +1,22 @@
 """
-The pools of a MasterQueue, their states, and the amounts that count.
+The members of a MasterQueue (pools, clusters, local flavors), and the amounts that count.
 
 A pool is known by its last message, or after a restart by the status of the MasterQueue. It is live until it was
 silent for its timeout, counted only while we were connected ourselves: a broken connection says nothing about pools.
-A silent pool is stale: it keeps its flavor with no quota until nothing uses it, and is lost after that.
+``plans/pools/states.py`` says how a silent pool leaves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
 from kyu.api import quantity
 from kyu.api.actions import View
-from kyu.api.kueue import ClusterQueue, ResourceFlavor, Workload
-from kyu.api.meta import Json, Key, is_true, key_of
+from kyu.api.kueue import ResourceFlavor
+from kyu.api.meta import Key
 from kyu.api.names import why_not_dns_subdomain
 from kyu.api.pools import (
     MasterQueue,
@@ -27,8 +27,9 @@ from kyu.api.pools import (
     PoolState,
     PoolStatus,
 )
-from kyu.kinds import fields
-from kyu.plans.status import parse_time
+from kyu.plans.clusters.supply import SupplyTable
+from kyu.plans.pools.cluster_members import cluster_members, reported_clusters
+from kyu.plans.pools.states import Member, leaving, silent, since
 
 STANDARD_RESOURCES = ("cpu", "memory", "pods", "nvidia.com/gpu")
 # The amount of a standard resource that the quota of a local flavor does not mention: practically no limit.
@@ -39,46 +40,19 @@ MOST_PAIRS = 512
 PERIODS_PER_TIMEOUT = 2.5
 # 2.5 periods of a pool that was slow must be shorter than this part of the timeout for it to be quick again.
 CLEARLY_QUICK = 0.9
-REMEMBERED_AFTER_LOSS = timedelta(hours=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A pool, or a local flavor, as part of the quota."""
-
-    group: MasterQueueFlavor
-    pool: str
-    resource_flavor: str
-    state: PoolState
-    since: datetime
-    reason: str = ""
-    published: Mapping[str, str] = field(default_factory=dict)
-    effective: Mapping[str, str] = field(default_factory=dict)
-    labels: tuple[str, ...] = ()
-    taints: tuple[str, ...] = ()
-    # When the state changes if nothing is heard.
-    next_at: datetime | None = None
-    # It speaks too seldom for the timeout of its group.
-    is_slow: bool = False
-
-    @property
-    def is_local(self) -> bool:
-        return self.group.nats_flavor is None
-
-    @property
-    def has_flavor(self) -> bool:
-        """Whether it stands in the queues."""
-        return self.state in ("Live", "Stale")
-
-
-def find_members(view: View, queue: MasterQueue, now: datetime) -> list[Member]:
-    """Return all pools and local flavors in the order of attempts: that of the spec, then by name."""
+def find_members(table: SupplyTable, view: View, queue: MasterQueue, now: datetime) -> list[Member]:
+    """Return all pools, clusters and local flavors in the order of attempts: that of the spec, then by name."""
     found: list[Member] = []
+    reports = reported_clusters(table, view, queue)
     for group in queue.spec.flavors:
-        if group.nats_flavor is None:
-            found += local_member(view, group, now)
-        else:
+        if group.nats_flavor is not None:
             found += nats_members(view, queue, group, group.nats_flavor, now)
+        elif group.cluster_flavor is not None:
+            found += cluster_members(view, queue, group, reports, now)
+        else:
+            found += local_member(view, group, now)
     found += members_of_former_groups(view, queue, now)
     covered = covered_resources(queue, found)
     sized = [replace(member, effective=effective_quota(member, covered)) for member in found]
@@ -122,7 +96,7 @@ def nats_members(
     members = [member for member in found if member is not None]
     if nats.pools:
         members.sort(key=lambda member: nats.pools.index(member.pool))
-    going = (leaving(listening, pool) for name, pool in known.items() if name not in pools)
+    going = (leaving(view, queue, group, pool, now) for name, pool in known.items() if name not in pools)
     return [*members, *(member for member in going if member is not None)]
 
 
@@ -130,28 +104,10 @@ def members_of_former_groups(view: View, queue: MasterQueue, now: datetime) -> I
     groups = {group.name for group in queue.spec.flavors}
     for pool in queue.status.pools:
         if pool.flavor not in groups:
-            nats = NatsFlavor(nats_subject="")
-            group = MasterQueueFlavor(pool.flavor, nats_flavor=nats)
-            member = leaving(Listening(view, queue, group, nats, None, now), pool)
+            group = MasterQueueFlavor(pool.flavor, nats_flavor=NatsFlavor(nats_subject=""))
+            member = leaving(view, queue, group, pool, now)
             if member is not None:
                 yield member
-
-
-def leaving(listening: Listening, before: PoolStatus) -> Member | None:
-    """Keep a pool that is not selected any more until nothing uses its flavor."""
-    member = Member(
-        listening.group,
-        before.name,
-        before.resource_flavor,
-        "Stale",
-        since("Stale", before, listening.now),
-        "NotSelected",
-        before.published,
-        labels=before.labels,
-        taints=before.taints,
-    )
-    found = silent(listening, member, before)
-    return found if found is not None and found.state == "Stale" else None
 
 
 def find_member(listening: Listening, pool: str, report: PoolReport | None, before: PoolStatus | None) -> Member | None:
@@ -179,7 +135,7 @@ def find_member(listening: Listening, pool: str, report: PoolReport | None, befo
     if is_live:
         return member
     # One that was forgotten stays so: its report is what it said long ago.
-    return silent(listening, member, before) if before is not None else None
+    return silent(listening.view, listening.queue, member, before, now) if before is not None else None
 
 
 def moment(seconds: float) -> datetime:
@@ -213,57 +169,6 @@ def is_slow(nats: NatsFlavor, report: PoolReport | None, before: PoolStatus | No
     if report is None or report.period is None:
         return was_slow
     return PERIODS_PER_TIMEOUT * report.period > nats.pool_timeout * (CLEARLY_QUICK if was_slow else 1.0)
-
-
-def since(state: PoolState, before: PoolStatus | None, now: datetime) -> datetime:
-    """Return the time since when the pool is in the state."""
-    known = parse_time(before.since) if before is not None and before.state == state else None
-    return known or now
-
-
-def silent(listening: Listening, member: Member, before: PoolStatus) -> Member | None:
-    """Return a silent pool as Stale while its flavor may be in use, then as Lost."""
-    now = listening.now
-    if before.state in ("Live", "Stale") and not is_drained(listening.view, listening.queue, member.resource_flavor):
-        evicted_at = member.since + timedelta(seconds=listening.nats.pool_timeout)
-        return replace(member, next_at=evicted_at if evicted_at > now else None)
-    lost = since("Lost", before, now)
-    forgotten_at = lost + REMEMBERED_AFTER_LOSS
-    return None if now >= forgotten_at else replace(member, state="Lost", since=lost, next_at=forgotten_at)
-
-
-def is_drained(view: View, queue: MasterQueue, flavor: str) -> bool:
-    """Return whether the stored queues have no quota of the flavor, and no workload uses it."""
-    for owned in view.owned_by(ClusterQueue.KIND, queue.metadata.uid):
-        for entry in flavor_entries(owned):
-            if entry["name"] == flavor and any(offers(resource) for resource in entry["resources"]):
-                return False
-    return not any(True for _ in workloads_on(view, flavor))
-
-
-def offers(resource: Mapping[str, object]) -> bool:
-    if not is_zero(resource.get("nominalQuota", 0)):
-        return True
-    return "borrowingLimit" in resource and not is_zero(resource["borrowingLimit"])
-
-
-def is_zero(value: object) -> bool:
-    return isinstance(value, str | int) and not quantity.parse(value)
-
-
-def flavor_entries(cluster_queue: Json) -> Iterable[Json]:
-    for group in fields.list_at(cluster_queue, ("spec", "resourceGroups")):
-        yield from fields.list_at(group, ("flavors",))
-
-
-def workloads_on(view: View, flavor: str) -> Iterable[Workload]:
-    """Return the workloads with quota of the flavor. All workloads are read, so it is called for silent pools only."""
-    for raw in view.list_json(Workload.KIND):
-        assignments = fields.list_at(raw, ("status", "admission", "podSetAssignments"))
-        if any(flavor in (one.get("flavors") or {}).values() for one in assignments):
-            workload = view.get(Workload, key_of(raw))
-            if workload is not None and not is_true(workload.status.conditions, "Finished"):
-                yield workload
 
 
 # Quota.

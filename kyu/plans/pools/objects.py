@@ -28,10 +28,19 @@ from kyu.api.kueue import (
 )
 from kyu.api.meta import Json, Key, Kind, key_of
 from kyu.api.pool_messages import parse_label, parse_taint
-from kyu.api.pools import OFFLOAD_TAINT, POOL_TOLERATION, LendingQueue, MasterQueue, PreemptionTemplate
+from kyu.api.pools import (
+    FLAVOR_CLUSTER_LABEL,
+    OFFLOAD_TAINT,
+    POOL_TOLERATION,
+    LendingQueue,
+    MasterQueue,
+    MasterQueueFlavor,
+    PreemptionTemplate,
+)
 from kyu.kinds import fields
 from kyu.plans.pools import totals
-from kyu.plans.pools.members import Member, canonical, flavor_entries, workloads_on
+from kyu.plans.pools.members import canonical
+from kyu.plans.pools.states import Member, flavor_entries, workloads_on
 from kyu.plans.pools.totals import BorrowerRoom
 from kyu.plans.status import StatusEdit
 
@@ -66,7 +75,15 @@ def flavors(queue: MasterQueue, members: Iterable[Member]) -> list[Wanted]:
 
 
 def flavor(queue: MasterQueue, member: Member) -> Wanted:
-    nats = member.group.nats_flavor
+    nats, clusters = member.group.nats_flavor, member.group.cluster_flavor
+    if clusters is not None:
+        of_cluster: Json = {
+            "nodeLabels": dict(clusters.node_labels),
+            "tolerations": msgspec.to_builtins(list(clusters.tolerations)),
+        }
+        of_pool = {FLAVOR_CLUSTER_LABEL: member.pool}
+        body = owned(queue, ResourceFlavor.KIND, member.resource_flavor, of_cluster, labels=of_pool)
+        return Wanted(ResourceFlavor.KIND, body)
     assert nats is not None
     labels = dict(pair for text in member.labels if (pair := parse_label(text)) is not None)
     taints = [OFFLOAD_TAINT, *(taint for text in member.taints if (taint := parse_taint(text)) is not None)]
@@ -82,7 +99,9 @@ def flavor(queue: MasterQueue, member: Member) -> Wanted:
 def master_queue(queue: MasterQueue, members: Sequence[Member]) -> Wanted:
     entries = [entry(member, None) for member in members if member.has_flavor]
     is_open = any(member.state == "Live" for member in members)
-    return cluster_queue(queue, queue.metadata.name, entries, is_open=is_open)
+    wanted = cluster_queue(queue, queue.metadata.name, entries, is_open=is_open)
+    set_checks(wanted, dispatch_checks(members))
+    return wanted
 
 
 def checks(queue: MasterQueue) -> list[Wanted]:
@@ -125,10 +144,31 @@ def borrower(
             # It is not lent any more, and work on it has to end first.
             entries.append(entry(replace(member, state="Stale"), LendingQueue(name)))
     wanted = cluster_queue(queue, name, entries, is_open=is_open)
-    if total:
-        rules = [{"name": totals.check_name(queue)}]
-        wanted.body["spec"][CHECKS] = {"admissionChecks": rules}
+    listed = {one["name"] for one in entries}
+    rules = dispatch_checks([member for member in members if member.resource_flavor in listed])
+    set_checks(wanted, [*rules, *([{"name": totals.check_name(queue)}] if total else [])])
     return wanted
+
+
+def dispatch_checks(members: Sequence[Member]) -> list[Json]:
+    """Return the checks that send workloads to clusters, for the flavors of these only if there are others."""
+    flavors: dict[str, list[str]] = {}
+    standing = [member for member in members if member.has_flavor]
+    for member in standing:
+        if name := check_of(member.group):
+            flavors.setdefault(name, []).append(member.resource_flavor)
+    if len(flavors) == 1 and all(check_of(member.group) for member in standing):
+        return [{"name": name} for name in flavors]
+    return [{"name": name, "onFlavors": names} for name, names in flavors.items()]
+
+
+def check_of(group: MasterQueueFlavor) -> str:
+    return group.cluster_flavor.admission_check if group.cluster_flavor is not None else ""
+
+
+def set_checks(wanted: Wanted, rules: list[Json]) -> None:
+    if rules:
+        wanted.body["spec"][CHECKS] = {"admissionChecks": rules}
 
 
 def is_used(view: View, cluster_queue: str, flavor: str) -> bool:
@@ -260,10 +300,15 @@ def says(stored: Json, wanted: Json) -> bool:
     return (
         all(spec.get(name) == value for name, value in wanted["spec"].items() if name != CHECKS)
         and totals.is_capped(stored) == totals.is_capped(wanted)
+        and all(rule in check_rules(stored) for rule in check_rules(wanted))
         and all(labels.get(name) == value for name, value in wishes.get("labels", {}).items())
         and metadata.get("ownerReferences") == wishes["ownerReferences"]
         and set(wishes.get("finalizers", ())) <= set(metadata.get("finalizers") or ())
     )
+
+
+def check_rules(cluster_queue: Json) -> list[Json]:
+    return fields.list_at(cluster_queue, ("spec", CHECKS, "admissionChecks"))
 
 
 def activate(view: View, queue: MasterQueue, now: datetime) -> list[Action]:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from kyu.api import quantity
 from kyu.api.actions import View
 from kyu.api.pools import MasterQueue, MasterQueueFlavor
-from kyu.plans.pools.members import Member
+from kyu.plans.pools.states import Member
 
 # The server, the subject and the name of a pool. All three together identify it.
 Voice = tuple[str, str, str]
@@ -57,7 +57,9 @@ def find_excess(member: Member, elsewhere: Sequence[dict[str, str]]) -> Iterator
 
 def voice(group: MasterQueueFlavor, pool: str) -> Voice:
     """Return the address of a server without user and password. If only a Secret names it, the Secret stands for it."""
-    nats = group.nats_flavor
+    nats, clusters = group.nats_flavor, group.cluster_flavor
+    if clusters is not None:
+        return ("", ",".join(f"{name}={value}" for name, value in sorted(clusters.node_labels.items())), pool)
     if nats is None:
         return ("", "", pool)
     secret = nats.credentials_secret

@@ -6,16 +6,17 @@ Times move only with states, and nothing in it counts seconds, so an unchanged w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
 from kyu.api.actions import Event, Patch, View
+from kyu.api.kueue import MULTIKUEUE_CONTROLLER, AdmissionCheck
 from kyu.api.meta import Json, Key, Ref
 from kyu.api.pool_messages import parse_label, parse_taint
 from kyu.api.pools import MasterQueue, PoolSource
-from kyu.plans.pools.members import Member
+from kyu.plans.pools.states import Member
 from kyu.plans.status import StatusEdit, timestamp
 
 LONGEST_LIST = 10
@@ -136,6 +137,23 @@ def problems(members: Sequence[Member], sources: dict[str, PoolSource]) -> Itera
         words += [text for text in member.taints if parse_taint(text) is None]
         if words and member.has_flavor:
             yield Problem("BadLabel", f"{member.pool} publishes labels or taints that cannot be used: {listed(words)}")
+
+
+def check_problems(view: View, queue: MasterQueue) -> Iterator[Problem]:
+    """Yield the checks of cluster groups that do not exist or cannot be used."""
+    others = [group.name for group in queue.spec.flavors if group.cluster_flavor is None]
+    names = {group.cluster_flavor.admission_check for group in queue.spec.flavors if group.cluster_flavor is not None}
+    for name in sorted(names):
+        check = view.get(AdmissionCheck, Key("", name))
+        if check is None:
+            yield Problem("CheckMissing", f"no AdmissionCheck {name}")
+        elif check.spec.controller_name == MULTIKUEUE_CONTROLLER and (others or len(names) > 1):
+            # Kueue allows a check of MultiKueue only for all flavors of a ClusterQueue.
+            yield Problem(
+                "CheckUnusable",
+                f"AdmissionCheck {name} is of MultiKueue, which must send the workloads of all groups: give other "
+                "groups a MasterQueue of their own, or use a check of KubeStellar",
+            )
 
 
 WORDS = {
