@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +79,11 @@ def default_data() -> Path:
         return Path(chosen)
     base = os.environ.get("XDG_DATA_HOME")
     return (Path(base) if base else home() / ".local" / "share") / "kyu"
+
+
+def down_command(data: Path) -> str:
+    """Return the command that stops the server of a data folder."""
+    return "kyu down" if data == default_data().absolute() else f"kyu down --data {shlex.quote(str(data))}"
 
 
 def home() -> Path:

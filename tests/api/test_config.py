@@ -220,8 +220,8 @@ def test_durations_are_read_back(value: timedelta) -> None:
         ({"clientConnection": {"qps": 20}}, "clientConnection"),
         ({"tls": {"minVersion": "VersionTLS13"}}, "tls"),
         (
-            {"featureGates": {"MultiKueueManagerQuotaAutomation": True, "PartialAdmission": True}},
-            "featureGates.MultiKueueManagerQuotaAutomation",
+            {"featureGates": {"MultiKueueOrchestratedPreemption": True, "PartialAdmission": True}},
+            "featureGates.MultiKueueOrchestratedPreemption",
         ),
     ],
 )

@@ -387,9 +387,6 @@ def cluster(name: str, active: str) -> Json:
 BOTH = kueue_object("MultiKueueConfig", "all", clusters=["east", "west"])
 
 
-AUTOMATED = kueue_object("MultiKueueConfig", "all", clusters=["east"], quotaManagement="Automated")
-
-
 @pytest.mark.parametrize(
     ("clusters", "config", "status", "reason", "words"),
     [
@@ -397,7 +394,6 @@ AUTOMATED = kueue_object("MultiKueueConfig", "all", clusters=["east"], quotaMana
         ([cluster("east", "True"), cluster("west", "False")], BOTH, "True", "SomeActiveClusters", "Inactive: west"),
         ([cluster("east", "False")], BOTH, "False", "NoUsableClusters", "Missing: west; Inactive: east"),
         ([], None, "False", "BadConfig", "not there"),
-        ([cluster("east", "True")], AUTOMATED, "False", "BadConfig", "quotas"),
     ],
 )
 def test_a_check_is_active_while_it_has_a_cluster(

@@ -82,7 +82,6 @@ GATES_NOT_FOLLOWED = {
     "WorkloadRequestUseMergePatch": "Kyu always writes merge patches",
     "ElasticJobsViaWorkloadSlicesWithTAS": "an elastic job with a topology request is queued again when it grows",
     "MultiKueueClusterProfile": NO_PROFILES,
-    "MultiKueueManagerQuotaAutomation": "Kyu does not derive the quotas of the manager from those of the workers",
     "MultiKueueOrchestratedPreemption": "every worker cluster preempts as its queues say",
 }
 DEFAULTS = Configuration()

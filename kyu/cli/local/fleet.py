@@ -70,7 +70,7 @@ def start(args: argparse.Namespace, data: Path) -> int:
         hub.close()
     print(f"a hub and {len(names)} clusters run in the background; their folders are {data} and {data / CLUSTERS}")
     print(f"export KUBECONFIG={data / 'kubeconfig'}")
-    print("try: kyu clusters; kyu submit -- hostname; kyu jobs --all-clusters; kyu down")
+    print(f"try: kyu clusters; kyu submit -- hostname; kyu jobs --all-clusters; {target.down_command(data)}")
     return 0
 
 

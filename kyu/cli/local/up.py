@@ -128,7 +128,8 @@ def _report_running(args: argparse.Namespace, data: Path) -> int:
     print(f"export KUBECONFIG={path}")
     ignored = [word for word in args.words if word not in ("-d", "--detach", "--data", str(args.data))]
     if ignored:
-        output.note(f"{' '.join(ignored)} has no effect on a running server; restart it with `kyu down` and `kyu up`")
+        stop = target.down_command(data)
+        output.note(f"{' '.join(ignored)} has no effect on a running server; restart it with `{stop}` and `kyu up`")
     return 0
 
 

@@ -6,18 +6,19 @@ from collections.abc import Iterable
 from functools import partial
 
 from kyu.api.actions import View
-from kyu.api.kueue import MultiKueueCluster, MultiKueueConfig, Workload
+from kyu.api.kueue import AdmissionCheck, ClusterQueue, LocalQueue, MultiKueueCluster, MultiKueueConfig, Workload
 from kyu.api.meta import Json, Key, key_of
 from kyu.controllers.loop import Controller, Watch
-from kyu.controllers.table import checked_workloads, is_checked, spec_changed
+from kyu.controllers.table import checked_workloads, every, is_checked, spec_changed
 from kyu.kinds import fields, metadata, table
 from kyu.kinds.kind import JobKind
-from kyu.plans.clusters import checks, dispatch
+from kyu.plans.clusters import checks, dispatch, worker_quotas
 from kyu.plans.clusters.workers import Workers
 
 WORKLOADS = "multikueue"
 CLUSTERS = "multikueue-cluster"
 GARBAGE = "multikueue-garbage"
+QUOTAS = "multikueue-quota"
 
 
 def controllers(workers: Workers) -> tuple[Controller, ...]:
@@ -37,6 +38,16 @@ def controllers(workers: Workers) -> tuple[Controller, ...]:
             (Watch(MultiKueueCluster.KIND, None, spec_changed),),
         ),
         Controller(GARBAGE, partial(checks.plan_garbage, workers), ()),
+        Controller(
+            QUOTAS,
+            partial(worker_quotas.plan, workers),
+            (
+                Watch(ClusterQueue.KIND, None, spec_changed),
+                Watch(LocalQueue.KIND, cluster_queue_of, spec_changed),
+                Watch(AdmissionCheck.KIND, every(ClusterQueue.KIND), spec_changed),
+                Watch(MultiKueueConfig.KIND, every(ClusterQueue.KIND), spec_changed),
+            ),
+        ),
     )
 
 
@@ -50,6 +61,11 @@ def job_watch(kind: JobKind) -> Watch:
         return spec_changed(old, new)
 
     return Watch(kind.kind, workloads_of_job, is_sent)
+
+
+def cluster_queue_of(view: View, obj: Json) -> Iterable[Key]:
+    """Return the ClusterQueue of a LocalQueue."""
+    return [Key("", worker_quotas.target_of(obj))]
 
 
 def workloads_of_job(view: View, obj: Json) -> Iterable[Key]:

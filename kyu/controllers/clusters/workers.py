@@ -23,7 +23,7 @@ from datetime import datetime
 from kyu import log
 from kyu.api.actions import Action, Create, Elsewhere
 from kyu.api.core import SECRET
-from kyu.api.kueue import MultiKueueCluster, Workload
+from kyu.api.kueue import ClusterQueue, LocalQueue, MultiKueueCluster, Workload
 from kyu.api.meta import Json, Key, Kind, key_of
 from kyu.controllers.clusters import rows
 from kyu.controllers.clusters.metrics import DispatchMetrics
@@ -37,8 +37,11 @@ from kyu.kube.apply import Writer
 from kyu.kube.cache import Cache, Reflector
 from kyu.kube.client import Client
 from kyu.kube.kubeconfig import Credentials
+from kyu.plans.clusters import worker_quotas
 from kyu.plans.clusters.workers import Worker, is_ours
 
+# Followed in worker clusters if the manager's quotas depend on them.
+QUEUES = (ClusterQueue.KIND, LocalQueue.KIND)
 FIRST_DELAY_SECONDS = 0.5
 LONGEST_DELAY_SECONDS = 60.0
 # Codes that do not refuse the object: authentication, timeouts, conflicts, throttling.
@@ -107,14 +110,42 @@ class WorkerConnection:
             async with asyncio.TaskGroup() as group:
                 for kind in kinds:
                     group.create_task(Reflector(client, cache, kind, labels=labels).follow())
+                queues = await self._follow_queues(group, client)
                 await cache.synced()
                 self._connected(client, cache, kinds, silence)
+                self._follow_quotas(queues)
                 group.create_task(self._follow_new_kinds(group, client, cache, labels))
                 group.create_task(self._keep_asking(client, labels))
                 await silence.wait()
                 raise errors.NoAnswer(f"{credentials.server}: {SILENT}")
         finally:
             await client.close()
+
+    async def _follow_queues(self, group: asyncio.TaskGroup, client: Client) -> Cache | None:
+        """Follow the queues of the cluster, if quotas depend on them and the manager may read them."""
+        if not self._connections.view.configuration.gates.enabled(worker_quotas.GATE):
+            return None
+        queues = Cache()
+        try:
+            for kind in QUEUES:
+                await client.page(kind, None, limit=1)
+        except (errors.NotFound, errors.Forbidden) as error:
+            log.warning("queues of cluster cannot be read", cluster=self.worker.name, error=str(error))
+            return None
+        for kind in QUEUES:
+            group.create_task(Reflector(client, queues, kind).follow())
+        await queues.synced()
+        return queues
+
+    def _follow_quotas(self, queues: Cache | None) -> None:
+        self.worker = replace(self.worker, queues=queues)
+        self._connections.enqueue_quotas()
+        if queues is not None:
+            queues.subscribe(self._queue_changed)
+
+    def _queue_changed(self, kind: Kind, old: Json | None, new: Json | None) -> None:
+        if spec_of(old) != spec_of(new):
+            self._connections.enqueue_quotas()
 
     async def _keep_asking(self, client: Client, labels: str) -> None:
         """Probe the cluster: an open watch does not show that its server has stopped."""
@@ -173,6 +204,7 @@ class WorkerConnection:
         self._writer = None
         self.worker = Worker(known.name, False, since, reason, message, Cache())
         if known.is_connected:
+            self._connections.enqueue_quotas()
             log.warning("cluster lost", cluster=known.name, error=message)
             self._connections.reachability_changed(known.name)
         elif (known.reason, known.message) != (reason, message):
@@ -353,6 +385,10 @@ class WorkerConnections:
             for workload in rows.workloads_of_job(self.view, job):
                 self.enqueue(workload)
 
+    def enqueue_quotas(self) -> None:
+        for one in self.view.list_json(ClusterQueue.KIND):
+            self._loop.again((rows.QUOTAS, key_of(one)))
+
     def enqueue_status(self, name: str) -> None:
         self._loop.again((rows.CLUSTERS, Key("", name)))
 
@@ -381,8 +417,8 @@ def is_away(workload: Json | None) -> bool:
     return bool(workload and (workload.get("status") or {}).get("clusterName"))
 
 
-def spec_of(cluster: Json | None) -> Json | None:
-    return cluster.get("spec") if cluster is not None else None
+def spec_of(obj: Json | None) -> Json | None:
+    return obj.get("spec") if obj is not None else None
 
 
 def words_of(fault: Exception) -> str:

@@ -41,8 +41,6 @@ def plan_check(view: View, key: Key, now: datetime) -> list[Action]:
         edit.set_condition("Active", "False", "BadConfig", "The feature gate MultiKueue is off")
     elif config is None:
         edit.set_condition("Active", "False", "BadConfig", "Its MultiKueueConfig is not there")
-    elif config.quota_management == "Automated":
-        edit.set_condition("Active", "False", "BadConfig", "Kyu does not set quotas by those of other clusters")
     else:
         tell_usable(view, edit, config.clusters)
     patch = edit.patch(AdmissionCheck.KIND)

@@ -34,7 +34,7 @@ class Worker:
     """A worker cluster. ``since``: of its connection, or of the loss. ``kinds``: what is followed there.
 
     ``reason`` and ``message`` are those of its condition Active. ``refusals``: for Workloads, why the cluster took
-    neither the copy nor the job, lately.
+    neither the copy nor the job, lately. ``queues``: its LocalQueues and ClusterQueues, if they are followed.
     """
 
     name: str
@@ -45,6 +45,7 @@ class Worker:
     objects: WorkerObjects
     kinds: frozenset[Kind] = frozenset()
     refusals: Mapping[Key, str] = field(default_factory=dict)
+    queues: WorkerObjects | None = None
 
 
 Workers: TypeAlias = Callable[[], Mapping[str, Worker]]
