@@ -6,6 +6,8 @@ BIN    := $(VENV)/bin
 FAST   ?= .venv-fast
 # Many tests wait for processes that they have started: three workers keep two cores busy.
 JOBS   ?= 3
+# Every command starts processes, and each would compile all of kyu again if compiled modules were not kept.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo install run manifests test fast test-fast check lint types update verify package control-plane test-cluster clean
 

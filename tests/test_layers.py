@@ -86,8 +86,13 @@ def package(path: Path) -> str:
     return relative.parts[0] if len(relative.parts) > 1 else relative.stem
 
 
-def imports(path: Path) -> Iterator[tuple[str, bool]]:
+@cache
+def imports(path: Path) -> list[tuple[str, bool]]:
     """Each imported module, and whether the import stands at the top of the file."""
+    return list(find_imports(path))
+
+
+def find_imports(path: Path) -> Iterator[tuple[str, bool]]:
     tree = ast.parse(path.read_text())
     top = set(map(id, tree.body))
     for node in ast.walk(tree):

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -20,10 +21,23 @@ from kyu.cli.commands import COMMANDS, Command
 from kyu.cli.main import BadInput, main
 
 
-def kyu(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "kyu", *words], input=stdin, capture_output=True, text=True, timeout=60
-    )
+class Kyu(Protocol):
+    """A command line, run in this process."""
+
+    def __call__(self, *words: str) -> subprocess.CompletedProcess[str]: ...
+
+
+@pytest.fixture
+def kyu(capsys: pytest.CaptureFixture[str]) -> Kyu:
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        try:
+            code = main(words)
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        said = capsys.readouterr()
+        return subprocess.CompletedProcess(words, code, said.out, said.err)
+
+    return run
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
@@ -92,7 +106,6 @@ def test_nothing_is_said_when_the_reader_has_gone(words: list[str], unbuffered: 
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (["up", "--data", "{}/file"], 1, "kyu up: {}/file/lock: Not a directory"),
         (["up", "-d", "--data", "/proc/nowhere"], 1, "kyu up: /proc/nowhere: No such file or directory"),
         (
             ["up", "-d", "--data", "{}/data", "--cpu", "0"],
@@ -105,14 +118,20 @@ def test_nothing_is_said_when_the_reader_has_gone(words: list[str], unbuffered: 
     ],
 )
 def test_a_place_where_nothing_can_start_is_told_in_one_line(
-    words: list[str], code: int, told: str, tmp_path: Path
+    kyu: Kyu, words: list[str], code: int, told: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "file").touch()
     done = kyu(*(word.format(tmp_path) for word in words))
     assert (done.returncode, done.stderr) == (code, told.format(tmp_path) + "\n")
 
 
-def test_a_server_that_does_not_answer_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_server_whose_folder_is_a_file_says_so_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    words = [sys.executable, "-m", "kyu", "up", "--data", str(tmp_path / "file")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (1, f"kyu up: {tmp_path}/file/lock: Not a directory\n")
+
+
+def test_a_server_that_does_not_answer_is_told_in_one_line(kyu: Kyu, tmp_path: Path) -> None:
     config = tmp_path / "kubeconfig"
     config.write_text(
         '{"current-context": "x", "contexts": [{"name": "x", "context": {"cluster": "x"}}],'
@@ -145,7 +164,7 @@ def test_the_help_of_a_limit_says_its_units(capsys: pytest.CaptureFixture[str]) 
     assert "90 is seconds" in " ".join(capsys.readouterr().out.split())
 
 
-def test_all_faults_of_a_submission_are_told_together() -> None:
+def test_all_faults_of_a_submission_are_told_together(kyu: Kyu) -> None:
     done = kyu("submit", "--dry-run", "--cpu", "many", "--time", "soon", "--request", "x", "--", "true")
     assert done.returncode == 2
     assert [line.split(":")[1].split()[0] for line in done.stderr.splitlines()] == ["--time", "--request", "--cpu"]
@@ -170,13 +189,13 @@ def test_all_faults_of_a_submission_are_told_together() -> None:
         (["ls", "-l"], "usage: kyu submit [OPTION …] SCRIPT | -- COMMAND [ARGUMENT …]"),
     ],
 )
-def test_a_submission_that_makes_no_sense_is_refused_before_it_is_sent(words: list[str], told: str) -> None:
+def test_a_submission_that_makes_no_sense_is_refused_before_it_is_sent(kyu: Kyu, words: list[str], told: str) -> None:
     done = kyu("submit", "--dry-run", *words)
     assert done.returncode == 2
     assert told in done.stderr
 
 
-def test_memory_and_what_cannot_be_shared_are_submitted_with_a_limit() -> None:
+def test_memory_and_what_cannot_be_shared_are_submitted_with_a_limit(kyu: Kyu) -> None:
     wanted = ("--cpu", "2", "--memory", "1Gi", "--gpu", "2", "--request", "example.com/license=1")
     done = kyu("submit", "--dry-run", *wanted, "--print", "json", "--", "true")
     (container,) = json.loads(done.stdout)["spec"]["template"]["spec"]["containers"]
@@ -184,7 +203,7 @@ def test_memory_and_what_cannot_be_shared_are_submitted_with_a_limit() -> None:
     assert container["resources"] == {"requests": {"cpu": "2", **limits}, "limits": limits}
 
 
-def test_a_submission_is_a_job_that_kueue_would_queue_too() -> None:
+def test_a_submission_is_a_job_that_kueue_would_queue_too(kyu: Kyu) -> None:
     done = kyu("submit", "--dry-run", "-q", "main", "--name", "n", "--count", "2", "--gpu", "1", "--", "run", "it")
     assert done.returncode == 0
     assert "kueue.x-k8s.io/queue-name: main" in done.stdout
@@ -192,7 +211,7 @@ def test_a_submission_is_a_job_that_kueue_would_queue_too() -> None:
     assert "nvidia.com/gpu" in done.stdout
 
 
-def test_a_job_that_is_only_printed_has_no_queue_that_is_nobodys() -> None:
+def test_a_job_that_is_only_printed_has_no_queue_that_is_nobodys(kyu: Kyu) -> None:
     done = kyu("submit", "--dry-run", "--print", "json", "--", "true")
     assert json.loads(done.stdout)["metadata"]["labels"] == {}
     assert "add -q" in done.stderr
@@ -284,12 +303,12 @@ def test_a_line_with_colours_is_as_wide_as_what_is_seen() -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_knows_every_command(shell: str) -> None:
+def test_completion_knows_every_command(kyu: Kyu, shell: str) -> None:
     script = kyu("completion", shell).stdout
     assert all(command.name in script for command in COMMANDS)
 
 
-def test_bash_completes_commands_and_options() -> None:
+def test_bash_completes_commands_and_options(kyu: Kyu) -> None:
     script = kyu("completion", "bash").stdout + '\nCOMP_WORDS=(kyu sub); COMP_CWORD=1; _kyu; echo "${COMPREPLY[@]}"'
     script += '\nCOMP_WORDS=(kyu submit --prio); COMP_CWORD=2; _kyu; echo "${COMPREPLY[@]}"'
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
@@ -307,7 +326,7 @@ def test_bash_completes_commands_and_options() -> None:
         ("submit --prio", "--priority"),
     ],
 )
-def test_bash_completes_values_and_what_stands_behind_a_verb(words: str, offered: str) -> None:
+def test_bash_completes_values_and_what_stands_behind_a_verb(kyu: Kyu, words: str, offered: str) -> None:
     count = len(words.split())
     script = f"{kyu('completion', 'bash').stdout}\nCOMP_WORDS=(kyu {words}); COMP_CWORD={count}; _kyu"
     script += '; echo "${COMPREPLY[@]}"'
@@ -315,7 +334,7 @@ def test_bash_completes_values_and_what_stands_behind_a_verb(words: str, offered
     assert offered in done.stdout.split()
 
 
-def test_fish_completes_values_and_what_stands_behind_a_verb() -> None:
+def test_fish_completes_values_and_what_stands_behind_a_verb(kyu: Kyu) -> None:
     lines = kyu("completion", "fish").stdout.splitlines()
     assert any("from jobs' -s o -l output -x -a 'table " in line for line in lines)
     assert any("from ctl; and __fish_seen_subcommand_from create' -l nominal-quota" in line for line in lines)

@@ -31,6 +31,7 @@ from kyu.engine.decisions import Cycle
 from kyu.engine.schedule import schedule
 from kyu.engine.state import State
 from tests.support.builders import at, flavor, local_queue, namespace, workload
+from tests.support.case_files import read_documents
 
 CASES = Path(__file__).parent.parent / "cases"
 AREAS = ("quota", "flavors", "preemption", "fairshare", "topology")
@@ -39,7 +40,7 @@ FILES = sorted(file for area in AREAS for file in (CASES / area).glob("*.yaml"))
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: f"{p.parent.name}/{p.stem}")
 def test_case(path: Path) -> None:
-    documents = list(yaml.safe_load_all(path.read_text()))
+    documents = read_documents(path)
     rounds = [document for document in documents if document["kind"] == "Round"]
     assert rounds, f"{path} has no rounds"
     state = set_up([document for document in documents if document["kind"] != "Round"])

@@ -46,7 +46,7 @@ CONFIGURATION = {"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configu
 
 def read_cases() -> Iterator[Any]:
     for path in sorted(CASES.glob("*.yaml")):
-        for case in yaml.safe_load(path.read_text()):
+        for case in yaml.load(path.read_text(), yaml.CSafeLoader):
             yield pytest.param(case, id=f"{path.stem}: {case['rule']}")
 
 

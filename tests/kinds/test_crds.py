@@ -6,12 +6,12 @@ from copy import deepcopy
 from pathlib import Path
 
 import pytest
-import yaml
 
 from kyu.api.meta import Json
 from kyu.kinds import crds, table
 from kyu.server.crd import crd, rules
 from kyu.server.schema import schema
+from tests.support.case_files import read_documents
 
 CASES = sorted((Path(__file__).parent.parent / "cases" / "kinds").glob("*.yaml"))
 BUILT_IN = {"Job", "Pod", "CronJob", "Deployment", "StatefulSet"}
@@ -39,7 +39,7 @@ def crds_version(kind: str) -> str:
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_objects_are_accepted_and_kept_whole(path: Path) -> None:
-    for obj in yaml.safe_load_all(path.read_text()):
+    for obj in read_documents(path):
         definition = DEFINITION_BY_KIND.get(obj["kind"])
         if definition is None:
             continue

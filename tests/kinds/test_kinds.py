@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from kyu.api.meta import Json, Ref
 from kyu.kinds import conditions, fields, metadata, pods, table, templates
 from kyu.kinds.kind import Context, JobKind, MissingReference
 from kyu.kinds.templates import PodSetInfo, TemplateConflict
+from tests.support.case_files import read_documents
 from tests.support.memory_view import merged
 
 CASES = sorted((Path(__file__).parent.parent / "cases" / "kinds").glob("*.yaml"))
@@ -26,7 +26,7 @@ class Case:
     """A manifest, the objects that it refers to, and what is wanted of it."""
 
     def __init__(self, path: Path) -> None:
-        *objects, self.want = list(yaml.safe_load_all(path.read_text()))
+        *objects, self.want = read_documents(path)
         assert self.want.pop("kind") == "Want", path
         self.others = objects[1:]
         found = table.find(objects[0])
@@ -74,11 +74,12 @@ def case(request: pytest.FixtureRequest) -> Case:
     return Case(request.param)
 
 
-QUEUED = [path for path in CASES if Case(path).kind.queued_as == "itself"]
-ALIVE = [path for path in CASES if "life" in Case(path).want]
-WITH_PODS = [path for path in QUEUED if Case(path).kind.pods_of(Case(path).obj)]
-WITH_CHILDREN = [path for path in QUEUED if Case(path).kind.children_of(Case(path).started())]
-DISPATCHED = [path for path in QUEUED if Case(path).kind.managed_by_path]
+ALL = {path: Case(path) for path in CASES}
+QUEUED = [path for path, case in ALL.items() if case.kind.queued_as == "itself"]
+ALIVE = [path for path, case in ALL.items() if "life" in case.want]
+WITH_PODS = [path for path in QUEUED if ALL[path].kind.pods_of(ALL[path].obj)]
+WITH_CHILDREN = [path for path in QUEUED if ALL[path].kind.children_of(ALL[path].started())]
+DISPATCHED = [path for path in QUEUED if ALL[path].kind.managed_by_path]
 
 
 @pytest.fixture(params=QUEUED, ids=lambda path: path.stem)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from kyu.api.actions import Action, Apply, Create, Delete, Event, Patch, WakeAt
 from kyu.api.config.config import Configuration
@@ -19,6 +18,7 @@ from kyu.kinds import table
 from kyu.kinds.job import JOB
 from kyu.kinds.kind import Context, JobKind
 from kyu.plans.pods import job_tally, jobs, operators, replica_sets
+from tests.support.case_files import read_documents
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 Plan = Callable[..., list[Action]]
@@ -537,7 +537,7 @@ KIND_CASES = sorted((Path(__file__).parent.parent / "cases" / "kinds").glob("*.y
 
 def load(world: World, path: Path) -> tuple[JobKind, Json] | None:
     """The first manifest of a case and what it refers to; None if it needs no plan here."""
-    first, *others, _ = yaml.safe_load_all(path.read_text())
+    first, *others, _ = read_documents(path)
     kind = table.find(first)
     assert kind is not None
     if kind.kind not in operators.PLANS or kind.kind.kind == "CronJob":

@@ -203,11 +203,11 @@ async def until_listening(sender: Sender) -> None:
 async def test_a_runner_answers_listed_senders_only(tmp_path: Path, *, encrypted: bool) -> None:
     us, others, runner = (signing.load_or_make(tmp_path / name) for name in ("us", "others", "pool.key"))
     async with far_end(tmp_path, us.public_key) as connection:
-        overheard: list[bytes] = []
-        connection.listen(">", lambda subject, payload, reply: overheard.append(payload))
         key = runner.public_key if encrypted else ""
         sender, stranger = Sender(connection, us, key), Sender(connection, others, key)
         await until_listening(sender)
+        overheard: list[bytes] = []
+        connection.listen(">", lambda subject, payload, reply: overheard.append(payload))
         created = {"pod": a_pod("u-1", "echo hello; echo $WORD"), "objects": {}}
         created["pod"]["spec"]["containers"][0]["envFrom"] = [{"configMapRef": {"name": "words"}}]
         created["objects"] = {"ConfigMap/words": {"data": {"WORD": "from afar"}}}

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from kubernetes import client as kubernetes
 
 from kyu.api.meta import Json
@@ -18,6 +17,7 @@ from kyu.workflows.kueue import KueuePlugin
 from kyu.workflows.queueconfig import Gang, JobSettings, QueueConfig, QueueConfigError
 from kyu.workflows.submission import Submission
 from kyu.workflows.task import Task, safe_name
+from tests.support.case_files import read_documents
 
 FOLDER = Path(__file__).parent.parent / "cases" / "workflows"
 SETTINGS = (FOLDER / "queueconfig.yaml").read_text()
@@ -59,7 +59,7 @@ def groups_of(result: plugin.Rendered) -> list[Json]:
 @pytest.mark.parametrize("scheduler", [KUEUE, YUNIKORN], ids=["kueue", "yunikorn"])
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_case(path: Path, scheduler: plugin.SchedulerPlugin) -> None:
-    obj, want = yaml.safe_load_all(path.read_text())
+    obj, want = read_documents(path)
     given: dict[str, Any] = {"organization": "acme", "execution_id": "e1", **want.get("task", {})}
     task, wanted = Task(**given), want[scheduler.name]
     if "refused" in wanted:
