@@ -17,7 +17,7 @@ from kyu.api import documents, pools, roles, workflows
 from kyu.api.clusters import capacity
 from kyu.api.definitions import crds
 from kyu.api.meta import Json
-from kyu.install import objects
+from kyu.install import monitoring, objects
 from kyu.install.admission import API_SERVICE, KINDS_OF_POLICIES, api_services
 from kyu.install.workflows import policy_objects
 
@@ -36,6 +36,8 @@ KEEP = {"helm.sh/resource-policy": "keep"}
 HAS_CRDS = "{{- if .Values.crds.install }}\n"
 HAS_VISIBILITY = "{{- if .Values.visibility.enabled }}\n"
 HAS_MONITOR = "{{- if .Values.serviceMonitor.enabled }}\n"
+HAS_ALERTS = "{{- if .Values.prometheusRule.enabled }}\n"
+HAS_DASHBOARD = "{{- if .Values.dashboard.enabled }}\n"
 ELSE, END = "{{- else }}\n", "{{- end }}\n"
 HAS_POLICIES = '{{- if eq (include "kyu.policies" .) "true" }}\n'
 
@@ -62,11 +64,18 @@ visibility:
 serviceMonitor:
   # Needs the Prometheus operator.
   enabled: false
+prometheusRule:
+  # Alerts on queues; needs the Prometheus operator.
+  enabled: false
+dashboard:
+  # A ConfigMap with the dashboard, for the sidecar of Grafana's chart.
+  enabled: false
 # Kueue's Configuration (config.kueue.x-k8s.io/v1beta2), such as {integrations: {frameworks: [batch/job, pod]}}.
 # The ConfigMap kueue-manager-config overrides it.
 configuration: {}
 """
 
+SWITCH: Json = {"type": "object", "additionalProperties": False, "properties": {"enabled": {"type": "boolean"}}}
 SCHEMA: Json = {
     "$schema": "https://json-schema.org/draft-07/schema#",
     "type": "object",
@@ -88,16 +97,10 @@ SCHEMA: Json = {
         "tolerations": {"type": "array"},
         "policies": {"enum": ["auto", True, False]},
         "crds": {"type": "object", "additionalProperties": False, "properties": {"install": {"type": "boolean"}}},
-        "visibility": {
-            "type": "object",
-            "additionalProperties": False,
-            "properties": {"enabled": {"type": "boolean"}},
-        },
-        "serviceMonitor": {
-            "type": "object",
-            "additionalProperties": False,
-            "properties": {"enabled": {"type": "boolean"}},
-        },
+        "visibility": SWITCH,
+        "serviceMonitor": SWITCH,
+        "prometheusRule": SWITCH,
+        "dashboard": SWITCH,
         "configuration": {"type": "object"},
     },
 }
@@ -163,6 +166,8 @@ def files() -> dict[str, str]:
         "templates/admission.yaml": f"{HAS_POLICIES}{template(hooks)}{ELSE}{template(alone)}{END}",
         "templates/visibility.yaml": f"{HAS_VISIBILITY}{template(api_services(objects.NAMESPACE))}{END}",
         "templates/monitor.yaml": f"{HAS_MONITOR}{template([objects.service_monitor()])}{END}",
+        "templates/alerts.yaml": f"{HAS_ALERTS}{template([monitoring.prometheus_rule()])}{END}",
+        "templates/dashboard.yaml": f"{HAS_DASHBOARD}{template([monitoring.dashboard_map()])}{END}",
     }
 
 

@@ -5,7 +5,7 @@ Print, write or verify the generated manifests: CustomResourceDefinitions, roles
     kyu manifests --crds-only          print the CustomResourceDefinitions
     kyu manifests --image IMAGE        include the Deployment of `kyu controller`, its roles, webhooks and policies
     kyu manifests --image IMAGE --no-policies    the same for clusters before Kubernetes 1.36
-    kyu manifests --write config       write them to config/crds, config/rbac, config/manager, and a Helm chart
+    kyu manifests --write config       write them to config/, with a Helm chart, alerts and a dashboard
     kyu manifests --verify config      return 1 if a file is missing, stale or not generated
 """
 
@@ -29,9 +29,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     files = generated(crds_only=args.crds_only, image=args.image, policies=not args.no_policies)
     if args.write:
-        write(args.write, {**files, **chart_files()})
+        write(args.write, {**files, **other_files()})
     elif args.verify:
-        verify(args.verify, {**files, **chart_files()})
+        verify(args.verify, {**files, **other_files()})
     else:
         print("".join(files.values()), end="")
     return 0
@@ -59,11 +59,16 @@ def generated(*, crds_only: bool, image: str | None = None, policies: bool = Tru
     return files
 
 
-def chart_files() -> dict[str, str]:
-    """Return the files of the Helm chart by their paths in the folder."""
-    from kyu.install import chart
+def other_files() -> dict[str, str]:
+    """Return the files of the Helm chart, of Prometheus and Grafana by their paths in the folder."""
+    from kyu.api import documents
+    from kyu.install import chart, monitoring
 
-    return {f"chart/{name}": text for name, text in chart.files().items()}
+    return {
+        **{f"chart/{name}": text for name, text in chart.files().items()},
+        "monitoring/alerts.yaml": documents.render([monitoring.rules()]).removeprefix("---\n"),
+        "monitoring/dashboard.json": monitoring.dashboard(),
+    }
 
 
 def write(directory: Path, files: dict[str, str]) -> None:
