@@ -8,8 +8,10 @@ FAST   ?= .venv-fast
 JOBS   ?= 3
 # Every command starts processes, and each would compile all of kyu again if compiled modules were not kept.
 unexport PYTHONDONTWRITEBYTECODE
+# The theme of the documentation prints an advertisement otherwise.
+export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: help demo install run manifests test fast test-fast check lint types update verify package control-plane test-cluster clean
+.PHONY: help demo install run manifests test fast test-fast check lint types update verify package docs docs-serve control-plane test-cluster clean
 
 help:            ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | sort | expand -t 18
@@ -54,6 +56,12 @@ verify: $(VENV)/.installed         ## fail if a generated file is out of date
 package: $(VENV)/.installed-dev    ## build the sdist and the wheel into dist/, and try both in clean environments
 	$(BIN)/python -m tests.package
 
+docs: $(VENV)/.installed-docs       ## build the documentation as a site into build/site; fails on a broken link
+	$(BIN)/mkdocs build --quiet
+
+docs-serve: $(VENV)/.installed-docs ## show the site at http://127.0.0.1:8000, and follow changes
+	$(BIN)/mkdocs serve --dev-addr 127.0.0.1:8000
+
 control-plane: $(VENV)/.installed-dev ## build a real Kubernetes control plane for the tests, once
 	$(BIN)/python -m tests.cluster build
 
@@ -79,6 +87,11 @@ $(VENV)/.installed: $(VENV)/.made pyproject.toml
 $(VENV)/.installed-dev: $(VENV)/.made pyproject.toml
 	@echo "installing kyu and its test tools into $(VENV) …"
 	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-docs: $(VENV)/.made pyproject.toml
+	@echo "installing mkdocs into $(VENV) …"
+	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[docs]'
 	@touch $@ $(VENV)/.installed
 
 $(FAST)/.installed: $(FAST)/.made pyproject.toml hatch_build.py $(shell find kyu -name '*.py')
