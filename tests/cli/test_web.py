@@ -14,7 +14,10 @@ import pytest
 
 from kyu.api.core import Namespace
 from kyu.api.kueue import LocalQueue
+from kyu.api.workflows import Workflow
+from kyu.cli.web import routes
 from kyu.cli.web.html import render, table, tag
+from kyu.cli.web.pages.layout import LINKS
 from kyu.cli.web.sessions import CODE_SECONDS, LIFETIME_SECONDS, Session, Sessions
 from kyu.cli.web.site import WebSite
 from kyu.kube import kubeconfig
@@ -194,3 +197,65 @@ def test_texts_never_become_elements() -> None:
         '<p title="&quot;&gt;&lt;b&gt;">&lt;script&gt;alert(1)&lt;/script&gt;</p>'
     )
     assert MARKUP not in render(table([MARKUP], [[MARKUP]], label=MARKUP))
+
+
+WORKFLOW = {
+    "metadata": {"name": "nightly", "namespace": "blue"},
+    "spec": {
+        "queue": "main",
+        "steps": [
+            {"name": "fetch", "cpu": "100m", "command": ["true"]},
+            {"name": "train", "cpu": "100m", "after": ["fetch"], "command": ["sh", "-c", f"exit '{MARKUP}'"]},
+        ],
+    },
+}
+
+
+def test_the_page_of_a_workflow_shows_its_graph(kyu: LocalKyu, site: WebSite) -> None:
+    kyu.client.create(Workflow.KIND, WORKFLOW)
+    browser = Browser(site)
+    browser.log_in(site.api, "default")
+    kyu.wait("the first step is over", lambda: "✓ fetch" in browser.get("/workflows/blue/nightly"))
+    assert 'href="/workflows/blue/nightly"' in browser.get("/workflows")
+    page = browser.get("/workflows/blue/nightly")
+    assert "<svg" in page
+    assert MARKUP not in page
+    assert browser.ask("GET", "/workflows/blue/none")[0] == 404
+
+
+def test_usage_sums_up_what_teams_used(kyu: LocalKyu, site: WebSite, tmp_path: Path) -> None:
+    kyu.submit("short", "main", "true", cpu="100m", namespace="red")
+    kyu.wait_for("short", "Succeeded")
+    browser, tenant = Browser(site), Browser(site)
+    browser.log_in(site.api, "default")
+    kyu.wait("the attempt is in the ledger", lambda: "red" in browser.get("/usage?by=team&since=24h"))
+    assert browser.get("/usage.csv?by=user").startswith("user,jobs,attempts,cpu_hours")
+    assert browser.headers["Content-Disposition"] == 'attachment; filename="usage.csv"'
+    tenant.log_in(user(kyu, tmp_path, "bob", "blue"), "blue")
+    assert "red" not in tenant.get("/usage?by=team&since=all").partition("<main")[2]
+
+
+def test_a_held_job_is_released_again(kyu: LocalKyu, site: WebSite) -> None:
+    kyu.submit("held", "main", "sleep 600", cpu="100m", namespace="blue")
+    path = f"/jobs/blue/{kyu.wait_for('held', 'Running')['metadata']['name']}"
+    browser = Browser(site)
+    browser.log_in(site.api, "default")
+    assert browser.ask("POST", f"{path}/hold", {"csrf": browser.secret(path)})[0] == 303
+    kyu.wait("the job has stopped", lambda: kyu.state("held") != "Running")
+    assert f'action="{path}/release"' in browser.get(path)
+    assert browser.ask("POST", f"{path}/release", {"csrf": browser.secret(path)})[0] == 303
+    kyu.wait_for("held", "Running")
+
+
+def test_clusters_and_doctor_show_what_the_visitor_may_read(kyu: LocalKyu, site: WebSite, tmp_path: Path) -> None:
+    browser, tenant = Browser(site), Browser(site)
+    browser.log_in(site.api, "default")
+    assert "You see no worker clusters" in browser.get("/clusters")
+    assert "objects:" in browser.get("/doctor")
+    tenant.log_in(user(kyu, tmp_path, "eve", "red"), "red")
+    assert "You see no pools" in tenant.get("/clusters")
+    assert "An administrator may" in tenant.get("/doctor")
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    assert list(routes.PAGES) == list(LINKS)

@@ -19,6 +19,7 @@ from kyu.cli import connection, output
 from kyu.cli.main import BadInput
 
 if TYPE_CHECKING:
+    from kyu.cli.connection import ServerConnection
     from kyu.doctor.world import DoctorFinding, FoundObject
 
 CONFIGURATION_KEY = "controller_manager_config.yaml"
@@ -36,7 +37,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from kyu.doctor.examine import examine
 
-    objects = read_files(args.filename) if args.filename else read_server(args)
+    objects = read_files(args.filename) if args.filename else read_server(connection.connect(args))
     found = examine(objects, is_live=not args.filename, now=datetime.now(UTC))
     if args.output == "json":
         print(json.dumps({"objects": len(objects), "findings": [f._asdict() for f in found]}, indent=2))
@@ -83,7 +84,7 @@ def unpack(placed: FoundObject) -> list[FoundObject]:
     return [placed, *(FoundObject({"kind": "Configuration", **v}, placed.where) for v in inner if isinstance(v, dict))]
 
 
-def read_server(args: argparse.Namespace) -> list[FoundObject]:
+def read_server(server: ServerConnection) -> list[FoundObject]:
     """Return the objects of the server: queues, nodes, Workloads and the jobs that own them."""
     from kyu.api.core import CONFIG_MAP, Node
     from kyu.cli import server_state
@@ -91,7 +92,6 @@ def read_server(args: argparse.Namespace) -> list[FoundObject]:
     from kyu.kinds import table
     from kyu.kube.errors import ApiError
 
-    server = connection.connect(args)
     objects = server_state.read_objects(server)
     kinds = [Node.KIND, CONFIG_MAP, *(job_kind.kind for job_kind in table.KINDS)]
     seen = {str(obj.get("kind")) for obj in objects}

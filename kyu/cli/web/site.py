@@ -17,18 +17,17 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import resources
 from socket import socket
 from threading import BoundedSemaphore
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from kyu import log
-from kyu.api.kueue import ClusterQueue, Workload
-from kyu.api.meta import Json, Key, Kind
-from kyu.cli.batch import cancel
+from kyu.api.kueue import Workload
+from kyu.api.meta import Json, Kind
 from kyu.cli.connection import ServerConnection
-from kyu.cli.web.html import Child, tag
-from kyu.cli.web.pages import job, now
-from kyu.cli.web.pages import jobs as jobs_page
-from kyu.cli.web.pages.layout import page
+from kyu.cli.web import routes
+from kyu.cli.web.html import tag
+from kyu.cli.web.pages import usage
+from kyu.cli.web.pages.layout import LINKS, page
 from kyu.cli.web.sessions import LIFETIME_SECONDS, Session, Sessions, with_token
 from kyu.kube.blocking import BlockingClient, Unreachable
 from kyu.kube.errors import ApiError, Forbidden, NotFound
@@ -45,6 +44,7 @@ SECURITY_HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
+CSV_HEADERS = {"Content-Disposition": 'attachment; filename="usage.csv"'}
 STATIC = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
 MOST_FORM_BYTES = 16 * 1024
 IDLE_SECONDS = 30.0
@@ -103,11 +103,6 @@ class Visit(BaseHTTPRequestHandler):
     server_version = "kyu"
     sys_version = ""
     timeout = IDLE_SECONDS
-    PAGES: ClassVar[dict[str, Callable[[ServerConnection, Mapping[str, str]], list[Child]]]] = {
-        "/": lambda server, query: now.now(server),
-        "/queues": lambda server, query: now.all_queues(server),
-        "/jobs": jobs_page.all_jobs,
-    }
 
     def do_GET(self) -> None:
         self._answer(self._get)
@@ -157,26 +152,21 @@ class Visit(BaseHTTPRequestHandler):
 
     def _send_page(self, session: Session, path: str, query: Mapping[str, str]) -> None:
         server = ServerConnection(session.client(), session.credentials.namespace, session.credentials.server)
+        found = routes.PAGES.get(path)
         try:
-            if path in self.PAGES:
-                content = self.PAGES[path](server, query)
+            if path == "/usage.csv":
+                body = usage.as_csv(server, query).encode()
+                self._send(HTTPStatus.OK, body, "text/csv; charset=utf-8", CSV_HEADERS)
+                return
+            if found is not None:
+                content = found.content(server, query)
             else:
-                content = self._object_page(server, session, [unquote(word) for word in path.split("/")[1:]])
+                content = routes.object_page(server, session, words_of(path))
         finally:
             server.client.close()
-        title = {"/": "Now", "/queues": "Queues", "/jobs": "Jobs"}.get(path, path.rpartition("/")[2])
-        self._send_html(page(title, session, *content, current=path))
-
-    def _object_page(self, server: ServerConnection, session: Session, words: list[str]) -> list[Child]:
-        match words:
-            case ["queues", name]:
-                return now.one_queue(server, server.client.get(ClusterQueue.KIND, Key("", name)))
-            case ["jobs", namespace, name]:
-                return job.one_job(server, session, server.client.get(Workload.KIND, Key(namespace, name)))
-            case ["jobs", namespace, name, "logs", pod]:
-                workload = server.client.get(Workload.KIND, Key(namespace, name))
-                return job.pod_log(server, workload, pod)
-        raise NotFound(404, "NotFound", "there is no such page")
+        title = LINKS.get(path, path.rpartition("/")[2])
+        is_live = found is None or found.is_live
+        self._send_html(page(title, session, *content, current=path, is_live=is_live))
 
     def _stream(self, session: Session) -> None:
         """Tell the browser when something changed, at most once a second, until it goes or the stream is old."""
@@ -226,7 +216,7 @@ class Visit(BaseHTTPRequestHandler):
             self.server.sessions.remove(session)
             self._redirect("/login", cookie=self._cookie("", 0))
         else:
-            self._change(session, [unquote(word) for word in path.split("/")[1:]])
+            self._change(session, words_of(path))
 
     def _post_login(self, form: Mapping[str, str]) -> None:
         try:
@@ -237,15 +227,12 @@ class Visit(BaseHTTPRequestHandler):
         self._redirect("/", cookie=self._cookie(session.id, LIFETIME_SECONDS))
 
     def _change(self, session: Session, words: list[str]) -> None:
-        match words:
-            case ["jobs", namespace, name, "cancel"]:
-                client = session.client()
-                for kind, key in cancel.owners(client.get(Workload.KIND, Key(namespace, name))):
-                    client.delete(kind, key, propagation="Background")
-                client.close()
-                self._redirect("/jobs")
-            case _:
-                raise NotFound(404, "NotFound", "there is no such page")
+        client = session.client()
+        try:
+            target = routes.change(client, words)
+        finally:
+            client.close()
+        self._redirect(target)
 
     def _read_form(self) -> dict[str, str] | None:
         length = self.headers.get("Content-Length", "")
@@ -301,6 +288,11 @@ class Visit(BaseHTTPRequestHandler):
         self._send(
             HTTPStatus.SEE_OTHER, b"", "text/plain", {"Location": path, **({"Set-Cookie": cookie} if cookie else {})}
         )
+
+
+def words_of(path: str) -> list[str]:
+    """Return the words of a path."""
+    return [unquote(word) for word in path.split("/")[1:]]
 
 
 def login_page(trouble: str) -> str:

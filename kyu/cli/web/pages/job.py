@@ -51,7 +51,7 @@ def one_job(server: ServerConnection, session: Session, workload: Json) -> list[
     return [
         title,
         tag("p", facts, class_="counts"),
-        cancel_form(session, workload) if answer.state.word not in jobs.ENDED else None,
+        forms(session, workload) if answer.state.word not in jobs.ENDED else None,
         reason(workload, answer),
         tag("h2", "Timeline"),
         timeline(list(moments(server, workload))),
@@ -60,10 +60,18 @@ def one_job(server: ServerConnection, session: Session, workload: Json) -> list[
     ]
 
 
-def cancel_form(session: Session, workload: Json) -> Markup:
-    path = f"{job_path(workload)}/cancel"
-    button = tag("button", "Cancel this job", class_="danger", data_confirm="Cancel this job? Its objects are deleted.")
-    return tag("form", csrf(session), button, method="post", action=path)
+def forms(session: Session, workload: Json) -> Markup:
+    """Return the buttons of a job. The API server decides whether the visitor may."""
+    is_held = (workload.get("spec") or {}).get("active") is False
+    hold = ("release", "Release", "") if is_held else ("hold", "Hold", "Hold this job? If it runs, its pods end.")
+    cancel = ("cancel", "Cancel", "Cancel this job? Its objects are deleted.")
+    return tag("div", [button_form(session, workload, *each) for each in (hold, cancel)], class_="buttons")
+
+
+def button_form(session: Session, workload: Json, word: str, label: str, question: str) -> Markup:
+    style = "danger" if word == "cancel" else None
+    button = tag("button", label, class_=style, data_confirm=question or None)
+    return tag("form", csrf(session), button, method="post", action=f"{job_path(workload)}/{word}")
 
 
 def reason(workload: Json, answer: why.WhyAnswer) -> Child:

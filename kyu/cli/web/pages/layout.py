@@ -20,11 +20,35 @@ TONES = {
     "Queued": "wait",
     "Starting": "warn",
     "Reserved": "warn",
+    # Of steps, clusters and pools.
+    "Admitted": "warn",
+    "Preempted": "wait",
+    "Cancelled": "bad",
+    "Ready": "good",
+    "Live": "good",
+    "Reporting": "good",
+    "Connected": "warn",
+    "Silent": "warn",
+    "Stale": "warn",
+    "Unreachable": "bad",
+    "Lost": "bad",
 }
 
 
-def page(title: str, session: Session | None, *content: Child, current: str = "") -> str:
-    """Return a whole HTML document."""
+# The entries of the navigation, in order.
+LINKS = {
+    "/": "Now",
+    "/queues": "Queues",
+    "/jobs": "Jobs",
+    "/workflows": "Workflows",
+    "/clusters": "Clusters",
+    "/usage": "Usage",
+    "/doctor": "Doctor",
+}
+
+
+def page(title: str, session: Session | None, *content: Child, current: str = "", is_live: bool = True) -> str:
+    """Return a whole HTML document. A live page follows changes by itself."""
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -39,14 +63,15 @@ def page(title: str, session: Session | None, *content: Child, current: str = ""
         tag("a", "Skip to the content", href="#content", class_="unseen"),
         navigation(session, current) if session else None,
         tag("main", *content, id="content"),
-        data_live="yes" if session else None,
+        data_live="yes" if session and is_live else None,
     )
     return "<!doctype html>" + render(tag("html", head, body, lang="en"))
 
 
 def navigation(session: Session, current: str) -> Markup:
-    links = [("/", "Now"), ("/queues", "Queues"), ("/jobs", "Jobs")]
-    entries = [tag("a", word, href=path, aria_current="page" if path == current else None) for path, word in links]
+    entries = [
+        tag("a", word, href=path, aria_current="page" if path == current else None) for path, word in LINKS.items()
+    ]
     leave = tag("form", csrf(session), tag("button", "Log out", class_="plain"), method="post", action="/logout")
     who = tag("span", session.user, class_="who")
     return tag(
@@ -91,9 +116,9 @@ def job_cells(row: JobRow) -> list[Child]:
 JOB_HEADER = ["Job", "Namespace", "Kind", "Queue", "State", "Pods", "Age", "Why"]
 
 
-def bar(used: int, nominal: int, shown: str, label: str) -> Markup:
+def bar(used: int, nominal: int, shown: str, label: str, *, whole: int = 0) -> Markup:
     """Return a usage bar. Usage above the nominal quota is borrowed, and is drawn in its own colour."""
-    whole = max(used, nominal, 1)
+    whole = max(used, nominal, whole, 1)
     own = min(used, nominal)
     parts = [
         tag("rect", x=0, y=0, width=f"{100 * own / whole:.1f}%", height="100%", class_="own"),
