@@ -158,6 +158,21 @@ def test_a_change_needs_the_secret_of_the_session(kyu: LocalKyu, site: WebSite) 
     kyu.wait("doomed is gone", lambda: kyu.workload("doomed") is None)
 
 
+def test_the_browser_hears_of_changes(kyu: LocalKyu, site: WebSite) -> None:
+    browser = Browser(site)
+    browser.log_in(site.api, "default")
+    connection = http.client.HTTPConnection("127.0.0.1", site.server_port, timeout=60)
+    connection.request("GET", "/events", headers={"Host": f"127.0.0.1:{site.server_port}", "Cookie": browser.cookie})
+    answer = connection.getresponse()
+    assert answer.getheader("Content-Type") == "text/event-stream"
+    heard = iter(answer)
+    next(line for line in heard if line == b"event: change\n")  # the state at the start
+    next(line for line in heard if line == b": still here\n")
+    kyu.submit("news", "main", "true", cpu="100m", namespace="red")
+    next(line for line in heard if line == b"event: change\n")
+    connection.close()
+
+
 def test_a_link_logs_in_once(site: WebSite) -> None:
     code = site.sessions.make_code(Session(site.api, "admin"))
     first, second = Browser(site), Browser(site)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
@@ -118,6 +119,13 @@ class Visit(BaseHTTPRequestHandler):
             self._send_error(HTTPStatus.MISDIRECTED_REQUEST, "This page is not served under that name.")
             return
         try:
+            self._handle_errors(handle)
+        except (BrokenPipeError, ConnectionResetError, TimeoutError):
+            self.close_connection = True
+
+    def _handle_errors(self, handle: Callable[[], None]) -> None:
+        """Answer errors with a page that says what to do."""
+        try:
             handle()
         except NotFound:
             self._send_error(HTTPStatus.NOT_FOUND, "This object does not exist. It may have been deleted.")
@@ -126,7 +134,7 @@ class Visit(BaseHTTPRequestHandler):
         except (ApiError, Unreachable) as error:
             self._send_error(HTTPStatus.BAD_GATEWAY, f"The API server answered: {error}")
         except (BrokenPipeError, ConnectionResetError, TimeoutError):
-            self.close_connection = True
+            raise
         except Exception as error:
             log.warning("a page failed", path=self.path, error=repr(error))
             self._send_error(HTTPStatus.INTERNAL_SERVER_ERROR, "The page could not be made. The terminal says why.")
@@ -322,5 +330,5 @@ def current_version(client: BlockingClient, namespace: str) -> str:
 
 def list_version(client: BlockingClient, namespace: str | None) -> str:
     path = f"/apis/{Workload.KIND.api_version}" + (f"/namespaces/{namespace}" if namespace else "") + "/workloads"
-    found: Json = client.table(f"{path}?limit=1", "application/json")
+    found: Json = json.loads(client.raw(path, {"limit": "1"}))
     return str((found.get("metadata") or {}).get("resourceVersion", ""))

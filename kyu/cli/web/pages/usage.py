@@ -88,7 +88,7 @@ def picture(totals: Mapping[str, usage.Total]) -> Markup:
 
 def hours_bar(name: str, total: usage.Total, whole: float) -> Markup:
     scale = 1000 / whole if whole else 0.0
-    shown = f"{total.cpu_hours:.2f} h" + (f", {total.wasted_cpu_hours:.2f} h wasted" if total.wasted_cpu_hours else "")
+    shown = f"{total.cpu_hours:.3g} h" + (f", {total.wasted_cpu_hours:.3g} h wasted" if total.wasted_cpu_hours else "")
     good = total.cpu_hours - total.wasted_cpu_hours
     return bar(int(total.cpu_hours * scale), int(good * scale), shown, name, whole=1000)
 
