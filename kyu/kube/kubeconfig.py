@@ -100,10 +100,12 @@ class Credentials:
     def ssl_context(self) -> ssl.SSLContext | bool:
         if not self.server.startswith("https"):
             return False
-        context = ssl.create_default_context()
+        # The authorities of the system are read only where they are needed: that takes longer than most commands.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         if self.authority:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             context.load_verify_locations(cadata=self.authority.decode())
+        elif self.verifies:
+            context.load_default_certs()
         if not self.verifies:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
