@@ -391,12 +391,14 @@ class EmbeddedAdmission:
             changed = rules.prepare_create({**typed, **request.new}, self._plane.view.configuration.gates)
         elif pods_of_jobs.kind_of(typed) is not None:
             view = self._plane.view
+            name = request.new["metadata"].get("name", "")
+            if request.resource.is_custom and (found := webhook.shape_errors({**typed, **request.new})):
+                raise errors.invalid(kind, name, found)
             given = self._without_placement(request, {**typed, **request.new}, old)
             verdict = webhook.admit(view, given, old)
             by_hand = [] if request.user == INTERNAL else webhook.assigned_by_hand(given, old)
             wrapped = wrapping.find_faults(request, self._api.registry, self._api.authorizer)
             unknown = webhook.not_run_here({**typed, **request.new}, old)
-            name = request.new["metadata"].get("name", "")
             if not self._may_bypass(request) and (found := outside_queues.find_errors(view, verdict.obj, old)):
                 raise errors.forbidden(kind, name, "; ".join(map(str, found)))
             if faults := [*by_hand, *wrapped, *unknown, *verdict.errors]:

@@ -55,12 +55,14 @@ class WriteFairness:
     """A limit on the work that begins in each round of the event loop. ``flow`` names the origin of the work.
 
     Requests are charged for the time that they take. The flow that has used least of it recently comes first, and a
-    round begins only as many requests as fit into ``ROUND_SECONDS``, judged by the last ones of their flow.
+    round begins only as many requests as fit into ``ROUND_SECONDS``, judged by the last ones of their flow. If one
+    takes longer than expected, the others of its round wait for the next.
     """
 
     def __init__(self) -> None:
         self._begun = 0
         self._begun_seconds = 0.0
+        self._round_seconds = 0.0
         self._decisions = _FlowQueue()
         self._requests = _FlowQueue()
 
@@ -79,27 +81,39 @@ class WriteFairness:
 
     async def turn(self, flow: str) -> None:
         """Wait for the caller's turn, however many calls of the flow wait: for clients in the same process."""
-        if not self._is_free(self._requests.expected_seconds(flow)):
+        if self._is_free(self._requests.expected_seconds(flow)):
+            return
+        add = self._requests.add
+        while True:
             turn = asyncio.get_running_loop().create_future()
-            self._requests.add(flow, partial(_wake, turn))
+            add(flow, partial(_wake, turn))
             await turn
+            if self._round_seconds < ROUND_SECONDS:
+                return
+            add = self._requests.add_first
 
     def charged(self, flow: str, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
         """Return the work of a request, which counts its time for the flow when it is awaited."""
-        return _Charged(work, partial(self._requests.charge, flow))
+        return _Charged(work, partial(self._charge, flow))
+
+    def _charge(self, flow: str, seconds: float) -> None:
+        self._round_seconds += seconds
+        self._requests.charge(flow, seconds)
 
     def _is_free(self, seconds: float) -> bool:
         """Return whether one more may begin in this round, and count it."""
-        if self._begun and (self._begun >= PER_ROUND or self._begun_seconds + seconds > ROUND_SECONDS):
+        used = max(self._begun_seconds + seconds, self._round_seconds)
+        if self._begun and (self._begun >= PER_ROUND or used > ROUND_SECONDS):
             return False
         if not self._begun:
+            self._begun_seconds = self._round_seconds = 0.0
             asyncio.get_running_loop().call_soon(self._next_round)
         self._begun += 1
         self._begun_seconds += seconds
         return True
 
     def _next_round(self) -> None:
-        self._begun_seconds = 0.0
+        self._begun_seconds = self._round_seconds = 0.0
         begun = self._begin_requests(PER_ROUND // 2)
         begun += self._decisions.begin(PER_ROUND - begun, ROUND_SECONDS)[0]
         begun += self._begin_requests(PER_ROUND - begun)
@@ -170,6 +184,13 @@ class _FlowQueue:
             flows = self._served if flow in self._used else self._new
             waiting = flows[flow] = deque()
         waiting.append(begin)
+
+    def add_first(self, flow: str, begin: Callable[[], None]) -> None:
+        """Add a call that had its turn already, before the others of its flow."""
+        self.add(flow, begin)
+        waiting = self._queue(flow)
+        assert waiting is not None
+        waiting.rotate(1)
 
     def _queue(self, flow: str) -> deque[Callable[[], None]] | None:
         """Return the queue of a flow. A new flow that was charged meanwhile is still among the new ones."""

@@ -23,6 +23,7 @@ from kyu.server import errors
 Getter: TypeAlias = Callable[[Json], str]
 BINARY: Final = {"=": "In", "==": "In", "in": "In", "!=": "NotIn", "notin": "NotIn", ">": "Gt", "<": "Lt"}
 MOST_REQUIREMENTS: Final = 64
+MOST_VALUES: Final = 1_000
 EXPECTED_OPERATORS: Final = "in, notin, =, ==, !=, gt, lt"
 TOKEN: Final = re.compile(r"\s*(?:(==|!=|[=!<>(),])|([^=!<>(),\s]+))")
 
@@ -155,6 +156,8 @@ def _values(parser: _SelectorParser) -> set[str]:
         else:
             values.add(parser.peek())
             is_expected = False
+            if len(values) > MOST_VALUES:
+                raise _Unreadable(f"a selector has at most {MOST_VALUES} values for a label")
         parser.take()
     parser.take()
     return values | {""} if is_expected else values

@@ -24,6 +24,7 @@ import msgspec
 from kyu.api.meta import Json
 from kyu.kube import kubeconfig
 from tests.attack import hostile
+from tests.attack.answers import is_fault
 from tests.attack.floods import Target
 
 TENANTS = ("eve", "mallory")
@@ -161,9 +162,8 @@ class Fuzzer:
                 continue
             with self._lock:
                 self.report.codes[code] += 1
-                # Some refusals of Kubernetes are 500; those have details.
-                if code >= 500 and "Internal error occurred: " in text and '"details"' not in text:
-                    self.report.faults.append(f"{request.name}: {text[:300]}")
+                if is_fault(request.method, code, text):
+                    self.report.faults.append(f"{code} {request.method} {request.path} {request.name}: {text[:300]}")
         connection.close()
 
     def _send(
@@ -173,7 +173,7 @@ class Fuzzer:
         headers["accept"] = tenant.accept()
         connection.request(request.method, request.path, request.body, headers)
         answer = connection.getresponse()
-        if "watch" in request.path or answer.getheader("transfer-encoding") == "chunked":
+        if answer.getheader("transfer-encoding") == "chunked":
             # A stream has no end: some of it is read, or nothing.
             code = answer.status
             with contextlib.suppress(OSError):

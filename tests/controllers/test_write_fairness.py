@@ -135,6 +135,33 @@ async def test_the_flow_that_has_used_least_comes_first_and_long_requests_are_fe
     await asyncio.gather(*heavy)
 
 
+async def test_requests_that_take_longer_than_before_are_not_all_in_one_round() -> None:
+    fairness = WriteFairness()
+    together: list[int] = []
+    running = 0
+
+    async def ask(flow: str) -> None:
+        nonlocal running
+        await fairness.request(flow)
+        running += 1
+        together.append(running)
+        await fairness.charged(flow, work_for(2 * ROUND_SECONDS))
+
+    async def count_rounds() -> None:
+        nonlocal running
+        while len(together) < PER_ROUND:
+            running = 0
+            await asyncio.sleep(0)
+
+    # The first round is full, so these wait, and nothing is known of their flows.
+    first = [asyncio.create_task(fairness.request("a")) for _ in range(PER_ROUND)]
+    await asyncio.sleep(0)
+    requests = [asyncio.create_task(ask(f"flow-{number % 4}")) for number in range(PER_ROUND)]
+    async with asyncio.timeout(60):
+        await asyncio.gather(count_rounds(), *first, *requests)
+    assert max(together) == 1
+
+
 async def test_what_is_charged_keeps_its_result_its_fault_and_its_cancellation() -> None:
     fairness = WriteFairness()
 

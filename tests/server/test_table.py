@@ -32,19 +32,23 @@ OBJECT: Json = {
         (".spec['a.b']", [1]),
         (".spec.list[1].type", ["Y"]),
         (".spec.list[-1].type", ["Y"]),
+        (".spec.list[-1:].type", ["Y"]),
+        (".spec.list[0:1].type", ["X"]),
+        (".spec.list[::2].type", ["X"]),
         (".spec.list[*].type", ["X", "Y"]),
         (".spec.list[?(@.type=='X')].status", ["True"]),
         ('.spec.list[?(@.type!="X")].status', ["False"]),
         ("{.spec.deep.n}", [0]),
         (".spec.none.n", []),
         (".spec.list[7]", []),
+        (".spec..list", []),
     ],
 )
 def test_paths_into_objects(path: str, found: list[object]) -> None:
     assert jsonpath.find(path, OBJECT) == found
 
 
-@pytest.mark.parametrize("path", ["spec", ".spec..x", ".list[?(@.a)]", ".a[1:2]"])
+@pytest.mark.parametrize("path", ["spec", ".spec..x", ".list[?(@.a)]", ".a[1:2:0]", ".a[99999999999]"])
 def test_paths_that_are_not_served_are_refused(path: str) -> None:
     with pytest.raises(jsonpath.BadPath):
         jsonpath.parse(path)

@@ -17,7 +17,7 @@ from kyu.api.errors import FieldError
 from kyu.api.kueue import Workload
 from kyu.api.meta import Json
 from kyu.api.pools import POOL_TOLERATION
-from kyu.kinds import conditions, fields, metadata, table
+from kyu.kinds import conditions, fields, metadata, shape, table
 from kyu.plans.job import managed
 from kyu.plans.job.managed import context_of
 
@@ -46,6 +46,17 @@ def admit(view: View, obj: Json, old: Json | None) -> WebhookResult:
     if old is None and not may_be_placed(view, changed, old):
         changed = with_wish(changed, old)
     return WebhookResult(changed, tuple(kind.validate(changed, old, context)))
+
+
+def shape_errors(obj: Json) -> list[FieldError]:
+    """Return the pod templates that are no templates: the schemas of custom kinds leave them open."""
+    kind = table.find(obj)
+    try:
+        problem = shape.why_not_object(obj, kind.slots(obj)) if kind is not None else ""
+    except fields.Misshapen as error:
+        problem = str(error)
+    place, _, detail = problem.partition(": ")
+    return [FieldError("Invalid", place, detail=detail)] if problem else []
 
 
 def not_run_here(obj: Json, old: Json | None) -> list[FieldError]:

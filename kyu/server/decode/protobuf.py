@@ -81,28 +81,30 @@ class Budget:
 
 def _fields(data: bytes, budget: Budget) -> Iterator[tuple[int, Raw]]:
     """Yield the numbered values of a message."""
-    position = 0
-    while position < len(data):
+    position, end = 0, len(data)
+    while position < end:
         budget.spend()
         tag, position = _varint(data, position)
         number, form = tag >> 3, tag & 7
         value: Raw
-        if form == VARINT:
+        if form == BYTES:
+            size, position = _varint(data, position)
+            value, position = data[position : position + size], position + size
+        elif form == VARINT:
             value, position = _varint(data, position)
         elif form in (FIXED64, FIXED32):
             size = 8 if form == FIXED64 else 4
             value, position = data[position : position + size], position + size
-        elif form == BYTES:
-            size, position = _varint(data, position)
-            value, position = data[position : position + size], position + size
         else:
             raise Unreadable(f"wire type {form} of field {number}")
-        if position > len(data):
+        if position > end:
             raise Unreadable("unexpected end of the message")
         yield number, value
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
+    if position < len(data) and (byte := data[position]) < 0x80:
+        return byte, position + 1
     result = shift = 0
     while True:
         if position >= len(data) or shift > 63:

@@ -63,6 +63,15 @@ def apply(schema: Schema, live: Json | None, config: Json, by: FieldManager, *, 
 
     The result shares parts with ``live``, except the top level and the metadata.
     """
+    try:
+        return _apply(schema, live, config, by, force=force)
+    except ShapeError as error:
+        # Kubernetes answers 500. The client can mend it: the list is in the stored object.
+        text = f"the stored object cannot be applied to: {error}; correct it with an update"
+        raise errors.bad_request(text) from error
+
+
+def _apply(schema: Schema, live: Json | None, config: Json, by: FieldManager, *, force: bool) -> Json:
     config = {name: value for name, value in config.items() if name not in by.resets}
     identity = {name: config.pop(name) for name in UNOWNED if name in config}
     named = _applied_set(schema, config, f"{by.api_version}, Kind={identity.get('kind', '')}")

@@ -1,8 +1,8 @@
 """
 The JSONPath of CustomResourceDefinitions: printer columns, the scale subresource, selectable fields.
 
-A path is parsed once to steps. Supported are ``.a.b``, ``['a.b']``, ``[0]``, ``[-1]``, ``[*]`` and filters that compare
-one field with a literal, ``[?(@.type=="Ready")]``.
+A path is parsed once to steps. Supported are ``.a.b``, ``['a.b']``, ``[0]``, ``[-1:]``, ``[*]`` and filters that
+compare one field with a literal, ``[?(@.type=="Ready")]``. Any other path finds nothing: no column may fail a list.
 
 Kubernetes: client-go/util/jsonpath (the used part).
 """
@@ -17,7 +17,8 @@ from typing import Any, TypeAlias
 _STEP = re.compile(
     r"""\.(?P<field>[^.\[\]'"()?@=*\s]+)
       | \[\s*(?P<quote>['"])(?P<quoted>(?:(?!(?P=quote)).)*)(?P=quote)\s*\]
-      | \[\s*(?P<index>-?\d+)\s*\]
+      | \[\s*(?P<index>-?\d{1,9})\s*\]
+      | \[\s*(?P<slice>(?:-?\d{1,9})?:(?:-?\d{1,9})?(?::0*[1-9]\d{0,8})?)\s*\]
       | (?P<all>\[\s*\*\s*\]|\.\*)
       | \[\?\(\s*@(?P<inner>[^=!]+?)\s*(?P<operator>==|!=)\s*(?P<literal>"[^"]*"|'[^']*'|[^)\s]+)\s*\)\]""",
     re.VERBOSE,
@@ -35,6 +36,13 @@ class IndexStep:
 
 
 @dataclass(frozen=True, slots=True)
+class SliceStep:
+    start: int | None
+    stop: int | None
+    step: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class EachStep:
     pass
 
@@ -46,7 +54,7 @@ class FilterStep:
     equal: bool
 
 
-Step: TypeAlias = FieldStep | IndexStep | EachStep | FilterStep
+Step: TypeAlias = FieldStep | IndexStep | SliceStep | EachStep | FilterStep
 
 
 class BadPath(ValueError):
@@ -70,9 +78,13 @@ def parse(path: str) -> tuple[Step, ...]:
 
 
 def find(path: str, value: Any) -> list[Any]:
-    """Return the values at the path, none if a part of it is missing."""
+    """Return the values at the path, none if a part of it is missing or the path cannot be read."""
+    try:
+        steps = parse(path)
+    except BadPath:
+        return []
     found = [value]
-    for step in parse(path):
+    for step in steps:
         found = [result for item in found for result in _follow(step, item)]
     return found
 
@@ -88,6 +100,9 @@ def _step(match: re.Match[str]) -> Step:
         return FieldStep(match["quoted"])
     if match["index"] is not None:
         return IndexStep(int(match["index"]))
+    if match["slice"] is not None:
+        parts = [int(part) if part else None for part in match["slice"].split(":")]
+        return SliceStep(parts[0], parts[1], parts[2] if len(parts) > 2 else None)
     if match["all"] is not None:
         return EachStep()
     literal = match["literal"]
@@ -102,6 +117,8 @@ def _follow(step: Step, value: Any) -> list[Any]:
             return [value[name]] if name in value else []
         case IndexStep(index), list():
             return [value[index]] if -len(value) <= index < len(value) else []
+        case SliceStep(start, stop, stride), list():
+            return value[start:stop:stride]
         case EachStep(), list():
             return value
         case EachStep(), dict():

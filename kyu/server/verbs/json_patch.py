@@ -28,6 +28,8 @@ from kyu.server.json_values import clone, same
 MAX_OPERATIONS = 10_000
 MAX_COPIED_BYTES = 1024 * 1024
 MAX_RESULT_BYTES = 3 * 1024 * 1024
+# Deeper objects are refused by the decoder.
+MAX_DEPTH = 1_000
 # Places by which list items are moved when others are put before them or removed.
 MAX_MOVED_ITEMS = 50_000_000
 
@@ -175,6 +177,8 @@ def _parts(pointer: str) -> list[str]:
     _, slash, rest = pointer.partition("/")
     if not slash:
         raise PatchFailed(f"the path {pointer!r} has no slash")
+    if rest.count("/") > MAX_DEPTH:
+        raise PatchFailed(f"the path has more than {MAX_DEPTH} parts")
     return [part.replace("~1", "/").replace("~0", "~") for part in rest.split("/")]
 
 
