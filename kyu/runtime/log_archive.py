@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import stat
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ import msgspec
 from kyu.api.labels import task_number
 from kyu.api.meta import Json
 from kyu.runtime import logs, records
+from kyu.runtime.sandbox import files
 
 INDEX = "index.jsonl"
 # Names that no pod can have: of a list of the kept pods of a job, and of a pod by its uid.
@@ -270,15 +270,10 @@ def find_starts(names: list[str]) -> dict[str, dict[int, list[str]]]:
 
 def copy_files(folder: int, names: list[str], path: str, most_bytes: int) -> int:
     """Copy files of an open folder to one file, the oldest first; return its size."""
-    owner, size = os.fstat(folder).st_uid, 0
+    size = 0
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as target:
         for name in names:
-            # A pipe in the place of a log must not block, and a link must not lead to a file of another user.
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            with contextlib.suppress(OSError), open(os.open(name, flags, dir_fd=folder), "rb") as source:
-                info = os.fstat(source.fileno())
-                if not stat.S_ISREG(info.st_mode) or info.st_uid != owner:
-                    continue
+            with contextlib.suppress(OSError), open(files.open_owned(folder, name), "rb") as source:
                 while size < most_bytes and (block := source.read(min(COPY_BYTES, most_bytes - size))):
                     target.write(block)
                     size += len(block)

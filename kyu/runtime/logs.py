@@ -17,9 +17,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from kyu.runtime import output, records
+from kyu.runtime.sandbox import files
 
 BLOCK_BYTES = 256 * 1024
 FOLLOW_SECONDS = 0.1
+# The parts of a line: time, stream, tag, text.
+FIELDS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +126,9 @@ class Printer:
     def _pieces(self, lines: Iterable[bytes]) -> Iterator[bytes]:
         for line in lines:
             # All times have the same length and order as text.
-            if line < self.since:
+            if line < self.since or line.count(b" ") < FIELDS - 1:
                 continue
-            time, _, tag, text = line.split(b" ", 3)
+            time, _, tag, text = line.split(b" ", FIELDS - 1)
             if self.options.timestamps and self.at_line_start:
                 yield time + b" "
             yield text
@@ -187,8 +190,8 @@ class Reader:
             self.waiting = self._rotated()
         path = self.waiting.pop(0) if self.waiting else self.path
         try:
-            self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
+            self.descriptor = open_log(path)
+        except OSError:
             return False
         return True
 
@@ -200,6 +203,15 @@ class Reader:
             return False
 
 
+def open_log(path: str) -> int:
+    """Open a file of a log. Its folder belongs to the pod's user, who may have put anything in its place."""
+    folder = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        return files.open_owned(folder, os.path.basename(path))
+    finally:
+        os.close(folder)
+
+
 def read_all(descriptor: int) -> bytes:
     blocks = []
     while block := os.read(descriptor, BLOCK_BYTES):
@@ -208,7 +220,7 @@ def read_all(descriptor: int) -> bytes:
 
 
 def read_lines(path: str) -> list[bytes]:
-    with open(path, "rb") as file:
+    with open(open_log(path), "rb") as file:
         return file.read().split(b"\n")[:-1]
 
 
@@ -217,7 +229,7 @@ def full_lines(lines: list[bytes]) -> int:
 
 
 def is_full(line: bytes) -> bool:
-    return line.split(b" ", 3)[2] == b"F"
+    return line.split(b" ", FIELDS - 1)[2:3] == [b"F"]
 
 
 def last_full_lines(lines: list[bytes], count: int) -> list[bytes]:

@@ -157,7 +157,7 @@ def plan_container(
     options: Options,
     place: Place,
 ) -> Json:
-    name = container["name"]
+    name = volumes.check_name(container["name"], "container")
     declared = environment.resolve(container, facts, objects)
     home = os.path.join(place.folder, records.HOME)
     message_file = os.path.join(place.folder, records.message_file(name))
@@ -177,6 +177,8 @@ def plan_container(
         base |= {"USER": place.user_name, "LOGNAME": place.user_name}
     working_dir = environment.expand(container.get("workingDir") or home, known)
     volumes.check_path(working_dir, "workingDir")
+    if not os.path.isabs(working_dir):
+        raise environment.Refused("InvalidPod", f"workingDir {working_dir!r} does not begin with a slash")
     message_mounts = message_mount(container, message_file, facts.pod, place)
     volume_mounts = plan_mounts(container, planned, known, facts, options, place)
     return {

@@ -42,6 +42,7 @@ NOT_FOR_EVER = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE
 LEFT_OVER_SECONDS = 300.0
 # A pod that lives this long after its last grace period is reported.
 SLOW_END_SECONDS = 30.0
+OVER = ("Succeeded", "Failed")
 OnStatus = Callable[[Json, Json], None]
 OnEvent = Callable[[Json, str, str], None]
 
@@ -485,7 +486,8 @@ class Runtime:
             self._ended(uid)
             return
         record = records.find(os.path.join(entry.folder, records.RECORD))
-        if record is not None:
+        # The last record counts when the supervisor is gone, and so all processes of the pod are.
+        if record is not None and record["phase"] not in OVER:
             self._tell(entry, record)
 
     def _watch_supervisor(self, uid: str, entry: Entry) -> bool:
@@ -517,7 +519,7 @@ class Runtime:
         entry = self._entries[uid]
         self._forget_supervisor(entry)
         record = records.find(os.path.join(entry.folder, records.RECORD))
-        if record is not None and record["phase"] in ("Succeeded", "Failed"):
+        if record is not None and record["phase"] in OVER:
             cgroups.remove(entry.cgroup)
             self._tell(entry, record)
         else:
@@ -557,7 +559,7 @@ class Runtime:
         self._tell(entry, record)
 
     def _tell(self, entry: Entry, record: Json) -> None:
-        entry.over = record["phase"] in ("Succeeded", "Failed")
+        entry.over = record["phase"] in OVER
         pod = {**entry.pod, "status": entry.status}
         now = records.rfc3339(time.time())
         changed = status.pod_status(pod, record, now)

@@ -15,6 +15,7 @@ import fcntl
 import os
 import select
 import signal
+import socket
 import struct
 import termios
 import time
@@ -22,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from kyu.runtime import user_files
 from kyu.runtime.sandbox import kernel, mounts, namespaces
 from kyu.runtime.sandbox.namespaces import Sandbox
 
@@ -46,6 +48,8 @@ class Child:
     stdin: int = -1
     stdout: int = -1
     stderr: int = -1
+    # Gives the files of the user that get the output as well, if it has any.
+    user_files: socket.socket | None = None
 
 
 class StartFailed(Exception):
@@ -62,8 +66,9 @@ def fork(container: dict[str, Any], sandbox: Sandbox) -> Child:
     Its output comes through pipes, or through a terminal. It has standard input only if its manifest says so.
     """
     ours, theirs = open_streams(container)
+    receiver, sender = socket.socketpair() if container["outputFiles"] else (None, None)
     try:
-        child = fork_with(container, sandbox, theirs, is_terminal=bool(container.get("tty")))
+        child = fork_with(container, sandbox, theirs, is_terminal=bool(container.get("tty")), files_to=sender)
     except OSError:
         for descriptor in {*ours} - {-1}:
             os.close(descriptor)
@@ -71,10 +76,12 @@ def fork(container: dict[str, Any], sandbox: Sandbox) -> Child:
     finally:
         for descriptor in {*theirs}:
             os.close(descriptor)
+        if sender is not None:
+            sender.close()
     for descriptor in {*ours} - {-1}:
         os.set_blocking(descriptor, False)
     stdin, stdout, stderr = ours
-    return replace(child, stdin=stdin, stdout=stdout, stderr=stderr)
+    return replace(child, stdin=stdin, stdout=stdout, stderr=stderr, user_files=receiver)
 
 
 def open_streams(container: dict[str, Any]) -> tuple[list[int], list[int]]:
@@ -95,7 +102,12 @@ def open_streams(container: dict[str, Any]) -> tuple[list[int], list[int]]:
 
 
 def fork_with(
-    container: dict[str, Any], sandbox: Sandbox, streams: Sequence[int], *, is_terminal: bool = False
+    container: dict[str, Any],
+    sandbox: Sandbox,
+    streams: Sequence[int],
+    *,
+    is_terminal: bool = False,
+    files_to: socket.socket | None = None,
 ) -> Child:
     """Start a child as ``fork`` does, with these streams. They stay open here; the caller closes them."""
     go_reader, go_writer = os.pipe()
@@ -113,7 +125,7 @@ def fork_with(
             os.close(failure_reader)
             prepare(streams, is_terminal=is_terminal)
             if os.read(go_reader, 1):
-                become(container, sandbox, failure_writer)
+                become(container, sandbox, failure_writer, files_to)
         except BaseException as error:
             with contextlib.suppress(OSError):
                 os.write(failure_writer, why_failed(container, error)[:LONGEST_FAILURE])
@@ -165,9 +177,10 @@ def prepare(streams: Sequence[int], *, is_terminal: bool) -> None:
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
-def become(container: dict[str, Any], sandbox: Sandbox, failure: int) -> None:
+def become(container: dict[str, Any], sandbox: Sandbox, failure: int, files_to: socket.socket | None) -> None:
     """Turn to the container's program, in the child. Returns only if the parent has died."""
     namespaces.load_nothing_more()
+    leave_supervisor(failure, files_to)
     try:
         isolate(container, sandbox)
     except OSError as error:
@@ -177,15 +190,33 @@ def become(container: dict[str, Any], sandbox: Sandbox, failure: int) -> None:
         # The parent died before that, so no signal will come.
         return
     os.umask(container["umask"])
-    try:
-        os.chdir(container["workingDir"])
-    except OSError as error:
-        user = sandbox.user
-        suffix = f", for user {user}, the user of pods of this namespace" if user is not None else ""
-        message = f"workingDir {container['workingDir']}: {error.strerror}{suffix}"
-        raise StartFailed(NOT_RUNNABLE_EXIT_CODE, message) from error
-    namespaces.close_descriptors(failure)
+    enter_working_dir(container, sandbox, files_to)
     os.execvpe(container["argv"][0], container["argv"], container["env"])
+
+
+def enter_working_dir(container: dict[str, Any], sandbox: Sandbox, files_to: socket.socket | None) -> None:
+    """Change to the working directory, and open the files of the user in it."""
+    folder = container["workingDir"]
+    what = f"workingDir {folder}"
+    try:
+        os.chdir(folder)
+        what = "output file"
+        if files_to is not None:
+            user_files.send_opened(files_to, container["outputFiles"], folder)
+            files_to.close()
+    except OSError as error:
+        what = what if error.filename in (None, folder) else f"{what} {error.filename}"
+        suffix = f", for user {sandbox.user}, the user of pods of this namespace" if sandbox.user is not None else ""
+        raise StartFailed(NOT_RUNNABLE_EXIT_CODE, f"{what}: {error.strerror}{suffix}") from error
+
+
+def leave_supervisor(failure: int, files_to: socket.socket | None) -> None:
+    """Let go of the pod's folder and of all descriptors of the supervisor.
+
+    Paths of the manifest are used next. One such as ``/proc/self/cwd`` would lead to the supervisor's own files.
+    """
+    namespaces.close_descriptors(failure, files_to.fileno() if files_to is not None else failure)
+    os.chdir("/")
 
 
 def isolate(container: dict[str, Any], sandbox: Sandbox) -> None:

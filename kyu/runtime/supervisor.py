@@ -177,30 +177,31 @@ class Supervisor:
             self.save()
             if container.name in self.groups:
                 self.groups[container.name].enter(child.pid)
-            self.open_user_files(running)
             spawn.release(child)
+            self.take_user_files(running, child)
         except (spawn.StartFailed, OSError) as error:
             os.kill(child.pid, signal.SIGKILL)
             os.waitpid(child.pid, 0)
             exit_code = error.exit_code if isinstance(error, spawn.StartFailed) else spawn.NOT_RUNNABLE_EXIT_CODE
             container.hopeless = True
+            if child.user_files is not None:
+                child.user_files.close()
             self.close(running, poll)
             self.show_exited(running, exit_code, "StartError", str(error))
             return
         for descriptor in running.streams:
             poll.register(descriptor, select.POLLIN)
 
-    def open_user_files(self, running: Running) -> None:
-        """Open the files of the user that get the container's output as well, before the container runs."""
+    def take_user_files(self, running: Running, child: spawn.Child) -> None:
+        """Take the files of the user that get the container's output as well. Its process has opened them."""
+        if child.user_files is None:
+            return
+        with child.user_files:
+            found = user_files.receive(child.user_files, running.plan["outputFiles"])
         for stream in running.streams.values():
-            if path := running.plan["outputFiles"].get(stream.name):
-                try:
-                    stream.user_file = user_files.open_as(
-                        self.sandbox.user, running.plan["workingDir"], path, running.plan["umask"]
-                    )
-                except OSError as error:
-                    message = f"output file {path}: {error.strerror}"
-                    raise spawn.StartFailed(spawn.NOT_RUNNABLE_EXIT_CODE, message) from error
+            stream.user_file = found.pop(stream.name, -1)
+        for descriptor in found.values():
+            os.close(descriptor)
 
     def fail_to_fork(self, container: lifecycle.Container, error: OSError) -> None:
         """End the pod, whose user has too many processes."""

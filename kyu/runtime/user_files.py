@@ -2,10 +2,11 @@
 Writes the output of a container to files of its user as well, as ``kyu submit --output`` asks.
 
 An annotation of the pod names the file by a pattern. The path must lie below the container's working directory. The
-file is opened with the rights of the pod's user: a supervisor that runs as root asks a child that gives up its rights,
-and gets the open file back. So a link of a tenant leads only to places that the tenant can reach anyway.
+container's own process opens the file before it runs its program, with its rights, its volumes and its view of the
+machine, and sends the open file to the supervisor. So a path of a tenant leads only to places that its program reaches.
 
-Called by: podplan.py, output.py, supervisor.py. Imports nothing beyond the standard library and one constant.
+Called by: podplan.py, output.py, spawn.py (in the child), supervisor.py. Imports nothing beyond the standard library
+and one constant.
 """
 
 from __future__ import annotations
@@ -63,51 +64,31 @@ def why_not_below(path: str, folder: str) -> str:
     return f"it is not below {folder}" if inner.split("/")[0] == ".." or ".." in path.split("/") else ""
 
 
-def open_as(user: int | None, folder: str, path: str, umask: int = DEFAULT_UMASK) -> int:
-    """Open a file with the rights of a user, for appending, and return its descriptor."""
-    try:
-        return _open_as(user, folder, path, umask)
-    except OSError as error:
-        suffix = f", for user {user}, the user of pods of this namespace" if user is not None else ""
-        raise OSError(error.errno, f"{error.strerror}{suffix}", path) from error
+def send_opened(connection: socket.socket, paths: Mapping[str, str], folder: str) -> None:
+    """Open the files of a container, from inside it, and send their descriptors in the order of the streams."""
+    socket.send_fds(connection, [b"f"], [open_below(folder, path) for path in paths.values()])
 
 
-def _open_as(user: int | None, folder: str, path: str, umask: int) -> int:
-    if user is None or os.geteuid() != 0:
-        before = os.umask(umask)
-        try:
-            return open_below(folder, path)
-        finally:
-            os.umask(before)
-    ours, theirs = socket.socketpair()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.umask(umask)
-            os.setgroups([])
-            os.setresgid(user, user, user)
-            os.setresuid(user, user, user)
-            socket.send_fds(theirs, [b"\0"], [open_below(folder, path)])
-        except OSError as error:
-            theirs.send(bytes([error.errno or 1]))
-        finally:
-            os._exit(0)
-    theirs.close()
-    with ours:
-        answer, descriptors, _, _ = socket.recv_fds(ours, 1, 1)
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, 0)
-    if not descriptors:
-        number = answer[0] if answer else 1
-        raise OSError(number, os.strerror(number), path)
-    os.set_inheritable(descriptors[0], False)
-    return descriptors[0]
+def receive(connection: socket.socket, paths: Mapping[str, str]) -> dict[str, int]:
+    """Return the descriptors that ``send_opened`` has sent, by stream; none if the sender was killed."""
+    _, descriptors, _, _ = socket.recv_fds(connection, 1, len(paths), socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
+    return dict(zip(paths, descriptors, strict=False))
 
 
 def open_below(folder: str, path: str) -> int:
-    """Open a regular file below the folder; make the folders between. Root follows no link."""
+    """Open a regular file below the folder for appending; make the folders between. Root follows no link.
+
+    An error has the path as its file name.
+    """
+    try:
+        return _open_below(folder, path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from error
+
+
+def _open_below(folder: str, path: str) -> int:
     if why_not_below(path, folder):
-        raise PermissionError(1, f"it is not below {folder}", path)
+        raise PermissionError(1, f"it is not below {folder}")
     no_links = os.O_NOFOLLOW if os.geteuid() == 0 else 0
     *folders, name = os.path.relpath(path, folder).split("/")
     current = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -125,7 +106,7 @@ def open_below(folder: str, path: str) -> int:
         os.close(current)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise PermissionError(1, "it is not a regular file", path)
+        raise PermissionError(1, "it is not a regular file")
     return descriptor
 
 

@@ -10,6 +10,7 @@ Called by: podplan.py (plans), podfolder.py (writes the files). Kubernetes: pkg/
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -22,6 +23,7 @@ DEFAULT_MODE = 0o644
 # The widest mode of a Secret's files, whatever the manifest says: other users have no business with them.
 SECRET_MODE = 0o500
 LONGEST_SHOWN = 100
+NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 HOST_PATH_TYPES = ("", "Directory", "File")
 # The kinds of volumes; the name of a volume's source is its kind.
 FOLDERS = ("emptyDir", "configMap", "secret", "downwardAPI", "projected")
@@ -53,7 +55,7 @@ def plan_volumes(facts: Facts, objects: Objects, host_paths: Sequence[str]) -> l
 
 
 def plan_volume(volume: Json, facts: Facts, objects: Objects, host_paths: Sequence[str]) -> Volume:
-    name = volume["name"]
+    name = check_name(volume["name"], "volume")
     kind = next((key for key in volume if key != "name" and volume[key] is not None), "emptyDir")
     if kind == "hostPath":
         return Volume(name, writable=True, host_path=host_path(name, volume[kind], host_paths))
@@ -104,7 +106,7 @@ def keyed_files(ref: Json, data: Mapping[str, bytes], mode: int | None) -> list[
     mode = DEFAULT_MODE if mode is None else mode
     items = ref.get("items")
     if not items:
-        return [File(key, content, mode) for key, content in sorted(data.items())]
+        return [File(inner_path(key), content, mode) for key, content in sorted(data.items())]
     files = []
     for item in items:
         if item["key"] in data:
@@ -142,6 +144,13 @@ def check_path(path: str, what: str) -> None:
     if reason := files.why_not_a_path(path):
         shown = path if len(path) <= LONGEST_SHOWN else f"{path[:LONGEST_SHOWN]}…"
         raise Refused("InvalidPod", f"{what} {shown!r} cannot be: {reason}")
+
+
+def check_name(name: str, what: str) -> str:
+    """Return a name that becomes the name of a file or folder. Pods of a pool come from another server."""
+    if not NAME.fullmatch(name):
+        raise Refused("InvalidPod", f"{what} {name[:LONGEST_SHOWN]!r} is not a valid name")
+    return name
 
 
 def write(volumes: Sequence[Volume], folder: str, user: int | None) -> None:

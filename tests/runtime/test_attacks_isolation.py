@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from kyu.api.meta import Json
-from kyu.runtime import isolation, podplan, processes, records, user_ids
+from kyu.runtime import isolation, logs, podplan, processes, records, user_ids
 from kyu.runtime.isolation import choose
 from kyu.runtime.sandbox import files
 from kyu.runtime.sandbox.namespaces import Sandbox
@@ -299,6 +299,82 @@ async def test_the_termination_log_leads_nowhere(watched: Watched, victim: Path,
     watched.runtime.stop("uid-a", 0)
     status = await watched.over("a")
     assert "victim" not in str(status["containerStatuses"][0]["state"])
+
+
+OWN_FILES = ("/proc/self/cwd", "/proc/self/cwd/state", "/proc/1/cwd/state", "/proc/self/fd/3", "state", ".")
+
+
+@pytest.mark.parametrize("folder", OWN_FILES)
+async def test_a_working_folder_cannot_be_the_supervisors(watched: Watched, folder: str) -> None:
+    script = "ls record.json plan.json logs state; ls .."
+    start(watched, pod("a", shell(script, workingDir=folder)))
+    status = await watched.over("a")
+    if "Refused" not in str(message := terminated(status).get("message", "")) and "workingDir" not in message:
+        assert "record" not in await listed(watched, "a")
+
+
+async def listed(watched: Watched, name: str) -> str:
+    """Return the files that were found, without the complaints about those that were not."""
+    lines = (await watched.text(name)).splitlines()
+    return "\n".join(line for line in lines if not line.startswith("ls: "))
+
+
+@pytest.mark.parametrize("folder", ["/proc/self/cwd/state", "/proc/1/cwd/state", "/proc/self", "/tmp"])
+async def test_an_output_file_is_opened_from_inside_the_pod(watched: Watched, folder: str) -> None:
+    wanted = pod("a", shell("echo forged", workingDir=folder))
+    wanted["metadata"]["annotations"] = {"kyu.dev/output": "logs/main.0.log", "kyu.dev/error": "oom_score_adj"}
+    start(watched, wanted)
+    status = await watched.over("a")
+    if folder == "/tmp":
+        assert await watched.text("a") == "forged\n"
+        private = Path(watched.runtime.folder("uid-a")) / "tmp" / "logs" / "main.0.log"
+        assert private.read_text() == "forged\n"
+        assert private.stat().st_uid >= user_ids.FIRST
+    else:
+        assert terminated(status)["reason"] == "StartError"
+
+
+async def test_a_forged_record_ends_no_pod(watched: Watched) -> None:
+    start(watched, pod("a", shell("sleep 1000")))
+    await watched.until("a", "Running")
+    folder = watched.runtime.folder("uid-a")
+    record = records.find(f"{folder}/{records.RECORD}")
+    assert record is not None
+    records.write(f"{folder}/{records.RECORD}", {**record, "phase": "Succeeded"})
+    start(watched, pod("b", shell("true")))
+    records.notify(f"{os.path.dirname(os.path.dirname(folder))}/{records.NOTICES}", "uid-a")
+    await watched.over("b")
+    assert {status["phase"] for status in watched.told["a"]} == {"Running"}
+
+
+@pytest.mark.parametrize("how", ["a link", "a hard link", "a pipe", "a folder", "a link above"])
+def test_a_log_that_a_tenant_has_exchanged_is_not_read(tmp_path: Path, victim: Path, how: str) -> None:
+    folder, other = tmp_path / "logs", Path("/var/lib/kyu-test-logs")
+    folder.mkdir()
+    os.chown(folder, user_ids.FIRST, user_ids.FIRST)
+    path = folder / "main.0.log"
+    match how:
+        case "a link":
+            path.symlink_to(victim)
+        case "a hard link":
+            path = Path(f"{victim}.d") / "main.0.log"
+            path.parent.mkdir()
+            os.chown(path.parent, user_ids.FIRST, user_ids.FIRST)
+            os.link(victim, path)
+        case "a pipe":
+            os.mkfifo(path)
+        case "a folder":
+            path.mkdir()
+        case "a link above":
+            folder.rmdir()
+            folder.symlink_to(other)
+            other.mkdir()
+            (other / "main.0.log").write_text("a b F secret\n")
+    try:
+        assert logs.Reader(str(path)).read() == []
+    finally:
+        shutil.rmtree(other, ignore_errors=True)
+        shutil.rmtree(f"{victim}.d", ignore_errors=True)
 
 
 async def test_the_termination_log_still_works(watched: Watched) -> None:

@@ -61,6 +61,28 @@ def test_references_are_expanded_as_kubernetes_does(text: str, expanded: str) ->
     assert environment.expand(text, {"NAME": "x", "OTHER": "y"}) == expanded
 
 
+class Hostile(Objects):
+    """A ConfigMap of another server, whose key is a path."""
+
+    def config_map(self, namespace: str, name: str) -> Json | None:
+        return {"data": {"../../plan.json": "{}"}}
+
+
+def test_names_that_become_files_stay_in_the_pods_folder() -> None:
+    facts = Facts(pod(volumes=[{"name": "v", "configMap": {"name": "c"}}]), "node-1", {})
+    outcome = podplan.plan_pod(facts, Hostile(), Options(), PLACE)
+    assert isinstance(outcome, Refused)
+    assert outcome.reason == "VolumeRefused"
+    for wanted in (pod({"name": "../main"}), pod(volumes=[{"name": "..", "emptyDir": {}}])):
+        refused = plan(wanted)
+        assert isinstance(refused, Refused)
+        assert refused.message.endswith("is not a valid name")
+
+
+def test_a_relative_working_folder_is_refused() -> None:
+    assert isinstance(plan(pod({"workingDir": "state"})), Refused)
+
+
 def test_command_and_args_see_the_declared_environment() -> None:
     container = {"command": ["echo", "$(A)"], "args": ["$(B)"], "env": [{"name": "A", "value": "1"}]}
     container["env"].append({"name": "B", "value": "$(A)2"})  # type: ignore[attr-defined]

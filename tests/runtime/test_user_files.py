@@ -11,7 +11,6 @@ from kyu.api.labels import COMPLETION_INDEX
 from kyu.runtime import user_files
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for another user")
-STRANGER = 54321
 
 
 def pod(name: str = "train-x", *, job: str = "", task: str = "") -> dict[str, object]:
@@ -39,7 +38,7 @@ def test_paths_outside_of_the_folder_are_refused(path: str) -> None:
 
 def test_output_is_appended_and_folders_are_made(tmp_path: Path) -> None:
     for text in (b"one\n", b"two\n"):
-        descriptor = user_files.open_as(None, str(tmp_path), str(tmp_path / "logs" / "out"))
+        descriptor = user_files.open_below(str(tmp_path), str(tmp_path / "logs" / "out"))
         user_files.append(descriptor, text)
         user_files.close(descriptor)
     assert (tmp_path / "logs" / "out").read_bytes() == b"one\ntwo\n"
@@ -48,7 +47,7 @@ def test_output_is_appended_and_folders_are_made(tmp_path: Path) -> None:
 def test_a_pipe_in_the_place_of_the_file_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "out")
     with pytest.raises(OSError, match="No such device"):
-        user_files.open_as(None, str(tmp_path), str(tmp_path / "out"))
+        user_files.open_below(str(tmp_path), str(tmp_path / "out"))
 
 
 @ROOT_ONLY
@@ -59,24 +58,5 @@ def test_root_follows_no_link(tmp_path: Path) -> None:
     (tmp_path / "work" / "file").symlink_to(tmp_path / "elsewhere" / "file")
     for name in ("folder/out", "file"):
         with pytest.raises(OSError, match=r"symbolic links|Not a directory"):
-            user_files.open_as(None, str(tmp_path / "work"), str(tmp_path / "work" / name))
+            user_files.open_below(str(tmp_path / "work"), str(tmp_path / "work" / name))
     assert list((tmp_path / "elsewhere").iterdir()) == []
-
-
-@ROOT_ONLY
-def test_the_file_is_opened_with_the_rights_of_the_user(tmp_path: Path) -> None:
-    folder = Path("/tmp") / f"kyu-user-files-{os.getpid()}"
-    folder.mkdir()
-    os.chown(folder, STRANGER, STRANGER)
-    try:
-        descriptor = user_files.open_as(STRANGER, str(folder), str(folder / "out"))
-        user_files.append(descriptor, b"mine\n")
-        user_files.close(descriptor)
-        assert (folder / "out").stat().st_uid == STRANGER
-        (folder / "closed").touch(mode=0o600)
-        with pytest.raises(PermissionError, match=f"Permission denied, for user {STRANGER}"):
-            user_files.open_as(STRANGER, str(folder), str(folder / "closed"))
-    finally:
-        for path in folder.iterdir():
-            path.unlink()
-        folder.rmdir()

@@ -69,6 +69,16 @@ def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
     return descriptor
 
 
+def open_owned(folder: int, name: str) -> int:
+    """Open a regular file for reading, if it belongs to the owner of its folder: no link leads to another's file."""
+    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    info = os.fstat(descriptor)
+    if not stat.S_ISREG(info.st_mode) or info.st_uid != os.fstat(folder).st_uid:
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, f"{name} is no regular file of the owner of its folder")
+    return descriptor
+
+
 def remove_tree(path: str) -> None:
     """Remove a folder with all in it, however deep it is.
 

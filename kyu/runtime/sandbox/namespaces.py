@@ -22,6 +22,7 @@ import socket
 import struct
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 from kyu.runtime.sandbox import kernel, seccomp
 
@@ -39,6 +40,8 @@ SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
 PRIVATE_FOLDERS = ("/tmp", "/var/tmp", "/run/lock", "/var/crash", "/dev/mqueue")
 # A tenant's processes and threads, in all pods of a namespace together.
 MOST_PROCESSES = 16384
+# Process numbers of the machine. A new process namespace may have another limit, so this is read before the fork.
+PROCESS_NUMBERS = int(Path("/proc/sys/kernel/pid_max").read_text()) if sys.platform == "linux" else MOST_PROCESSES
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +137,8 @@ def make_namespaces(sandbox: Sandbox) -> None:
 def become_user(sandbox: Sandbox, user: int) -> None:
     processes = most_processes()
     resource.setrlimit(resource.RLIMIT_NPROC, (processes, processes))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # No core file is that small, and of all limits only this one keeps the kernel from running a crash handler.
+    resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
     kernel.prctl(kernel.PR_CAP_AMBIENT, kernel.PR_CAP_AMBIENT_CLEAR_ALL)
     if not sandbox.user_namespace:
         kernel.drop_bounding_set()
@@ -151,8 +155,7 @@ def become_user(sandbox: Sandbox, user: int) -> None:
 
 def most_processes() -> int:
     """Return how many processes a tenant may have. A few tenants must not take all numbers of the machine."""
-    with open("/proc/sys/kernel/pid_max") as file:
-        return min(MOST_PROCESSES, int(file.read()) // 8)
+    return min(MOST_PROCESSES, PROCESS_NUMBERS // 8)
 
 
 def hide_machine(folder: str) -> None:
