@@ -401,8 +401,10 @@ class EmbeddedAdmission:
             unknown = webhook.not_run_here({**typed, **request.new}, old)
             if not self._may_bypass(request) and (found := outside_queues.find_errors(view, verdict.obj, old)):
                 raise errors.forbidden(kind, name, "; ".join(map(str, found)))
-            if faults := [*by_hand, *wrapped, *unknown, *verdict.errors]:
-                raise errors.invalid(kind, name, faults)
+            if faults := [*by_hand, *wrapped, *unknown]:
+                raise errors.invalid(kind, name, [*faults, *verdict.errors])
+            if verdict.errors:
+                raise errors.denied(kind, verdict.errors)
             changed = verdict.obj
         else:
             if kind.kind == CONFIG_MAP.kind and not kind.group:

@@ -38,8 +38,8 @@ from kyu.plans.job import dependencies, lifecycle, slices
 from kyu.plans.provisioning import requests
 from kyu.plans.queues import in_use_finalizers
 from kyu.plans.queues.in_use_finalizers import is_listed_check, is_listed_flavor, is_topology_of_flavor
+from kyu.plans.workload import failure_recovery, node_failures, priority_class, topology
 from kyu.plans.workload import lifecycle as workload
-from kyu.plans.workload import node_failures, priority_class, topology
 
 
 def controllers() -> tuple[Controller, ...]:
@@ -101,6 +101,14 @@ def controllers() -> tuple[Controller, ...]:
                 Watch(Workload.KIND, matters=placement_changed),
                 Watch(Node.KIND, workloads_on_node, health_changed),
                 Watch(POD, workload_of_pod_in_trouble),
+            ),
+        ),
+        Controller(
+            "failure-recovery",
+            failure_recovery.plan,
+            (
+                Watch(POD, matters=became_deletable_by_force),
+                Watch(Node.KIND, failure_recovery.stuck_pods_on, health_changed),
             ),
         ),
         Controller(
@@ -341,6 +349,12 @@ def has_ended(old: Json | None, new: Json | None) -> bool:
 
 def is_over(job: Json) -> bool:
     return conditions.is_true(job, "Complete") or conditions.is_true(job, "Failed")
+
+
+def became_deletable_by_force(old: Json | None, new: Json | None) -> bool:
+    """Return whether the pod is terminating, and may now be deleted by force."""
+    may_be_forced = failure_recovery.may_be_forced
+    return new is not None and may_be_forced(new) and (old is None or not may_be_forced(old))
 
 
 def is_checked(old: Json | None, new: Json | None) -> bool:

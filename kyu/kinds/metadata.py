@@ -61,6 +61,8 @@ COMPONENT_INDEX = PREFIX + "component-workload-index"
 IS_GROUP_WORKLOAD = PREFIX + "is-group-workload"
 SLICE_REPLACEMENT_FOR = PREFIX + "workload-slice-replacement-for"
 SLICE_NAME = PREFIX + "workload-slice-name"
+# Lets Kyu delete a pod by force when its node cannot be reached.
+SAFE_TO_DELETE = PREFIX + "safe-to-forcefully-delete"
 
 MULTI_KUEUE_ORIGIN = PREFIX + "multikueue-origin"
 MULTI_KUEUE_ORIGIN_UID = PREFIX + "multikueue-origin-uid"

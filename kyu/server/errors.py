@@ -209,11 +209,21 @@ def invalid(kind: Kind, name: str, errors: Sequence[FieldError]) -> StatusError:
         # The answer to a hundred thousand faults would be larger than any object.
         more = FieldError("TooMany", "metadata", detail=f"{len(errors) - MOST_CAUSES} more errors are not shown")
         errors = [*errors[:MOST_CAUSES], more]
-    texts = list(dict.fromkeys(str(error) for error in errors))
-    listed = f"[{', '.join(texts)}]" if len(texts) > 1 else "".join(texts)
-    message = f'{described} "{name}" is invalid: {listed}'
+    message = f'{described} "{name}" is invalid: {listed(errors)}'
     named = Kind(kind.group, kind.version, kind.kind, kind.kind)
     return StatusError(422, "Invalid", message, details_of(named, name, causes=map(cause_of, errors)))
+
+
+def denied(kind: Kind, errors: Sequence[FieldError]) -> StatusError:
+    """Return the 403 of an API server whose validating webhook of Kueue refused an object."""
+    message = f'admission webhook "v{kind.kind.lower()}.kb.io" denied the request: {listed(errors[:MOST_CAUSES])}'
+    return StatusError(403, "Forbidden", message)
+
+
+def listed(errors: Sequence[FieldError]) -> str:
+    """Join errors as Kubernetes does: one stands alone, several stand in brackets without repetitions."""
+    texts = list(dict.fromkeys(str(error) for error in errors))
+    return f"[{', '.join(texts)}]" if len(texts) > 1 else "".join(texts)
 
 
 def cause_of(error: FieldError) -> Json:

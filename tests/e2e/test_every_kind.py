@@ -16,7 +16,7 @@ from kyu.api.workflows import Workflow
 from kyu.kinds import crds, table
 from kyu.kinds.kind import JobKind
 from kyu.kinds.training.runtime import CLUSTER_RUNTIME
-from kyu.kube.errors import Invalid
+from kyu.kube.errors import Forbidden, Invalid
 from kyu.server import job_definitions
 from tests.support.local_kyu import LocalKyu, local_kyu
 from tests.support.servers import DEFINITION, serving
@@ -307,6 +307,25 @@ def test_what_only_an_operator_can_do_is_refused(lab: Lab) -> None:
     elastic.body["spec"]["elasticPolicy"] = {"minReplicas": 1}
     with pytest.raises(Invalid, match=r"spec\.elasticPolicy"):
         lab.kyu.client.create(elastic.served, elastic.body)
+
+
+@pytest.mark.parametrize("name", ["Job", "PyTorchJob"])
+def test_a_job_is_refused_as_by_the_webhooks_of_kueue(lab: Lab, name: str) -> None:
+    sample = lab.samples[name]
+    metadata = {**sample.body["metadata"], "name": "wrong", "labels": {"kueue.x-k8s.io/queue-name": "no queue"}}
+    refusal = rf'^admission webhook "v{name.lower()}\.kb\.io" denied the request: metadata\.labels'
+    with pytest.raises(Forbidden, match=refusal):
+        lab.kyu.client.create(sample.served, {**sample.body, "metadata": metadata})
+
+
+def test_a_queue_is_refused_as_by_the_webhooks_of_kueue(lab: Lab) -> None:
+    cpu = {"name": "cpu", "nominalQuota": 1, "lendingLimit": 2}
+    flavor = {"name": "a", "resources": [cpu]}
+    spec = {"cohortName": "lab", "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [flavor]}]}
+    body = {"apiVersion": ClusterQueue.KIND.api_version, "kind": "ClusterQueue", "metadata": {"name": "wrong"}}
+    refusal = r'^admission webhook "vclusterqueue\.kb\.io" denied the request: spec\.resourceGroups\[0\]'
+    with pytest.raises(Forbidden, match=refusal):
+        lab.kyu.client.create(ClusterQueue.KIND, {**body, "spec": spec})
 
 
 def as_step(sample: Sample) -> Json:

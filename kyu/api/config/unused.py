@@ -47,7 +47,6 @@ ONLY_SPEED = "it concerns the speed of Kueue only"
 # Feature gates that an administrator may set without any effect.
 GATES_NOT_FOLLOWED = {
     "DeferRayServiceFinalizationForRedisCleanup": NO_SWITCH,
-    "FailureRecoveryPolicy": "pods that are stuck while terminating are left alone",
     "FastQuotaReleaseInPodIntegration": "quota is returned when the pod has ended",
     "FinishOrphanedWorkloads": NO_SWITCH,
     "KueueDRAIntegration": NO_DEVICES,

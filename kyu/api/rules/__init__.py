@@ -37,6 +37,10 @@ _RULE_BY_KIND: dict[type[Object], _Rule] = {
     kueue.Topology: flavors.validate_topology,
     kueue.Workload: workloads.validate_workload,
 }
+# The rules of the other kinds are part of their schemas.
+KINDS_WITH_WEBHOOKS = frozenset(
+    type_.KIND.kind for type_ in (kueue.ClusterQueue, kueue.Cohort, kueue.ResourceFlavor, kueue.Workload)
+)
 # These keep a finalizer while they are in use.
 _KEPT_WHILE_USED = {kueue.ClusterQueue, kueue.ResourceFlavor}
 
@@ -149,8 +153,7 @@ _METADATA: Json = {
 
 
 def unknown_fields(object_: Json) -> list[str]:
-    """Return the paths of fields that the version of an object of Kueue's kinds does not have. Other kinds have none.
-    """
+    """Return the paths of fields that the version of an object of Kueue's kinds does not have. Others have none."""
     type_ = _kueue_type(object_)
     return [] if type_ is None else list(structure.unknown(_schema(type_, object_["apiVersion"]), object_))
 

@@ -262,7 +262,10 @@ class KueueRules(CustomRules):
         if old is not None and not _needs_review(new, old):
             return []
         before = None if old is None else _reviewed(old)
-        return rules.review_as(self._api_version, self._kind.kind, _reviewed(new), before)
+        found = rules.review_as(self._api_version, self._kind.kind, _reviewed(new), before)
+        if found and self._kind.kind in rules.KINDS_WITH_WEBHOOKS:
+            raise errors.denied(self._kind, found)
+        return found
 
 
 def _reviewed(obj: Json) -> Json:
