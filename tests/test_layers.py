@@ -28,7 +28,8 @@ MAY_IMPORT = {
     "plans": {"api", "kinds", "engine", "workflows"},
     "kube": {"api", "streams"},
     "bus": {"api"},
-    "controllers": {"kube", "bus", "plans", "kinds", "api", "engine"},
+    "shadow": {"api", "engine"},
+    "controllers": {"kube", "bus", "plans", "kinds", "api", "engine", "shadow"},
     "server": {"api", "kinds", "streams"},
     "runtime": {"kube", "api"},
     "simulation": {"api", "engine"},
@@ -43,8 +44,10 @@ MAY_IMPORT = {
     "endpoints": {"api", "kube", "server"},
     "webhooks": {"api", "kinds", "plans", "kube", "server"},
     "visibility": {"api", "engine", "kube", "controllers", "server"},
-    "install": {"api", "kinds", "plans", "controllers", "webhooks", "visibility"},
-    "on_cluster": {"api", "kube", "controllers", "app", "endpoints", "install", "webhooks", "visibility"},
+    "install": {"api", "kinds", "plans", "controllers", "webhooks", "visibility", "shadow"},
+    "on_cluster": {
+        "api", "kube", "controllers", "app", "endpoints", "install", "webhooks", "visibility", "server", "shadow",
+    },
     # The SDK is a second user interface: it shares the submission, the reasons and the logs with the commands.
     "sdk": {"api", "kinds", "kube", "runtime", "cli"},
     "app": {
@@ -52,7 +55,7 @@ MAY_IMPORT = {
         "accounting",
     },
 }
-PURE = {"api", "kinds", "engine", "workflows", "tenants", "plans", "streams"}
+PURE = {"api", "kinds", "engine", "workflows", "tenants", "plans", "streams", "shadow"}
 IMPURE_MODULES = {
     "asyncio", "time", "random", "logging", "os", "threading", "socket", "subprocess", "multiprocessing", "concurrent",
     "aiohttp", "httptools", "sqlite3", "nats", "signal", "tempfile", "shutil", "secrets", "select",
