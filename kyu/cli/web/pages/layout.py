@@ -20,7 +20,7 @@ TONES = {
     "Queued": "wait",
     "Starting": "warn",
     "Reserved": "warn",
-    # Of steps, clusters and pools.
+    # States of steps, clusters and pools.
     "Admitted": "warn",
     "Preempted": "wait",
     "Cancelled": "bad",
