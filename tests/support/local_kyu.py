@@ -51,11 +51,14 @@ class LocalKyu:
     def wait(self, what: str, ask: Callable[[], T | None]) -> T:
         """Ask until there is an answer."""
         ends = time.monotonic() + LONGEST_SECONDS
+        pause = 0.02
         while True:
             if answer := ask():
                 return answer
             assert time.monotonic() < ends, f"{what}: not seen in {LONGEST_SECONDS:.0f} s\n{self.log()}"
-            time.sleep(0.05)
+            time.sleep(pause)
+            # Each question takes time from what it waits for.
+            pause = min(pause * 1.3, 0.2)
 
     def log(self) -> str:
         return "\n".join((self.data / "server.log").read_text().splitlines()[-30:])
