@@ -30,7 +30,7 @@ class Failed(Exception):
     exit_code = 1
 
 
-# What a command imports and reads lives until it ends, so the cyclic garbage collector has little to find.
+# Modules and answers live until a command ends, so the cyclic garbage collector finds little.
 NEW_OBJECTS_PER_COLLECTION = 50_000
 
 
