@@ -20,7 +20,7 @@ demo: $(VENV)/.installed           ## two teams share this machine for a minute:
 	@$(BIN)/kyu demo
 
 test: $(VENV)/.installed-dev       ## every test that needs only Python
-	$(BIN)/pytest -n $(JOBS) --dist loadfile
+	$(BIN)/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 install: $(VENV)/.installed        ## install the CRDs into the cluster of your kubeconfig
 	$(BIN)/kyu manifests --crds-only | $(BIN)/kyu apply -f -
@@ -35,7 +35,7 @@ fast: $(FAST)/.installed           ## kyu with its engine compiled, as .venv-fas
 	@$(FAST)/bin/kyu version
 
 test-fast: $(FAST)/.installed-dev  ## every test, on the compiled build
-	cd $(FAST)/tree && ../bin/pytest -n $(JOBS) --dist loadfile
+	cd $(FAST)/tree && ../bin/pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 check: lint types verify           ## what CI asks besides the tests
 

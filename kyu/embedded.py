@@ -109,7 +109,7 @@ class ControlPlane:
         self._clock = clock
         self._connect = connect
         self._settings = settings
-        self._options = podplan.Options(
+        self._options = podplan.RuntimeOptions(
             path=settings.path,
             host_paths=host_paths(settings),
             mount_over=settings.mount_over,

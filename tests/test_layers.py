@@ -61,16 +61,6 @@ IMPURE_MODULES = {
     "aiohttp", "httptools", "sqlite3", "nats", "signal", "tempfile", "shutil", "secrets", "select",
 }  # fmt: skip
 MAX_MODULES = 25
-# Names that still stand for two or more classes. The list is exact, and shrinks until it is empty.
-AMBIGUOUS_CLASSES = {
-    "Container",
-    "Entry",
-    "Facts",
-    "Objects",
-    "Options",
-    "Pod",
-    "Refused",
-}
 # One file (or folder) per foreign library, so that it can be replaced.
 ONLY_IN = {
     "httptools": {"server", "kube"},
@@ -178,6 +168,4 @@ def test_a_class_name_means_one_thing() -> None:
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, []).append(f"{path.relative_to(ROOT)}:{node.lineno}")
     found = {name: where for name, where in places.items() if len(where) > 1}
-    new = {name: where for name, where in found.items() if name not in AMBIGUOUS_CLASSES}
-    assert not new, f"rename one of each: {new}"
-    assert set(found) == AMBIGUOUS_CLASSES, f"not ambiguous any longer: {sorted(AMBIGUOUS_CLASSES - set(found))}"
+    assert not found, f"rename one of each: {found}"

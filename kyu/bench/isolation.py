@@ -15,7 +15,7 @@ import tempfile
 import time
 
 from kyu.api.meta import Json
-from kyu.runtime.podplan import HOST_IMAGE, Options
+from kyu.runtime.podplan import HOST_IMAGE, RuntimeOptions
 from kyu.runtime.processes import Machine, Runtime
 from kyu.runtime.sandbox.namespaces import Sandbox
 
@@ -65,7 +65,7 @@ class Stopwatch:
 async def measure(name: str, runtime_class: type[Runtime], pods: int, *, tenants: bool) -> str:
     with tempfile.TemporaryDirectory(prefix="kyu-bench-") as folder:
         watch = Stopwatch(pods)
-        options = Options(tenants=tenants, user_ids=f"{folder}/user-ids.json")
+        options = RuntimeOptions(tenants=tenants, user_ids=f"{folder}/user-ids.json")
         runtime = runtime_class(f"{folder}/runtime", Machine("bench"), watch.on_status, options)
         await runtime.open()
         begin = time.perf_counter()

@@ -30,7 +30,7 @@ class Failed(Exception):
     exit_code = 1
 
 
-# Modules and objects that a command reads live until it ends, so the cyclic garbage collector has little to find.
+# Modules and answers live until a command ends, so the cyclic garbage collector finds little.
 NEW_OBJECTS_PER_COLLECTION = 50_000
 
 

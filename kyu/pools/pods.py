@@ -28,7 +28,7 @@ from kyu.controllers.pools.subscriptions import PoolListener
 from kyu.plans.pools.nodes import VIRTUAL_LABEL
 from kyu.runtime import environment
 from kyu.runtime.background import Background
-from kyu.runtime.environment import Objects
+from kyu.runtime.environment import SettingsSource
 from kyu.server.verbs.pod_subresources import PodLogOptions
 
 OVER = ("Succeeded", "Failed")
@@ -89,7 +89,7 @@ class PoolRuntime:
         entry = self._entries.get(uid)
         return entry.status if entry else None
 
-    def start(self, pod: Json, objects: Objects) -> None:
+    def start(self, pod: Json, objects: SettingsSource) -> None:
         uid = pod["metadata"]["uid"]
         if uid in self._entries:
             return

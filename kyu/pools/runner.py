@@ -61,7 +61,7 @@ class Runner:
         facts = node.read_facts(str(folder))
         machine = Machine(facts.hostname or "localhost", node.resources(facts), gpus=facts.gpus)
         # Pods of several namespaces come here, and none of them may be root.
-        options = podplan.Options(tenants=os.geteuid() == 0)
+        options = podplan.RuntimeOptions(tenants=os.geteuid() == 0)
         self._runtime = Runtime(str(folder / "runtime"), machine, self._on_status, options)
 
     async def run(self) -> None:

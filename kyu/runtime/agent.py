@@ -26,7 +26,7 @@ from kyu.kube.cache import Cache
 from kyu.kube.client import Client
 from kyu.runtime import environment, podplan
 from kyu.runtime.background import Background
-from kyu.runtime.environment import Objects
+from kyu.runtime.environment import SettingsSource
 
 OVER = ("Succeeded", "Failed")
 # The delays before a pod that waits for a ConfigMap is tried again, or a write that failed.
@@ -49,7 +49,7 @@ class PodRuntime(Protocol):
 
     def find_status(self, uid: str) -> Json | None: ...
 
-    def start(self, pod: Json, objects: Objects) -> podplan.Outcome | None: ...
+    def start(self, pod: Json, objects: SettingsSource) -> podplan.Outcome | None: ...
 
     def stop(self, uid: str, grace_seconds: float, reason: str = "", message: str = "") -> None: ...
 
@@ -230,7 +230,7 @@ class Agent:
     async def _tell(self, pod: Json, outcome: podplan.Outcome | None) -> None:
         """Write events about how the pod was started."""
         events = []
-        if isinstance(outcome, podplan.Refused | podplan.NotYet):
+        if isinstance(outcome, podplan.PodRefused | podplan.NotYet):
             events.append(("Failed", outcome.message))
         elif isinstance(outcome, podplan.Plan) and outcome.no_effect:
             events.append(("NotSupported", f"no effect on this node: {', '.join(outcome.no_effect)}"))

@@ -24,7 +24,7 @@ SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 ENVIRONMENT_NAME = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*")
 
 
-class Objects(Protocol):
+class SettingsSource(Protocol):
     """The objects that a pod may read its settings from."""
 
     def config_map(self, namespace: str, name: str) -> Json | None: ...
@@ -32,7 +32,7 @@ class Objects(Protocol):
     def secret(self, namespace: str, name: str) -> Json | None: ...
 
 
-class Refused(Exception):
+class PodCannotRun(Exception):
     """The pod cannot run here, now or later. ``podplan`` makes it a value."""
 
     def __init__(self, reason: str, message: str) -> None:
@@ -45,7 +45,7 @@ class Missing(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class PodFacts:
     """The facts about a pod and its node that the downward API gives."""
 
     pod: Json
@@ -82,7 +82,7 @@ def note(found: dict[tuple[Literal["ConfigMap", "Secret"], str], None], source: 
             found["Secret", source[key].get("name") or source[key].get("secretName", "")] = None
 
 
-def resolve(container: Json, facts: Facts, objects: Objects) -> dict[str, str]:
+def resolve(container: Json, facts: PodFacts, objects: SettingsSource) -> dict[str, str]:
     """Return the variables that the container declares, without those that every container gets."""
     result: dict[str, str] = {}
     for source in container.get("envFrom") or ():
@@ -97,7 +97,7 @@ def resolve(container: Json, facts: Facts, objects: Objects) -> dict[str, str]:
     return result
 
 
-def source_data(source: Json, facts: Facts, objects: Objects) -> dict[str, str]:
+def source_data(source: Json, facts: PodFacts, objects: SettingsSource) -> dict[str, str]:
     if "configMapRef" in source:
         ref = source["configMapRef"]
         data = config_map_data(ref, facts.namespace, objects)
@@ -107,7 +107,7 @@ def source_data(source: Json, facts: Facts, objects: Objects) -> dict[str, str]:
     return {key: text.decode(errors="replace") for key, text in data.items()}
 
 
-def config_map_data(ref: Json, namespace: str, objects: Objects) -> dict[str, bytes]:
+def config_map_data(ref: Json, namespace: str, objects: SettingsSource) -> dict[str, bytes]:
     name = ref.get("name", "")
     config_map = objects.config_map(namespace, name)
     if config_map is None:
@@ -118,7 +118,7 @@ def config_map_data(ref: Json, namespace: str, objects: Objects) -> dict[str, by
     return texts | {key: base64.b64decode(text) for key, text in (config_map.get("binaryData") or {}).items()}
 
 
-def secret_data(ref: Json, namespace: str, objects: Objects) -> dict[str, bytes]:
+def secret_data(ref: Json, namespace: str, objects: SettingsSource) -> dict[str, bytes]:
     name = ref.get("name") or ref.get("secretName", "")
     secret = objects.secret(namespace, name)
     if secret is None:
@@ -129,7 +129,7 @@ def secret_data(ref: Json, namespace: str, objects: Objects) -> dict[str, bytes]
 
 
 def variable_value(
-    variable: Json, container: Json, known: Mapping[str, str], facts: Facts, objects: Objects
+    variable: Json, container: Json, known: Mapping[str, str], facts: PodFacts, objects: SettingsSource
 ) -> str | None:
     """Return the value of one entry of env; None if its source is optional and missing."""
     source = variable.get("valueFrom")
@@ -142,7 +142,7 @@ def variable_value(
     for kind, data_of in (("configMapKeyRef", config_map_data), ("secretKeyRef", secret_data)):
         if kind in source:
             return key_text(source[kind], data_of(source[kind], facts.namespace, objects))
-    raise Refused("InvalidPod", f"env {variable.get('name')}: valueFrom {', '.join(source)} is not supported")
+    raise PodCannotRun("InvalidPod", f"env {variable.get('name')}: valueFrom {', '.join(source)} is not supported")
 
 
 def key_text(ref: Json, data: Mapping[str, bytes]) -> str | None:
@@ -153,7 +153,7 @@ def key_text(ref: Json, data: Mapping[str, bytes]) -> str | None:
     raise Missing(f"couldn't find key {ref.get('key')} in {ref.get('name')}")
 
 
-def field_text(path: str, facts: Facts) -> str:
+def field_text(path: str, facts: PodFacts) -> str:
     """Return one field of the pod, as the downward API gives it."""
     meta, spec = facts.pod["metadata"], facts.pod.get("spec") or {}
     texts = {
@@ -171,18 +171,18 @@ def field_text(path: str, facts: Facts) -> str:
         return "\n".join(f'{key}="{escape(value)}"' for key, value in sorted(entries.items()))
     if match := SUBSCRIPT.fullmatch(path):
         return str((meta.get(match[1]) or {}).get(match[2], ""))
-    raise Refused("InvalidPod", f"fieldRef {path!r} is not supported")
+    raise PodCannotRun("InvalidPod", f"fieldRef {path!r} is not supported")
 
 
 def escape(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def resource_text(ref: Json, container: Json, facts: Facts) -> str:
+def resource_text(ref: Json, container: Json, facts: PodFacts) -> str:
     """Return a request or limit in units of the divisor, rounded up. Without a limit, return that of the node."""
     which, _, resource = str(ref.get("resource", "")).partition(".")
     if which not in ("limits", "requests") or not resource:
-        raise Refused("InvalidPod", f"resourceFieldRef {ref.get('resource')!r} is not supported")
+        raise PodCannotRun("InvalidPod", f"resourceFieldRef {ref.get('resource')!r} is not supported")
     resources = container.get("resources") or {}
     text = (resources.get(which) or {}).get(resource)
     if text is None:

@@ -26,7 +26,7 @@ class Isolation:
     missing: tuple[str, ...] = ()
 
 
-def sandboxes(options: podplan.Options, first_user: int | None) -> list[Sandbox]:
+def sandboxes(options: podplan.RuntimeOptions, first_user: int | None) -> list[Sandbox]:
     """Return the sandboxes to try, the best first. ``first_user``: of the users that tenants get, if they get any."""
     network = options.network
     if first_user is not None:

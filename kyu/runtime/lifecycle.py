@@ -25,7 +25,7 @@ RestartPolicy = Literal["Always", "OnFailure", "Never"]
 
 
 @dataclass(slots=True)
-class Container:
+class ContainerState:
     """One container as it stands. ``waiting`` before its first start, then ``running`` and ``exited`` in turn."""
 
     name: str
@@ -46,10 +46,10 @@ class Container:
 
 
 @dataclass(slots=True)
-class Pod:
+class PodState:
     """A pod as it stands."""
 
-    containers: list[Container]
+    containers: list[ContainerState]
     started_at: float
     active_deadline_seconds: float | None = None
     grace_seconds: float = 30.0
@@ -69,18 +69,18 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    container: Container
+    container: ContainerState
 
 
 @dataclass(frozen=True, slots=True)
 class Terminate:
-    container: Container
+    container: ContainerState
     kill_at: float
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    container: Container
+    container: ContainerState
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Next:
         self.wake_at = at if self.wake_at is None else min(self.wake_at, at)
 
 
-def next_steps(pod: Pod, now: float) -> Next:
+def next_steps(pod: PodState, now: float) -> Next:
     result = Next()
     pod.stop = pod.stop or deadline(pod, now, result)
     for container in pod.containers:
@@ -116,7 +116,7 @@ def next_steps(pod: Pod, now: float) -> Next:
     return result
 
 
-def request_stop(pod: Pod, stop: Stop) -> None:
+def request_stop(pod: PodState, stop: Stop) -> None:
     """Stop the pod. A further request may hurry the end, but the first reason for it stands."""
     if pod.stop is None:
         pod.stop = stop
@@ -125,7 +125,7 @@ def request_stop(pod: Pod, stop: Stop) -> None:
     pod.stop = Stop(min(pod.stop.kill_at, stop.kill_at), first.reason, first.message, pod.stop.fails or stop.fails)
 
 
-def deadline(pod: Pod, now: float, result: Next) -> Stop | None:
+def deadline(pod: PodState, now: float, result: Next) -> Stop | None:
     if pod.active_deadline_seconds is None:
         return None
     at = pod.started_at + pod.active_deadline_seconds
@@ -136,7 +136,7 @@ def deadline(pod: Pod, now: float, result: Next) -> Stop | None:
     return Stop(now + pod.grace_seconds, "DeadlineExceeded", message, fails=True)
 
 
-def is_over(pod: Pod) -> bool:
+def is_over(pod: PodState) -> bool:
     """Return whether the pod can only end: all main containers are done, or one of the containers never will be."""
     mains = [container for container in pod.containers if container.role == "main"]
     return (
@@ -146,7 +146,7 @@ def is_over(pod: Pod) -> bool:
     )
 
 
-def advance(pod: Pod, now: float, result: Next) -> None:
+def advance(pod: PodState, now: float, result: Next) -> None:
     """Start the containers that are due: up to the first init container that is not done yet, or all."""
     for container in pod.containers:
         if container.role == "init" and container.state == "exited" and container.exit_code == 0:
@@ -156,18 +156,18 @@ def advance(pod: Pod, now: float, result: Next) -> None:
             return
 
 
-def is_lost(container: Container) -> bool:
+def is_lost(container: ContainerState) -> bool:
     """Return whether an init container or sidecar will never let the pod go on."""
     if container.state != "exited" or container.role == "main":
         return False
     return container.hopeless or (container.exit_code != 0 and not restarts(container))
 
 
-def is_done(container: Container) -> bool:
+def is_done(container: ContainerState) -> bool:
     return container.state == "exited" and not restarts(container)
 
 
-def restarts(container: Container) -> bool:
+def restarts(container: ContainerState) -> bool:
     if container.hopeless:
         return False
     return container.restart_policy == "Always" or (
@@ -175,7 +175,7 @@ def restarts(container: Container) -> bool:
     )
 
 
-def start_if_due(container: Container, now: float, result: Next) -> None:
+def start_if_due(container: ContainerState, now: float, result: Next) -> None:
     if container.state == "running" or is_done(container):
         return
     at = container.finished_at + back_off_seconds(container)
@@ -185,14 +185,14 @@ def start_if_due(container: Container, now: float, result: Next) -> None:
         result.steps.append(Start(container))
 
 
-def back_off_seconds(container: Container) -> float:
+def back_off_seconds(container: ContainerState) -> float:
     """Return the delay of a restart: none at first, then 10 s, then twice as long each time, up to five minutes."""
     if container.crashes <= 1:
         return 0.0
     return min(FIRST_BACK_OFF_SECONDS * 2.0 ** min(container.crashes - 2, 16), LONGEST_BACK_OFF_SECONDS)
 
 
-def end(pod: Pod, now: float, result: Next) -> None:
+def end(pod: PodState, now: float, result: Next) -> None:
     """Terminate the running containers: mains and init containers together, then sidecars, the last first."""
     running = [container for container in pod.containers if container.state == "running"]
     if not running:
@@ -206,7 +206,7 @@ def end(pod: Pod, now: float, result: Next) -> None:
             result.wake(kill_at)
 
 
-def phase(pod: Pod) -> Literal["Succeeded", "Failed"]:
+def phase(pod: PodState) -> Literal["Succeeded", "Failed"]:
     if pod.stop is not None and pod.stop.fails:
         return "Failed"
     if any(is_lost(container) for container in pod.containers):
@@ -214,7 +214,7 @@ def phase(pod: Pod) -> Literal["Succeeded", "Failed"]:
     return "Succeeded" if all_succeeded(pod.containers) else "Failed"
 
 
-def all_succeeded(containers: Sequence[Container]) -> bool:
+def all_succeeded(containers: Sequence[ContainerState]) -> bool:
     """Return whether all have succeeded. One that never ran has not; sidecars do not count, since the pod ends them."""
     return all(
         container.state == "exited" and container.exit_code == 0
@@ -223,7 +223,7 @@ def all_succeeded(containers: Sequence[Container]) -> bool:
     )
 
 
-def started(container: Container, now: float) -> None:
+def started(container: ContainerState, now: float) -> None:
     container.state = "running"
     container.starts += 1
     container.started_at = now
@@ -231,7 +231,7 @@ def started(container: Container, now: float) -> None:
     container.killed = False
 
 
-def exited(container: Container, exit_code: int, now: float) -> None:
+def exited(container: ContainerState, exit_code: int, now: float) -> None:
     healthy = now - container.started_at >= HEALTHY_SECONDS
     container.crashes = 1 if healthy else container.crashes + 1
     container.state = "exited"

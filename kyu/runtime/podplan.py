@@ -2,7 +2,7 @@
 Turns a Pod into the plan of its supervisor: plain words, with every reference resolved.
 
 The plan is all that the supervisor knows of the pod; it never reads the API. A pod that cannot run as its manifest
-says is ``Refused`` with the reason, one that waits for a ConfigMap or Secret is ``NotYet``. No pod is half planned.
+says is ``PodRefused`` with the reason, one that waits for a ConfigMap or Secret is ``NotYet``. No pod is half planned.
 
 Called by: processes.py. Calls: environment.py, volumes.py.
 """
@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias
 from kyu.api import quantity
 from kyu.api.meta import Json
 from kyu.runtime import cgroups, environment, records, user_files, user_ids, volumes
-from kyu.runtime.environment import Facts, Objects
+from kyu.runtime.environment import PodFacts, SettingsSource
 from kyu.runtime.sandbox.mounts import Mount
 from kyu.runtime.sandbox.namespaces import Sandbox
 
@@ -35,7 +35,7 @@ ENTRYPOINTS: Mapping[str, tuple[str, ...]] = {"perf-tests/sleep": ("sleep",), "p
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class RuntimeOptions:
     """How pods run on this node. Given once, by the composition root."""
 
     # The search path for commands; the containers' PATH.
@@ -86,7 +86,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class PodRefused:
     """The pod fails, with this reason. The container is named if one is at fault."""
 
     reason: str
@@ -102,10 +102,10 @@ class NotYet:
     message: str
 
 
-Outcome: TypeAlias = Plan | Refused | NotYet
+Outcome: TypeAlias = Plan | PodRefused | NotYet
 
 
-def plan_pod(facts: Facts, objects: Objects, options: Options, place: Place) -> Outcome:
+def plan_pod(facts: PodFacts, objects: SettingsSource, options: RuntimeOptions, place: Place) -> Outcome:
     spec, meta = facts.pod["spec"], facts.pod["metadata"]
     at_fault = ""
     try:
@@ -116,8 +116,8 @@ def plan_pod(facts: Facts, objects: Objects, options: Options, place: Place) -> 
             containers.append(plan_container(container, role, planned, facts, objects, options, place))
     except environment.Missing as missing:
         return NotYet(at_fault, str(missing))
-    except environment.Refused as refused:
-        return Refused(refused.reason, str(refused), at_fault)
+    except environment.PodCannotRun as refused:
+        return PodRefused(refused.reason, str(refused), at_fault)
     document = {
         "pod": facts.pod,
         "uid": meta["uid"],
@@ -152,9 +152,9 @@ def plan_container(
     container: Json,
     role: str,
     planned: Sequence[volumes.Volume],
-    facts: Facts,
-    objects: Objects,
-    options: Options,
+    facts: PodFacts,
+    objects: SettingsSource,
+    options: RuntimeOptions,
     place: Place,
 ) -> Json:
     name = volumes.check_name(container["name"], "container")
@@ -178,7 +178,7 @@ def plan_container(
     working_dir = environment.expand(container.get("workingDir") or home, known)
     volumes.check_path(working_dir, "workingDir")
     if not os.path.isabs(working_dir):
-        raise environment.Refused("InvalidPod", f"workingDir {working_dir!r} does not begin with a slash")
+        raise environment.PodCannotRun("InvalidPod", f"workingDir {working_dir!r} does not begin with a slash")
     message_mounts = message_mount(container, message_file, facts.pod, place)
     volume_mounts = plan_mounts(container, planned, known, facts, options, place)
     return {
@@ -208,7 +208,7 @@ def output_files(container: Json, pod: Json, working_dir: str) -> dict[str, str]
     files = user_files.plan_files(container, pod, working_dir)
     for path in files.values():
         if why := user_files.why_not_below(path, working_dir):
-            raise environment.Refused("InvalidPod", f"output file {path}: {why}")
+            raise environment.PodCannotRun("InvalidPod", f"output file {path}: {why}")
     return files
 
 
@@ -224,7 +224,7 @@ def command_line(container: Json, known: Mapping[str, str]) -> list[str]:
     image = str(container.get("image", ""))
     command = container.get("command") or entrypoint(image)
     if not command:
-        raise environment.Refused(
+        raise environment.PodCannotRun(
             "StartError",
             f'container "{container["name"]}" has no command: images are not run here, so the command of'
             f' the image "{image}" is not known; say it in spec.containers[].command',
@@ -256,8 +256,8 @@ def plan_mounts(
     container: Json,
     planned: Sequence[volumes.Volume],
     known: Mapping[str, str],
-    facts: Facts,
-    options: Options,
+    facts: PodFacts,
+    options: RuntimeOptions,
     place: Place,
 ) -> list[Mount]:
     mounts = container.get("volumeMounts") or []
@@ -265,7 +265,7 @@ def plan_mounts(
         return []
     if place.mounts_refused:
         paths = ", ".join(mount["mountPath"] for mount in mounts)
-        raise environment.Refused(
+        raise environment.PodCannotRun(
             "VolumeRefused",
             f"mountPath {paths} cannot be provided: this system does not let Kyu mount ({place.mounts_refused});"
             f' with the annotation {VOLUME_MOUNTS_ANNOTATION}: "env" the pod runs and finds its volumes by'
@@ -276,7 +276,7 @@ def plan_mounts(
     for mount in mounts:
         volume = volume_by_name.get(mount["name"])
         if volume is None:
-            raise environment.Refused("InvalidPod", f'volumeMount "{mount["name"]}": there is no such volume')
+            raise environment.PodCannotRun("InvalidPod", f'volumeMount "{mount["name"]}": there is no such volume')
         volumes.check_path(mount["mountPath"], "mountPath")
         inner = environment.expand(mount.get("subPathExpr") or "", known) or mount.get("subPath") or ""
         result.append(
@@ -343,7 +343,7 @@ def container_limits(container: Json) -> dict[str, str]:
     )
 
 
-def not_done(pod: Json, options: Options) -> list[str]:
+def not_done(pod: Json, options: RuntimeOptions) -> list[str]:
     """Return the fields of the manifest that have no effect here; the user is told, the pod runs."""
     wishes = []
     if (grace := grace_seconds(pod["spec"])) > options.longest_grace_seconds:

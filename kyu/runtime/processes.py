@@ -27,7 +27,7 @@ from kyu import log
 from kyu.api.meta import Json
 from kyu.runtime import accounts, cgroups, left_over, podfolder, podplan, records, status, user_ids
 from kyu.runtime.background import Background
-from kyu.runtime.environment import Facts, Objects
+from kyu.runtime.environment import PodFacts, SettingsSource
 from kyu.runtime.interactive import commands
 from kyu.runtime.interactive.pipes import Descriptor
 from kyu.runtime.isolation import Isolation, choose, sandboxes
@@ -73,7 +73,7 @@ class PodAccounts(Protocol):
 
 
 @dataclass(slots=True)
-class Entry:
+class StartedPod:
     """A pod that was started here. Its supervisor is watched through a pidfd from its claim to its end."""
 
     pod: Json
@@ -111,7 +111,7 @@ class Runtime:
         folder: str,
         machine: Machine,
         on_status: OnStatus,
-        options: podplan.Options | None = None,
+        options: podplan.RuntimeOptions | None = None,
         archive: LogArchive | None = None,
         on_event: OnEvent | None = None,
         accounts: PodAccounts | None = None,
@@ -124,10 +124,10 @@ class Runtime:
         self._machine = machine
         self._on_status = on_status
         self._on_event = on_event
-        self._options = options or podplan.Options()
+        self._options = options or podplan.RuntimeOptions()
         self._archive = archive
         self._accounts = accounts
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, StartedPod] = {}
         self._boot_id = records.boot_id()
         self._mounts_refused = ""
         self._cgroups = cgroups.find_root()
@@ -212,7 +212,7 @@ class Runtime:
         """Return the pod's folder, in which logs.py finds its output."""
         return os.path.join(self._pods, uid)
 
-    def start(self, pod: Json, objects: Objects) -> podplan.Outcome | None:
+    def start(self, pod: Json, objects: SettingsSource) -> podplan.Outcome | None:
         """
         Start the pod, once: None if it was started before. ``objects`` are the ConfigMaps and Secrets that it reads.
 
@@ -230,7 +230,7 @@ class Runtime:
         outcome = self._plan(pod, objects)
         match outcome:
             case podplan.Plan(document):
-                self._entries[uid] = entry = Entry(
+                self._entries[uid] = entry = StartedPod(
                     pod,
                     self.folder(uid),
                     gpus=tuple(document["gpus"]),
@@ -240,7 +240,7 @@ class Runtime:
                     account=document["account"],
                 )
                 self._launching.launch_soon(entry.launch)
-            case podplan.Refused(reason, message, container):
+            case podplan.PodRefused(reason, message, container):
                 self._on_status(pod, status.failed_status(pod, reason, message, container, now))
             case podplan.NotYet(container, message):
                 self._on_status(pod, status.waiting_status(pod, container, message, now))
@@ -364,12 +364,12 @@ class Runtime:
 
     # Starting
 
-    def _plan(self, pod: Json, objects: Objects) -> podplan.Outcome:
+    def _plan(self, pod: Json, objects: SettingsSource) -> podplan.Outcome:
         """Plan the pod and make its folder. A fault that another try would not mend is a refusal."""
         if self._isolation.refused:
             message = f"pods of several users are not run here: {self._isolation.refused}"
-            return podplan.Refused("IsolationFailed", message)
-        facts = Facts(pod, self._machine.node_name, self._machine.allocatable)
+            return podplan.PodRefused("IsolationFailed", message)
+        facts = PodFacts(pod, self._machine.node_name, self._machine.allocatable)
         try:
             place = self._place(pod)
             outcome = podplan.plan_pod(facts, objects, self._options, place)
@@ -377,13 +377,13 @@ class Runtime:
                 outcome.document["account"] = self._accounts.begin(pod) if self._accounts is not None else {}
                 self._make(outcome, place)
         except user_ids.NoUserIds as error:
-            return podplan.Refused("IsolationFailed", str(error))
+            return podplan.PodRefused("IsolationFailed", str(error))
         except (ValueError, RecursionError) as error:
-            return podplan.Refused("InvalidPod", f"{type(error).__name__}: {error}")
+            return podplan.PodRefused("InvalidPod", f"{type(error).__name__}: {error}")
         except OSError as error:
             if error.errno in NOT_FOR_EVER:
                 return podplan.NotYet("", f"the pod's folder cannot be made: {error.strerror}")
-            return podplan.Refused("StartError", f"the pod's folder cannot be made: {error}")
+            return podplan.PodRefused("StartError", f"the pod's folder cannot be made: {error}")
         return outcome
 
     def _place(self, pod: Json) -> podplan.Place:
@@ -448,7 +448,7 @@ class Runtime:
                 log.warning("pod folder without a pod", folder=folder)
                 continue
             stopping = os.path.exists(os.path.join(folder, records.STOP))
-            self._entries[name] = entry = Entry(
+            self._entries[name] = entry = StartedPod(
                 plan["pod"],
                 folder,
                 stopping=stopping,
@@ -490,7 +490,7 @@ class Runtime:
         if record is not None and record["phase"] not in OVER:
             self._tell(entry, record)
 
-    def _watch_supervisor(self, uid: str, entry: Entry) -> bool:
+    def _watch_supervisor(self, uid: str, entry: StartedPod) -> bool:
         """Watch the supervisor; return False if it has ended."""
         claim = records.find(os.path.join(entry.folder, records.CLAIM))
         entry.claimed = True
@@ -510,7 +510,7 @@ class Runtime:
             self._signal(entry)
         return True
 
-    def _signal(self, entry: Entry) -> None:
+    def _signal(self, entry: StartedPod) -> None:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(entry.pidfd, signal.SIGTERM)
 
@@ -525,19 +525,19 @@ class Runtime:
         else:
             self._lose(entry, record)
 
-    def _forget_supervisor(self, entry: Entry) -> None:
+    def _forget_supervisor(self, entry: StartedPod) -> None:
         if entry.pidfd >= 0:
             asyncio.get_running_loop().remove_reader(entry.pidfd)
             os.close(entry.pidfd)
             entry.pidfd = -1
 
-    def _lose(self, entry: Entry, record: Json | None) -> None:
+    def _lose(self, entry: StartedPod, record: Json | None) -> None:
         """Fail a pod whose end was not watched, after all that is left of it has ended."""
         if not entry.losing:
             entry.losing = True
             self._background.start(self._end_left_over(entry, record))
 
-    async def _end_left_over(self, entry: Entry, record: Json | None) -> None:
+    async def _end_left_over(self, entry: StartedPod, record: Json | None) -> None:
         plan = records.find(os.path.join(entry.folder, records.PLAN)) or {}
         if plan.get("bootId") == self._boot_id:
             reason, message = "SupervisorLost", "the process that watched the pod was killed"
@@ -558,7 +558,7 @@ class Runtime:
         cgroups.remove(entry.cgroup)
         self._tell(entry, record)
 
-    def _tell(self, entry: Entry, record: Json) -> None:
+    def _tell(self, entry: StartedPod, record: Json) -> None:
         entry.over = record["phase"] in OVER
         pod = {**entry.pod, "status": entry.status}
         now = records.rfc3339(time.time())
@@ -570,7 +570,7 @@ class Runtime:
             entry.usage = record.get("usage") or {}
             self._account(entry)
 
-    def _account(self, entry: Entry) -> bool:
+    def _account(self, entry: StartedPod) -> bool:
         """Write the line of a pod that has ended, once. A pod of an earlier version has no account, and no line."""
         if not entry.is_accounted and self._accounts is not None:
             entry.is_accounted = not entry.account or self._accounts.end(

@@ -47,7 +47,7 @@ FULL_DISK_RETRY_SECONDS = 1.0
 class Running:
     """A container's live process, with its open streams."""
 
-    container: lifecycle.Container
+    container: lifecycle.ContainerState
     plan: dict[str, Any]
     pid: int
     log: output.LogFile
@@ -59,7 +59,7 @@ class Supervisor:
     """The life of one pod."""
 
     plan: dict[str, Any]
-    pod: lifecycle.Pod
+    pod: lifecycle.PodState
     # The path of the pipe to Kyu, through a descriptor that was opened before the change of user.
     notices: str
     groups: dict[str, cgroups.Group]
@@ -153,7 +153,7 @@ class Supervisor:
             self.save()
         return False
 
-    def start(self, container: lifecycle.Container, poll: select.poll) -> None:
+    def start(self, container: lifecycle.ContainerState, poll: select.poll) -> None:
         plan = next(plan for plan in self.plan["containers"] if plan["name"] == container.name)
         path = records.log_file(container.name, container.starts)
         log = output.LogFile(path, self.plan["logMostBytes"], self.plan["logMostFiles"])
@@ -203,13 +203,13 @@ class Supervisor:
         for descriptor in found.values():
             os.close(descriptor)
 
-    def fail_to_fork(self, container: lifecycle.Container, error: OSError) -> None:
+    def fail_to_fork(self, container: lifecycle.ContainerState, error: OSError) -> None:
         """End the pod, whose user has too many processes."""
         message = f"no process can be started: {error.strerror}"
         lifecycle.request_stop(self.pod, lifecycle.Stop(time.time(), "StartError", message, fails=True))
         container.hopeless = True
 
-    def signal(self, container: lifecycle.Container, number: signal.Signals) -> None:
+    def signal(self, container: lifecycle.ContainerState, number: signal.Signals) -> None:
         for pid, running in self.running.items():
             if running.container is container:
                 with contextlib.suppress(ProcessLookupError):
@@ -438,7 +438,7 @@ def folder_is_gone() -> bool:
         return True
 
 
-def phase_before_end(pod: lifecycle.Pod) -> str:
+def phase_before_end(pod: lifecycle.PodState) -> str:
     started = any(container.starts for container in pod.containers if container.role == "main")
     return "Running" if started else "Pending"
 
@@ -498,10 +498,10 @@ def supervise(folder: str) -> None:
     if me is None or not records.write_once(records.CLAIM, me._asdict()):
         return
     containers = [
-        lifecycle.Container(container["name"], container["role"], container["restartPolicy"])
+        lifecycle.ContainerState(container["name"], container["role"], container["restartPolicy"])
         for container in plan["containers"]
     ]
-    pod = lifecycle.Pod(containers, time.time(), plan["activeDeadlineSeconds"], plan["graceSeconds"])
+    pod = lifecycle.PodState(containers, time.time(), plan["activeDeadlineSeconds"], plan["graceSeconds"])
     waiting = {"waiting": {"reason": "PodInitializing" if containers[0].role != "main" else "ContainerCreating"}}
     states = {
         container.name: {"state": waiting, "lastState": {}, "restartCount": 0, "process": None}

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from kyu.api.meta import Json
 from kyu.runtime import environment
-from kyu.runtime.environment import Facts, Missing, Objects, Refused
+from kyu.runtime.environment import Missing, PodCannotRun, PodFacts, SettingsSource
 from kyu.runtime.sandbox import files, mounts
 
 DEFAULT_MODE = 0o644
@@ -48,19 +48,19 @@ class Volume:
     host_path: str = ""
 
 
-def plan_volumes(facts: Facts, objects: Objects, host_paths: Sequence[str]) -> list[Volume]:
+def plan_volumes(facts: PodFacts, objects: SettingsSource, host_paths: Sequence[str]) -> list[Volume]:
     """Resolve the pod's volumes. ``host_paths`` are the folders that hostPath may name."""
     found = facts.pod["spec"].get("volumes") or ()
     return [plan_volume(volume, facts, objects, host_paths) for volume in found]
 
 
-def plan_volume(volume: Json, facts: Facts, objects: Objects, host_paths: Sequence[str]) -> Volume:
+def plan_volume(volume: Json, facts: PodFacts, objects: SettingsSource, host_paths: Sequence[str]) -> Volume:
     name = check_name(volume["name"], "volume")
     kind = next((key for key in volume if key != "name" and volume[key] is not None), "emptyDir")
     if kind == "hostPath":
         return Volume(name, writable=True, host_path=host_path(name, volume[kind], host_paths))
     if kind not in FOLDERS:
-        raise Refused("VolumeRefused", f'volume "{name}": {kind} volumes are not supported by this node')
+        raise PodCannotRun("VolumeRefused", f'volume "{name}": {kind} volumes are not supported by this node')
     if kind == "emptyDir":
         return Volume(name, writable=True)
     body = volume[kind]
@@ -75,20 +75,22 @@ def host_path(name: str, body: Json, host_paths: Sequence[str]) -> str:
     path, type_ = body.get("path") or "", body.get("type") or ""
     if type_ not in HOST_PATH_TYPES:
         known = ", ".join(filter(None, HOST_PATH_TYPES))
-        raise Refused("VolumeRefused", f'volume "{name}": a hostPath of type {type_} is not supported, only {known}')
+        raise PodCannotRun(
+            "VolumeRefused", f'volume "{name}": a hostPath of type {type_} is not supported, only {known}'
+        )
     if not os.path.isabs(path):
-        raise Refused("VolumeRefused", f'volume "{name}": hostPath {path!r} does not begin with a slash')
+        raise PodCannotRun("VolumeRefused", f'volume "{name}": hostPath {path!r} does not begin with a slash')
     check_path(path, f'volume "{name}": hostPath')
     normal = os.path.normpath(path)
     if not any(mounts.is_within(normal, folder) for folder in host_paths):
-        raise Refused(
+        raise PodCannotRun(
             "VolumeRefused",
             f'volume "{name}": hostPath {path} is not permitted here; `kyu up --host-paths` permits hostPath volumes',
         )
     return normal
 
 
-def source_files(name: str, source: Json, mode: int | None, facts: Facts, objects: Objects) -> list[File]:
+def source_files(name: str, source: Json, mode: int | None, facts: PodFacts, objects: SettingsSource) -> list[File]:
     if "downwardAPI" in source:
         return downward_files(source["downwardAPI"], mode, facts)
     if "configMap" in source:
@@ -98,7 +100,9 @@ def source_files(name: str, source: Json, mode: int | None, facts: Facts, object
     if "secret" in source:
         data = environment.secret_data(source["secret"], facts.namespace, objects)
         return [replace(file, mode=file.mode & SECRET_MODE) for file in keyed_files(source["secret"], data, mode)]
-    raise Refused("VolumeRefused", f'volume "{name}": a projected {", ".join(source)} is not supported by this node')
+    raise PodCannotRun(
+        "VolumeRefused", f'volume "{name}": a projected {", ".join(source)} is not supported by this node'
+    )
 
 
 def keyed_files(ref: Json, data: Mapping[str, bytes], mode: int | None) -> list[File]:
@@ -116,7 +120,7 @@ def keyed_files(ref: Json, data: Mapping[str, bytes], mode: int | None) -> list[
     return files
 
 
-def downward_files(body: Json, mode: int | None, facts: Facts) -> list[File]:
+def downward_files(body: Json, mode: int | None, facts: PodFacts) -> list[File]:
     mode = DEFAULT_MODE if mode is None else mode
     containers = {container["name"]: container for container in facts.pod["spec"]["containers"]}
     files = []
@@ -135,7 +139,7 @@ def inner_path(path: str) -> str:
     check_path(path, "path")
     normal = os.path.normpath(path)
     if os.path.isabs(normal) or normal.split("/")[0] == "..":
-        raise Refused("VolumeRefused", f"path {path!r} leaves its volume")
+        raise PodCannotRun("VolumeRefused", f"path {path!r} leaves its volume")
     return normal
 
 
@@ -143,13 +147,13 @@ def check_path(path: str, what: str) -> None:
     """Refuse a path that no file can have. It could never be provided, however long the pod waits."""
     if reason := files.why_not_a_path(path):
         shown = path if len(path) <= LONGEST_SHOWN else f"{path[:LONGEST_SHOWN]}…"
-        raise Refused("InvalidPod", f"{what} {shown!r} cannot be: {reason}")
+        raise PodCannotRun("InvalidPod", f"{what} {shown!r} cannot be: {reason}")
 
 
 def check_name(name: str, what: str) -> str:
     """Return a name that becomes the name of a file or folder. Pods of a pool come from another server."""
     if not NAME.fullmatch(name):
-        raise Refused("InvalidPod", f"{what} {name[:LONGEST_SHOWN]!r} is not a valid name")
+        raise PodCannotRun("InvalidPod", f"{what} {name[:LONGEST_SHOWN]!r} is not a valid name")
     return name
 
 

@@ -25,6 +25,7 @@ from kyu.server.builtin.rbac import GROUP
 from kyu.server.exchange import encode
 from kyu.server.options import WriteOptions
 from kyu.server.paths import Target
+from kyu.server.storage.records import Record
 
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease", tokens.NAMESPACE)
 MANAGER = "kyu"
@@ -131,13 +132,24 @@ def _put_definition(api: Api, definition: Json) -> None:
     resource = api.registry.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
     assert resource is not None
     name = definition["metadata"]["name"]
-    fingerprint = hashlib.sha256(encode(definition)).hexdigest()
+    fingerprint = fingerprint_of(definition)
     stored = api.store.latest(resource.storage, "", name)
-    if stored is not None and fingerprint.encode() in stored.value:
-        # Merging a definition of a megabyte to find that nothing has changed would be most of a start.
+    if stored is not None and has_fingerprint(stored, fingerprint):
         return
     marked = {**definition, "metadata": {"name": name, "annotations": {FINGERPRINT: fingerprint}}}
     api.writes.apply_object(Target(resource, None, name), marked, WriteOptions(MANAGER, force=True), INTERNAL)
+
+
+def fingerprint_of(definition: Json) -> str:
+    return hashlib.sha256(encode(definition)).hexdigest()
+
+
+def has_fingerprint(stored: Record, fingerprint: str) -> bool:
+    """Return whether a stored definition is current.
+
+    Merging a definition of a megabyte to find that nothing has changed would be most of a start.
+    """
+    return fingerprint.encode() in stored.value
 
 
 # Roles.

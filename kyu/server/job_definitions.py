@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from kyu.api.meta import Json
 from kyu.kinds import crds
-from kyu.server import representations
 from kyu.server.api import INTERNAL, Api
+from kyu.server.bootstrap import FINGERPRINT, fingerprint_of, has_fingerprint
 from kyu.server.options import WriteOptions
 from kyu.server.paths import Target
+from kyu.server.representations import decode
 
 MANAGER = "kubectl"
 BUILT_IN = "kyu.dev/built-in"
@@ -24,16 +25,18 @@ async def ensure(api: Api) -> None:
     assert resource is not None
     for definition in crds.definitions():
         name = definition["metadata"]["name"]
+        fingerprint = fingerprint_of(definition)
         record = api.store.latest(resource.storage, "", name)
-        if record is None or is_ours(representations.decode(record.value)):
-            target = Target(resource, None, name)
-            api.writes.apply_object(target, marked(definition), WriteOptions(MANAGER, force=True), INTERNAL)
+        if record is not None and (has_fingerprint(record, fingerprint) or not is_ours(decode(record.value))):
+            continue
+        target, body = Target(resource, None, name), marked(definition, fingerprint)
+        api.writes.apply_object(target, body, WriteOptions(MANAGER, force=True), INTERNAL)
     await api.store.flush()
 
 
-def marked(definition: Json) -> Json:
+def marked(definition: Json, fingerprint: str) -> Json:
     metadata = definition["metadata"]
-    annotations = {**metadata.get("annotations", {}), BUILT_IN: "true"}
+    annotations = {**metadata.get("annotations", {}), BUILT_IN: "true", FINGERPRINT: fingerprint}
     return {**definition, "metadata": {**metadata, "annotations": annotations}}
 
 

@@ -26,7 +26,8 @@ def test_a_second_start_reports_the_running_server(tmp_path: Path) -> None:
             assert f"export KUBECONFIG={tmp_path}/kubeconfig" in again.stdout
         other = up("-d", "--data", str(tmp_path), "--cpu", "2")
         assert other.returncode == 0
-        assert "--cpu 2 has no effect on a running server; restart it with `kyu down` and `kyu up`" in other.stderr
+        stop = f"`kyu down --data {tmp_path}`"
+        assert f"--cpu 2 has no effect on a running server; restart it with {stop} and `kyu up`" in other.stderr
 
 
 def test_a_port_that_is_taken_is_told_with_the_remedy(tmp_path: Path) -> None:

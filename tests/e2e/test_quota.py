@@ -151,7 +151,8 @@ def test_an_owner_reference_exempts_nothing(kyu: LocalKyu, eve: BlockingClient) 
     owner = eve.create(POD, queued("owner", pod_spec()))
     made = eve.create(POD, queued("owned", pod_spec("2"), ownerReferences=controller(POD, owner)))
     assert {gate["name"] for gate in made["spec"]["schedulingGates"]} >= {"kueue.x-k8s.io/admission"}
-    for kind, name in ((JOB, "tiny"), (JOB, "late"), (POD, "owner"), (POD, "owned")):
+    # An owned pod goes with its owner, so it is deleted first.
+    for kind, name in ((JOB, "tiny"), (JOB, "late"), (POD, "owned"), (POD, "owner")):
         eve.delete(kind, Key("team", name))
 
 

@@ -40,8 +40,8 @@ HIDDEN = (
 MARKED = "setsid sleep WORD & (setsid setsid sleep WORD &); trap '' TERM; sleep WORD; true"
 
 
-def options(folder: Path, kind: str) -> podplan.Options:
-    return podplan.Options(tenants=kind == "tenants", user_ids=str(folder / "user-ids.json"))
+def options(folder: Path, kind: str) -> podplan.RuntimeOptions:
+    return podplan.RuntimeOptions(tenants=kind == "tenants", user_ids=str(folder / "user-ids.json"))
 
 
 def hidden(kind: str, word: str = WORD) -> Json:

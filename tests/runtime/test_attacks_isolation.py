@@ -543,7 +543,7 @@ async def test_without_namespaces_pods_of_tenants_are_refused(tmp_path: Path, mo
 
 async def test_without_user_ids_pods_of_tenants_are_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    options = podplan.Options(tenants=True, user_ids=str(tmp_path / "file" / "registry.json"))
+    options = podplan.RuntimeOptions(tenants=True, user_ids=str(tmp_path / "file" / "registry.json"))
     async with opened(tmp_path / "runtime", options) as watched:
         start(watched, pod("a", shell("id -u")))
         assert (await watched.over("a"))["reason"] == "IsolationFailed"

@@ -7,22 +7,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kyu.runtime import lifecycle
-from kyu.runtime.lifecycle import Container, Pod, RestartPolicy, Stop
+from kyu.runtime.lifecycle import ContainerState, PodState, RestartPolicy, Stop
 
 
-def main(name: str = "main", policy: RestartPolicy = "Never") -> Container:
-    return Container(name, "main", policy)
+def main(name: str = "main", policy: RestartPolicy = "Never") -> ContainerState:
+    return ContainerState(name, "main", policy)
 
 
-def init(name: str, policy: RestartPolicy = "Never") -> Container:
-    return Container(name, "init", policy)
+def init(name: str, policy: RestartPolicy = "Never") -> ContainerState:
+    return ContainerState(name, "init", policy)
 
 
-def sidecar(name: str) -> Container:
-    return Container(name, "sidecar", "Always")
+def sidecar(name: str) -> ContainerState:
+    return ContainerState(name, "sidecar", "Always")
 
 
-def steps(pod: Pod, now: float) -> list[str]:
+def steps(pod: PodState, now: float) -> list[str]:
     """Return the next steps in words, carried out at once."""
     words = []
     for step in lifecycle.next_steps(pod, now).steps:
@@ -43,7 +43,7 @@ def steps(pod: Pod, now: float) -> list[str]:
 
 def test_main_containers_start_together_and_all_must_succeed() -> None:
     a, b = main("a"), main("b")
-    pod = Pod([a, b], started_at=0)
+    pod = PodState([a, b], started_at=0)
     assert steps(pod, 0) == ["start a", "start b"]
     assert steps(pod, 1) == []
     lifecycle.exited(a, 0, 2)
@@ -54,7 +54,7 @@ def test_main_containers_start_together_and_all_must_succeed() -> None:
 
 def test_one_failed_container_fails_the_pod_when_all_are_done() -> None:
     a, b = main("a"), main("b")
-    pod = Pod([a, b], started_at=0)
+    pod = PodState([a, b], started_at=0)
     steps(pod, 0)
     lifecycle.exited(a, 7, 1)
     assert steps(pod, 1) == []
@@ -64,7 +64,7 @@ def test_one_failed_container_fails_the_pod_when_all_are_done() -> None:
 
 def test_init_containers_run_one_after_the_other_and_sidecars_stay() -> None:
     first, proxy, second, work = init("first"), sidecar("proxy"), init("second"), main("work")
-    pod = Pod([first, proxy, second, work], started_at=0, grace_seconds=5)
+    pod = PodState([first, proxy, second, work], started_at=0, grace_seconds=5)
     assert steps(pod, 0) == ["start first"]
     assert steps(pod, 1) == []
     lifecycle.exited(first, 0, 2)
@@ -82,7 +82,7 @@ def test_init_containers_run_one_after_the_other_and_sidecars_stay() -> None:
 
 def test_sidecars_end_in_reverse_order_after_the_main_containers() -> None:
     one, two, work = sidecar("one"), sidecar("two"), main("work")
-    pod = Pod([one, two, work], started_at=0)
+    pod = PodState([one, two, work], started_at=0)
     assert steps(pod, 0) == ["start one", "start two", "start work"]
     pod.stop = Stop(kill_at=10)
     assert steps(pod, 1) == ["terminate work by 10"]
@@ -96,7 +96,7 @@ def test_sidecars_end_in_reverse_order_after_the_main_containers() -> None:
 
 def test_a_failed_init_container_fails_the_pod_and_ends_its_sidecars() -> None:
     proxy, first, work = sidecar("proxy"), init("first"), main("work")
-    pod = Pod([proxy, first, work], started_at=0, grace_seconds=1)
+    pod = PodState([proxy, first, work], started_at=0, grace_seconds=1)
     assert steps(pod, 0) == ["start proxy", "start first"]
     lifecycle.exited(first, 1, 2)
     assert steps(pod, 2) == ["terminate proxy by 3"]
@@ -107,7 +107,7 @@ def test_a_failed_init_container_fails_the_pod_and_ends_its_sidecars() -> None:
 
 def test_back_off_grows_to_five_minutes_and_starts_anew_after_a_healthy_run() -> None:
     work = main(policy="OnFailure")
-    pod = Pod([work], started_at=0)
+    pod = PodState([work], started_at=0)
     now, waits = 0.0, []
     for _ in range(8):
         assert steps(pod, now) == ["start main"]
@@ -122,7 +122,7 @@ def test_back_off_grows_to_five_minutes_and_starts_anew_after_a_healthy_run() ->
 
 def test_a_waiting_restart_is_woken_in_time() -> None:
     work = main(policy="Always")
-    pod = Pod([work], started_at=0)
+    pod = PodState([work], started_at=0)
     for now in (0.0, 1.0):
         steps(pod, now)
         lifecycle.exited(work, 0, now)
@@ -142,7 +142,7 @@ def test_a_waiting_restart_is_woken_in_time() -> None:
 )
 def test_restart_policies(policy: RestartPolicy, exit_code: int, after: list[str]) -> None:
     work = main(policy=policy)
-    pod = Pod([work], started_at=0)
+    pod = PodState([work], started_at=0)
     steps(pod, 0)
     lifecycle.exited(work, exit_code, 1)
     assert steps(pod, 1) == after
@@ -150,7 +150,7 @@ def test_restart_policies(policy: RestartPolicy, exit_code: int, after: list[str
 
 def test_a_container_that_cannot_start_fails_the_pod_whatever_the_policy() -> None:
     broken, other = main("broken", "Always"), main("other", "Always")
-    pod = Pod([broken, other], started_at=0, grace_seconds=3)
+    pod = PodState([broken, other], started_at=0, grace_seconds=3)
     steps(pod, 0)
     broken.hopeless = True
     lifecycle.exited(broken, 127, 0)
@@ -161,7 +161,7 @@ def test_a_container_that_cannot_start_fails_the_pod_whatever_the_policy() -> No
 
 def test_the_deadline_ends_the_pod_and_fails_it() -> None:
     work = main(policy="Always")
-    pod = Pod([work], started_at=100, active_deadline_seconds=10, grace_seconds=2)
+    pod = PodState([work], started_at=100, active_deadline_seconds=10, grace_seconds=2)
     assert steps(pod, 100) == ["start main"]
     assert lifecycle.next_steps(pod, 105).wake_at == 110
     assert steps(pod, 110) == ["terminate main by 112"]
@@ -173,7 +173,7 @@ def test_the_deadline_ends_the_pod_and_fails_it() -> None:
 
 def test_a_second_stop_only_hurries_the_first() -> None:
     work = main()
-    pod = Pod([work], started_at=0)
+    pod = PodState([work], started_at=0)
     steps(pod, 0)
     lifecycle.request_stop(pod, Stop(30, "Evicted", "no room", fails=True))
     assert steps(pod, 1) == ["terminate main by 30"]
@@ -186,24 +186,24 @@ def test_a_second_stop_only_hurries_the_first() -> None:
 
 
 def test_a_pod_that_is_stopped_before_it_ran_has_not_succeeded() -> None:
-    pod = Pod([init("first"), main()], started_at=0, stop=Stop(kill_at=0))
+    pod = PodState([init("first"), main()], started_at=0, stop=Stop(kill_at=0))
     assert steps(pod, 0) == ["Failed"]
 
 
 @st.composite
-def pods(draw: st.DrawFn) -> Pod:
+def pods(draw: st.DrawFn) -> PodState:
     policy = draw(st.sampled_from(["Always", "OnFailure", "Never"]))
     first = draw(st.lists(st.sampled_from(["init", "sidecar"]), max_size=3))
     containers = [
-        Container(f"c{n}", role, "Always" if role == "sidecar" else "OnFailure" if policy == "Always" else policy)
+        ContainerState(f"c{n}", role, "Always" if role == "sidecar" else "OnFailure" if policy == "Always" else policy)
         for n, role in enumerate(first)
     ]
     containers += [main(f"m{n}", policy) for n in range(draw(st.integers(1, 3)))]
     deadline = draw(st.none() | st.integers(1, 100))
-    return Pod(containers, started_at=0, active_deadline_seconds=deadline, grace_seconds=draw(st.integers(0, 20)))
+    return PodState(containers, started_at=0, active_deadline_seconds=deadline, grace_seconds=draw(st.integers(0, 20)))
 
 
-def steps_with_kills(pod: Pod, now: float) -> list[str]:
+def steps_with_kills(pod: PodState, now: float) -> list[str]:
     """Let the containers ignore the first signal; the second one works."""
     words = steps(pod, now)
     for container in pod.containers:
@@ -213,7 +213,9 @@ def steps_with_kills(pod: Pod, now: float) -> list[str]:
 
 
 @given(pods(), st.data())
-def test_whatever_happens_a_stopped_pod_ends_within_its_grace_and_starts_nothing(pod: Pod, data: st.DataObject) -> None:
+def test_whatever_happens_a_stopped_pod_ends_within_its_grace_and_starts_nothing(
+    pod: PodState, data: st.DataObject
+) -> None:
     now = 0.0
     for _ in range(data.draw(st.integers(0, 8))):
         steps_with_kills(pod, now)
@@ -232,7 +234,7 @@ def test_whatever_happens_a_stopped_pod_ends_within_its_grace_and_starts_nothing
 
 
 @given(pods())
-def test_a_container_runs_once_at_a_time_and_init_containers_never_beside_mains(pod: Pod) -> None:
+def test_a_container_runs_once_at_a_time_and_init_containers_never_beside_mains(pod: PodState) -> None:
     now = 0.0
     for _ in range(20):
         for step in lifecycle.next_steps(pod, now).steps:

@@ -19,7 +19,7 @@ from kyu.runtime.nodes import node, simulated_nodes
 from kyu.runtime.nodes.simulate import SimulatedRuntime
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-FACTS = node.Facts("box", 8, 16 * 1024**3, 100 * 1024**3, 2, "amd64", "6.1", "Some Linux", "m", "b")
+FACTS = node.MachineFacts("box", 8, 16 * 1024**3, 100 * 1024**3, 2, "amd64", "6.1", "Some Linux", "m", "b")
 
 
 def test_this_machine_is_read_without_fault(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from kyu.api.meta import Json
 from kyu.runtime import environment, podplan
-from kyu.runtime.environment import Facts
-from kyu.runtime.podplan import NotYet, Options, Place, Plan, Refused
+from kyu.runtime.environment import PodFacts
+from kyu.runtime.podplan import NotYet, Place, Plan, PodRefused, RuntimeOptions
 from kyu.runtime.sandbox.mounts import Mount
 
 PLACE = Place(folder="/pods/u1", notices="/notices", boot_id="boot")
@@ -34,9 +34,9 @@ def pod(container: Json | None = None, **spec: Any) -> Json:
     return {"metadata": meta, "spec": {"restartPolicy": "Never", "containers": [main], **spec}}
 
 
-def plan(pod: Json, place: Place = PLACE, options: Options | None = None) -> podplan.Outcome:
-    facts = Facts(pod, "node-1", {"cpu": "4", "memory": "8Gi"})
-    return podplan.plan_pod(facts, Objects(), options or Options(), place)
+def plan(pod: Json, place: Place = PLACE, options: RuntimeOptions | None = None) -> podplan.Outcome:
+    facts = PodFacts(pod, "node-1", {"cpu": "4", "memory": "8Gi"})
+    return podplan.plan_pod(facts, Objects(), options or RuntimeOptions(), place)
 
 
 def container_of(outcome: podplan.Outcome) -> Json:
@@ -69,18 +69,18 @@ class Hostile(Objects):
 
 
 def test_names_that_become_files_stay_in_the_pods_folder() -> None:
-    facts = Facts(pod(volumes=[{"name": "v", "configMap": {"name": "c"}}]), "node-1", {})
-    outcome = podplan.plan_pod(facts, Hostile(), Options(), PLACE)
-    assert isinstance(outcome, Refused)
+    facts = PodFacts(pod(volumes=[{"name": "v", "configMap": {"name": "c"}}]), "node-1", {})
+    outcome = podplan.plan_pod(facts, Hostile(), RuntimeOptions(), PLACE)
+    assert isinstance(outcome, PodRefused)
     assert outcome.reason == "VolumeRefused"
     for wanted in (pod({"name": "../main"}), pod(volumes=[{"name": "..", "emptyDir": {}}])):
         refused = plan(wanted)
-        assert isinstance(refused, Refused)
+        assert isinstance(refused, PodRefused)
         assert refused.message.endswith("is not a valid name")
 
 
 def test_a_relative_working_folder_is_refused() -> None:
-    assert isinstance(plan(pod({"workingDir": "state"})), Refused)
+    assert isinstance(plan(pod({"workingDir": "state"})), PodRefused)
 
 
 def test_command_and_args_see_the_declared_environment() -> None:
@@ -231,7 +231,7 @@ REFUSED: list[tuple[Json, str]] = [
 @pytest.mark.parametrize(("refused", "words"), REFUSED, ids=[words for _, words in REFUSED])
 def test_what_cannot_be_is_refused_with_the_reason(refused: Json, words: str) -> None:
     outcome = plan(refused)
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, PodRefused)
     assert words in outcome.message
 
 
@@ -239,7 +239,7 @@ def test_host_paths_are_mounted_where_they_are_permitted() -> None:
     def planned(**host_path: str) -> podplan.Outcome:
         volumes = [{"name": "v", "hostPath": host_path}]
         mounts = [{"name": "v", "mountPath": "/h"}, {"name": "v", "mountPath": "/i", "subPath": "s", "readOnly": True}]
-        return plan(pod({"volumeMounts": mounts}, volumes=volumes), options=Options(host_paths=("/x",)))
+        return plan(pod({"volumeMounts": mounts}, volumes=volumes), options=RuntimeOptions(host_paths=("/x",)))
 
     assert mounts_of(planned(path="/x")) == [
         Mount("/x", "/h", allowed=("/x",)),
@@ -252,7 +252,7 @@ def test_host_paths_are_mounted_where_they_are_permitted() -> None:
         (planned(path="/x/../y"), "is not permitted here"),
         (planned(path="/xy"), "is not permitted here"),
     ):
-        assert isinstance(refused, Refused)
+        assert isinstance(refused, PodRefused)
         assert words in refused.message
 
 
@@ -260,7 +260,7 @@ def test_without_mounts_the_pod_is_refused_or_finds_its_volumes_by_name() -> Non
     place = Place("/pods/u1", "/notices", "boot", mounts_refused="Operation not permitted")
     wanted = pod({"volumeMounts": [{"name": "v", "mountPath": "/data"}]}, volumes=[{"name": "v", "emptyDir": {}}])
     outcome = plan(wanted, place)
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, PodRefused)
     assert "mountPath /data cannot be provided" in outcome.message
     assert "Operation not permitted" in outcome.message
     wanted["metadata"]["annotations"][podplan.VOLUME_MOUNTS_ANNOTATION] = "env"

@@ -31,7 +31,7 @@ class Objects:
 class Watched:
     """A runtime, and the statuses that it has told, by the pod's name."""
 
-    def __init__(self, folder: Path, options: podplan.Options | None = None) -> None:
+    def __init__(self, folder: Path, options: podplan.RuntimeOptions | None = None) -> None:
         self.told: dict[str, list[Json]] = {}
         self._changed = asyncio.Event()
         self.runtime = Runtime(str(folder), Machine("node-1"), self._tell, options)
@@ -64,7 +64,7 @@ class Watched:
 
 
 @asynccontextmanager
-async def opened(folder: Path, options: podplan.Options | None = None) -> AsyncIterator[Watched]:
+async def opened(folder: Path, options: podplan.RuntimeOptions | None = None) -> AsyncIterator[Watched]:
     watched = Watched(folder, options)
     await watched.runtime.open()
     try:
@@ -243,7 +243,7 @@ async def test_places_of_the_machine_are_mounted_where_that_is_permitted(tmp_pat
     mounts = [{"name": "place", "mountPath": "/kyu-test-place"}]
     volumes = [{"name": "place", "hostPath": {"path": str(place), "type": "Directory"}}]
     script = "cat /kyu-test-place/given; echo made > /kyu-test-place/made"
-    async with opened(tmp_path / "runtime", podplan.Options(host_paths=(str(tmp_path),))) as watched:
+    async with opened(tmp_path / "runtime", podplan.RuntimeOptions(host_paths=(str(tmp_path),))) as watched:
         watched.start(pod("a", shell(script, volumeMounts=mounts), volumes=volumes))
         status = await watched.over("a")
         assert status["phase"] == "Succeeded", status
@@ -331,7 +331,7 @@ async def test_the_deadline_of_a_pod(tmp_path: Path) -> None:
 
 
 async def test_logs_as_kubectl_asks_for_them(tmp_path: Path) -> None:
-    async with opened(tmp_path, podplan.Options(log_most_bytes=2000, log_most_files=3)) as watched:
+    async with opened(tmp_path, podplan.RuntimeOptions(log_most_bytes=2000, log_most_files=3)) as watched:
         watched.start(pod("a", shell("for i in $(seq 500); do echo line $i; done; printf end")))
         await watched.over("a")
         assert await watched.text("a", tail_lines=3) == "line 499\nline 500\nend"
@@ -349,7 +349,7 @@ async def test_logs_as_kubectl_asks_for_them(tmp_path: Path) -> None:
 
 
 async def test_following_a_log_ends_with_the_container(tmp_path: Path) -> None:
-    async with opened(tmp_path, podplan.Options(log_most_bytes=100)) as watched:
+    async with opened(tmp_path, podplan.RuntimeOptions(log_most_bytes=100)) as watched:
         script = "for i in $(seq 30); do echo line $i; done; while ! test -e go; do sleep 0.01; done; echo last"
         watched.start(pod("a", shell(script)))
         await watched.until("a", "Running")
@@ -372,9 +372,9 @@ def narrow_umask() -> Iterator[None]:
     os.umask(before)
 
 
-def tenants(folder: Path) -> podplan.Options:
+def tenants(folder: Path) -> podplan.RuntimeOptions:
     """Pods of several people, with a registry of user ids of their own."""
-    return podplan.Options(tenants=True, user_ids=str(folder / "user-ids.json"))
+    return podplan.RuntimeOptions(tenants=True, user_ids=str(folder / "user-ids.json"))
 
 
 @pytest.mark.usefixtures("narrow_umask")

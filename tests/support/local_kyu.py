@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TypeVar
+
+import pytest
 
 from kyu import lock
 from kyu.api.kueue import ClusterQueue, LocalQueue, ResourceFlavor, Workload
 from kyu.api.meta import Json, Key
+from kyu.cli import main
 from kyu.cli.batch import jobs
 from kyu.kinds.job import JOB
 from kyu.kube import kubeconfig
@@ -34,28 +39,38 @@ class LocalKyu:
     def kyu(
         self, *words: str, check: bool = True, cwd: Path | None = None, stdin: str | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command against it."""
-        environment = {**os.environ, "KUBECONFIG": str(self.data / "kubeconfig")}
-        done = subprocess.run(
-            [sys.executable, "-m", "kyu", *words],
-            capture_output=True,
-            text=True,
-            env=environment,
-            cwd=cwd,
-            timeout=90,
-            input=stdin,
-        )
+        """
+        Run a command against it, in this process: most of the time of a command goes into imports.
+
+        A command that reads its input, or works in another folder, gets a process of its own.
+        """
+        environment = {"KUBECONFIG": str(self.data / "kubeconfig")}
+        if cwd is None and stdin is None:
+            done = command(list(words), environment)
+        else:
+            done = subprocess.run(
+                [sys.executable, "-m", "kyu", *words],
+                capture_output=True,
+                text=True,
+                env={**os.environ, **environment},
+                cwd=cwd,
+                timeout=90,
+                input=stdin,
+            )
         assert not check or done.returncode == 0, f"kyu {' '.join(words)}: {done.stdout}{done.stderr}\n{self.log()}"
         return done
 
     def wait(self, what: str, ask: Callable[[], T | None]) -> T:
         """Ask until there is an answer."""
         ends = time.monotonic() + LONGEST_SECONDS
+        pause = 0.02
         while True:
             if answer := ask():
                 return answer
             assert time.monotonic() < ends, f"{what}: not seen in {LONGEST_SECONDS:.0f} s\n{self.log()}"
-            time.sleep(0.05)
+            time.sleep(pause)
+            # Each question takes time from what it waits for.
+            pause = min(pause * 1.3, 0.2)
 
     def log(self) -> str:
         return "\n".join((self.data / "server.log").read_text().splitlines()[-30:])
@@ -118,6 +133,24 @@ class LocalKyu:
         assert done.returncode == 0, done.stderr
 
 
+def command(words: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a command as its process would: with an environment and outputs of its own, and an exit code for errors."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        patch.setattr(sys, "stdin", io.StringIO())
+        try:
+            code = main.main(words)
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        except Exception:
+            traceback.print_exc()
+            code = 1
+    texts = [stream.buffer.getvalue().decode() for stream in (out, err)]
+    return subprocess.CompletedProcess(["kyu", *words], code, *texts)
+
+
 @contextmanager
 def local_kyu(data: Path, *options: str) -> Iterator[LocalKyu]:
     kyu = [sys.executable, "-m", "kyu"]
@@ -128,4 +161,4 @@ def local_kyu(data: Path, *options: str) -> Iterator[LocalKyu]:
         yield running
         running.client.close()
     finally:
-        subprocess.run([*kyu, "down", "--stop-jobs", "--grace", "0", "--data", str(data)], capture_output=True)
+        command(["down", "--stop-jobs", "--grace", "0", "--data", str(data)], {})

@@ -34,7 +34,7 @@ ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm"}
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class MachineFacts:
     """The facts about this machine."""
 
     hostname: str
@@ -65,10 +65,10 @@ class Abilities:
     refuses_pods: bool = False
 
 
-def read_facts(folder: str) -> Facts:
+def read_facts(folder: str) -> MachineFacts:
     """Look at this machine; storage is that of the file system where pods keep their files."""
     disk = os.statvfs(folder)
-    return Facts(
+    return MachineFacts(
         hostname=platform.node().lower(),
         cores=len(os.sched_getaffinity(0)),
         memory_bytes=min(total_memory_bytes(), cgroup_memory_bytes()),
@@ -117,7 +117,7 @@ def read_text(path: str) -> str:
         return ""
 
 
-def resources(facts: Facts) -> dict[str, str]:
+def resources(facts: MachineFacts) -> dict[str, str]:
     """Return the capacity; all of it can be allocated."""
     found = {
         "cpu": str(facts.cores),
@@ -128,7 +128,7 @@ def resources(facts: Facts) -> dict[str, str]:
     return found | {GPU: str(facts.gpus)} if facts.gpus else found
 
 
-def make_node(name: str, facts: Facts, abilities: Abilities, now: datetime) -> Json:
+def make_node(name: str, facts: MachineFacts, abilities: Abilities, now: datetime) -> Json:
     labels = {
         "kubernetes.io/hostname": name,
         "kubernetes.io/arch": facts.architecture,

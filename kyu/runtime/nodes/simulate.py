@@ -18,7 +18,7 @@ from typing import Protocol
 
 from kyu.api.meta import Json
 from kyu.runtime import records, status
-from kyu.runtime.environment import Objects
+from kyu.runtime.environment import SettingsSource
 
 RUN_SECONDS = "kyu.dev/run-seconds"
 EXIT_CODE = "kyu.dev/exit-code"
@@ -46,7 +46,7 @@ class RealClock:
 
 
 @dataclass(slots=True)
-class Entry:
+class SimulatedPod:
     pod: Json
     started_at: float
     status: Json = field(default_factory=dict)
@@ -59,7 +59,7 @@ class SimulatedRuntime:
     def __init__(self, clock: Clock, on_status: OnStatus) -> None:
         self._clock = clock
         self._on_status = on_status
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, SimulatedPod] = {}
 
     async def open(self) -> None:
         """Nothing to adopt: what ran is told by the pods' own status."""
@@ -74,7 +74,7 @@ class SimulatedRuntime:
         entry = self._entries.get(uid)
         return entry.status if entry else None
 
-    def start(self, pod: Json, objects: Objects) -> None:
+    def start(self, pod: Json, objects: SettingsSource) -> None:
         uid = pod["metadata"]["uid"]
         if uid in self._entries:
             return
@@ -84,7 +84,7 @@ class SimulatedRuntime:
             now = records.rfc3339(self._clock.now())
             self._on_status(pod, status.failed_status(pod, "InvalidAnnotation", str(error), "", now))
             return
-        entry = Entry(pod, find_start(pod) or self._clock.now(), pod.get("status") or {})
+        entry = SimulatedPod(pod, find_start(pod) or self._clock.now(), pod.get("status") or {})
         self._entries[uid] = entry
         self._tell(entry, "Running", None)
         deadline = pod["spec"].get("activeDeadlineSeconds")
@@ -106,13 +106,15 @@ class SimulatedRuntime:
         assert self._entries[uid].over, f"pod {uid} still runs"
         del self._entries[uid]
 
-    def _end(self, uid: str, entry: Entry, exit_code: int, reason: str = "", message: str = "") -> None:
+    def _end(self, uid: str, entry: SimulatedPod, exit_code: int, reason: str = "", message: str = "") -> None:
         if entry.over or self._entries.get(uid) is not entry:
             return
         entry.over = True
         self._tell(entry, "Failed" if exit_code else "Succeeded", exit_code, reason, message)
 
-    def _tell(self, entry: Entry, phase: str, exit_code: int | None, reason: str = "", message: str = "") -> None:
+    def _tell(
+        self, entry: SimulatedPod, phase: str, exit_code: int | None, reason: str = "", message: str = ""
+    ) -> None:
         now = records.rfc3339(self._clock.now())
         started = records.rfc3339(entry.started_at)
         state: Json = {"running": {"startedAt": started}}
