@@ -47,8 +47,8 @@ from kyu.server.http.limits import limits_within
 from kyu.server.http.listen import Server
 from kyu.server.http.site import Site
 from kyu.server.routing.audit import AuditLog
+from kyu.server.storage.batches import Unwritable
 from kyu.server.storage.database import DatabaseError
-from kyu.server.storage.store import Unwritable
 from kyu.write_fairness import Full, WriteFairness
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from kyu.server.registry import Resource
 from kyu.server.schema.node import Schema
 from tests.attack import seeds
 from tests.attack.answers import is_fault
-from tests.attack.strange import Place, least, places, put
+from tests.attack.strange import Place, least, places, put, random_place
 from tests.support.servers import ask
 
 LONGEST_SECONDS = 0.5
@@ -178,13 +178,10 @@ def cases(fuzzer: FieldFuzzer, kind: str, chance: random.Random) -> Iterator[tup
         yield from found
         return
     resources = fuzzer.resources()
-    known: dict[int, list[Place]] = {}
     while True:
         chance.shuffle(resources)
         for resource in resources:
-            if id(resource) not in known:
-                known[id(resource)] = list(places(resource.schema))
-            place = chance.choice(known[id(resource)])
+            place = random_place(resource.schema, chance)
             yield resource, place, chance.choice(place.values)
 
 

@@ -83,6 +83,14 @@ class Report:
         return found
 
 
+def kyu(data: Path, *words: str) -> str:
+    """Run a command of Kyu and return its output."""
+    command = [sys.executable, "-m", "kyu", *words, "--data", str(data)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 class Fuzzer:
     """One server, its tenants, and the threads that act for them."""
 
@@ -95,7 +103,7 @@ class Fuzzer:
 
     def run(self, seconds: float) -> Report:
         flags = ["--server-only", "--bare"] if self._server_only else ["--trust-users"]
-        self._kyu("up", "-d", *flags)
+        kyu(self._data, "up", "-d", *flags)
         try:
             self._target = Target(self._data)
             tokens = {name: self._add_user(name) for name in (*TENANTS, QUIET)}
@@ -122,16 +130,10 @@ class Fuzzer:
                 self.report.waits.append(measured[1])
             quiet.join()
         finally:
-            self._kyu("down", *([] if self._server_only else ["--stop-jobs", "--grace", "0"]))
+            kyu(self._data, "down", *([] if self._server_only else ["--stop-jobs", "--grace", "0"]))
         log = (self._data / "server.log").read_text(errors="replace")
         self.report.faults += [line for line in log.splitlines() if "request failed" in line or "Traceback" in line]
         return self.report
-
-    def _kyu(self, *words: str) -> str:
-        command = [sys.executable, "-m", "kyu", *words, "--data", str(self._data)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
 
     def _add_user(self, name: str) -> str:
         admin = self._connect()
@@ -140,7 +142,7 @@ class Fuzzer:
         assert admin.getresponse().read()
         admin.close()
         path = self._data / f"{name}.kubeconfig"
-        path.write_text(self._kyu("user", "add", name, "--namespace", name, "--role", "admin"))
+        path.write_text(kyu(self._data, "user", "add", name, "--namespace", name, "--role", "admin"))
         return kubeconfig.load(path).token
 
     def _connect(self) -> http.client.HTTPSConnection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -9,6 +10,8 @@ from typing import Any, TypeAlias
 from kyu.server.schema.node import MISSING, Schema
 
 DEEPEST = 9
+# The chance to put a value at a place, instead of at one below it.
+STOPS = 0.2
 FieldPath: TypeAlias = tuple[str | int, ...]
 
 NUMBERS: tuple[Any, ...] = (-1, 0, 1, 2**31 - 1, 2**31, 2**63 - 1, -(2**63), 2**63, 2**64, 1.5, 1e300, "1", None)
@@ -48,6 +51,21 @@ def places(schema: Schema, path: FieldPath = (), above: tuple[str, ...] = ()) ->
         yield from places(schema.items, (*path, 0), above)
     if schema.additional is not None:
         yield from places(schema.additional, (*path, "k"), above)
+
+
+def random_place(schema: Schema, chance: random.Random) -> Place:
+    """Return a field at or below a schema, without a look at the others."""
+    path: FieldPath = ()
+    while True:
+        below: list[tuple[str | int, Schema]] = list(schema.properties.items())
+        if not path:
+            below = [(name, child) for name, child in below if name not in ("apiVersion", "kind")]
+        below += [(0, schema.items)] if schema.items is not None else []
+        below += [("k", schema.additional)] if schema.additional is not None else []
+        if not below or len(path) > DEEPEST or (path and chance.random() < STOPS):
+            return Place(path, strange(schema))
+        key, schema = chance.choice(below)
+        path = (*path, key)
 
 
 def strange(schema: Schema) -> tuple[Any, ...]:

@@ -16,9 +16,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from kyu.server.storage.batches import Unwritable
 from kyu.server.storage.database import Database, DatabaseError, Row, back_up
 from kyu.server.storage.records import Record
-from kyu.server.storage.store import Expired, Store, Unwritable, Windows
+from kyu.server.storage.store import Expired, Store, Windows
 
 THINGS = "things"
 

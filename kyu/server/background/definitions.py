@@ -22,8 +22,9 @@ from kyu.server.exchange import User
 from kyu.server.fieldmanager import manager
 from kyu.server.options import DeleteOptions
 from kyu.server.registry import Registry, Resource, storage_name
+from kyu.server.storage.batches import Unwritable
 from kyu.server.storage.records import Change, Record
-from kyu.server.storage.store import Store, Unwritable
+from kyu.server.storage.store import Store
 from kyu.server.verbs.delete import Deletion
 from kyu.server.verbs.objects import Objects
 from kyu.server.verbs.watch import Hub

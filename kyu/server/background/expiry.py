@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 
 from kyu.server.pauses import Pauses
 from kyu.server.representations import decode
+from kyu.server.storage.batches import Unwritable
 from kyu.server.storage.records import Record
-from kyu.server.storage.store import Unwritable
 from kyu.server.verbs.objects import Objects
 
 LIFETIME = timedelta(hours=1)

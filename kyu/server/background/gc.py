@@ -19,8 +19,9 @@ from kyu.server.exchange import User
 from kyu.server.options import DeleteOptions, Propagation
 from kyu.server.pauses import Pauses
 from kyu.server.registry import Registry, Resource
+from kyu.server.storage.batches import Unwritable
 from kyu.server.storage.records import Change, Record
-from kyu.server.storage.store import Store, Unwritable
+from kyu.server.storage.store import Store
 from kyu.server.verbs.delete import FOREGROUND, ORPHAN, Deletion
 from kyu.server.verbs.objects import Objects
 

@@ -25,7 +25,7 @@ from kyu.server.options import write_options
 from kyu.server.paths import Path, Target
 from kyu.server.registry import Registry
 from kyu.server.routing import deprecated_watches, discovery
-from kyu.server.storage.store import Unwritable
+from kyu.server.storage.batches import Unwritable
 
 PAGE_NOT_FOUND = "404 page not found\n"
 # Paths that need no rights.

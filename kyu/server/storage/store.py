@@ -17,14 +17,17 @@ import asyncio
 import bisect
 import contextlib
 import gc
+import math
 import queue
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from kyu.api.meta import Json
+from kyu.server.pauses import SLICE_SECONDS
+from kyu.server.storage.batches import Batch, Obsolete, Unwritable
 from kyu.server.storage.database import Damaged, Database, DatabaseError, Row, TooMuch
 from kyu.server.storage.records import Change, Record, change_of, record_of, row_of
 
@@ -59,10 +62,6 @@ class Expired(Exception):
         self.oldest = oldest
 
 
-class Unwritable(Exception):
-    """The database refused a write, for example because the disk is full. Nothing of it was stored."""
-
-
 @dataclass(slots=True)
 class _Shelf:
     """The objects of one resource, and its last changes."""
@@ -82,35 +81,6 @@ class _Shelf:
         return size
 
 
-class Obsolete(NamedTuple):
-    """A row that is needed only to look back before ``version``."""
-
-    version: int
-    row: int
-    size: int
-
-
-@dataclass(slots=True)
-class _Batch:
-    """The writes that share one transaction, and the futures of the requests that wait for it."""
-
-    changes: list[Change]
-    forget: list[Obsolete]
-    compacted: int
-    waiting: list[asyncio.Future[None]] = field(default_factory=list)
-
-    def settle(self, error: Unwritable | None = None) -> None:
-        for future in self.waiting:
-            if future.done():
-                continue
-            if error is None:
-                future.set_result(None)
-            else:
-                future.set_exception(error)
-                # A future without a reader (its client has gone) is no fault.
-                future.exception()
-
-
 Listener = Callable[[Change], None]
 
 
@@ -122,9 +92,11 @@ class Store:
         # By the resource that they listen to; under the empty name, to all.
         self._listeners: dict[str, tuple[Listener, ...]] = {}
         self._pending: dict[tuple[str, str, str], Change] = {}
-        self._open: _Batch | None = None
+        self._open: Batch | None = None
         self._in_flight = False
-        self._to_write: queue.SimpleQueue[_Batch | None] = queue.SimpleQueue()
+        # Batches that are stored and not told yet.
+        self._stored: deque[Batch] = deque()
+        self._to_write: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
         self._loop = asyncio.get_running_loop()
         self.version, self.compacted = database.versions()
         self._next = self.version + 1
@@ -282,7 +254,7 @@ class Store:
 
     async def flush(self) -> None:
         """Wait until everything queued so far is on disk."""
-        while self._open is not None or self._in_flight:
+        while self._open is not None or self._in_flight or self._stored:
             await self._wait_for(self._batch())
 
     def compact(self, until: int) -> None:
@@ -298,14 +270,14 @@ class Store:
 
     # The batch that is open, and the thread that stores it.
 
-    def _wait_for(self, batch: _Batch) -> asyncio.Future[None]:
+    def _wait_for(self, batch: Batch) -> asyncio.Future[None]:
         future: asyncio.Future[None] = self._loop.create_future()
-        batch.waiting.append(future)
+        batch.waiting.append((len(batch.changes), future))
         return future
 
-    def _batch(self) -> _Batch:
+    def _batch(self) -> Batch:
         if self._open is None:
-            self._open = _Batch([], [], self.compacted)
+            self._open = Batch([], [], self.compacted)
             if not self._in_flight:
                 # The other requests of this turn of the loop join the batch before the thread takes it.
                 self._loop.call_soon(self._hand_over)
@@ -329,7 +301,7 @@ class Store:
                 error = refused
             self._loop.call_soon_threadsafe(self._settle, batch, error)
 
-    def _settle(self, batch: _Batch, error: DatabaseError | None) -> None:
+    def _settle(self, batch: Batch, error: DatabaseError | None) -> None:
         self._in_flight = False
         self.fault = "" if error is None else str(error)
         if error is not None:
@@ -338,19 +310,36 @@ class Store:
         self.compacted = max(self.compacted, batch.compacted)
         # The next batch is stored while this one is told.
         self._hand_over()
-        for change in batch.changes:
-            self._publish(change)
-        batch.settle()
+        self._stored.append(batch)
+        if len(self._stored) == 1:
+            self._tell()
 
-    def _refuse(self, batch: _Batch, error: Unwritable) -> None:
+    def _tell(self, seconds: float = SLICE_SECONDS) -> None:
+        """Publish stored changes in their order, and wake their writers. The rest follows in the next round."""
+        until = time.perf_counter() + seconds
+        while self._stored:
+            batch = self._stored[0]
+            while batch.told < len(batch.changes):
+                if time.perf_counter() > until:
+                    self._loop.call_soon(self._tell)
+                    return
+                self._publish(batch.changes[batch.told])
+                batch.told += 1
+                batch.settle()
+            batch.settle()
+            self._stored.popleft()
+
+    def _refuse(self, batch: Batch, error: Unwritable) -> None:
         """Refuse a batch and all that waits behind it, because that may build on it."""
+        # What is stored must not be taken back with the rest.
+        self._tell(math.inf)
         waiting, self._open = self._open, None
         self._pending.clear()
         for refused in (waiting, batch):
             if refused is not None:
                 self._obsolete.extendleft(reversed(refused.forget))
                 self._obsolete_bytes += sum(each.size for each in refused.forget)
-                refused.settle(error)
+                refused.refuse(error)
 
     def _publish(self, change: Change) -> None:
         record, key = change.record, change.record.key

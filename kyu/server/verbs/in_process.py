@@ -19,7 +19,7 @@ from kyu.server.exchange import User
 from kyu.server.options import WriteOptions
 from kyu.server.paths import Target
 from kyu.server.registry import Registry, Resource
-from kyu.server.storage.store import Unwritable
+from kyu.server.storage.batches import Unwritable
 from kyu.server.verbs.objects import Objects
 from kyu.server.verbs.write import Writes
 from kyu.write_fairness import Begun
