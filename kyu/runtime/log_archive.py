@@ -23,7 +23,7 @@ import msgspec
 
 from kyu.api.labels import task_number
 from kyu.api.meta import Json
-from kyu.runtime import logs, records
+from kyu.runtime import logs, output, records
 from kyu.runtime.sandbox import files
 
 INDEX = "index.jsonl"
@@ -32,8 +32,6 @@ JOB_PREFIX = "job:"
 UID_PREFIX = "uid:"
 LOG_NAME = re.compile(r"(?P<container>[a-z0-9]([-a-z0-9]*[a-z0-9])?)\.(?P<number>\d{1,9})\.log(\.\d{20})?")
 WORKLOAD = "kueue.x-k8s.io/workload"
-# The starts of a container whose output is kept. A container that crashes all day has thousands.
-MOST_STARTS = 20
 COPY_BYTES = 1024 * 1024
 # The index is written anew when this many of its lines are of pods that are no longer kept.
 MOST_STALE_LINES = 1000
@@ -263,7 +261,7 @@ def find_starts(names: list[str]) -> dict[str, dict[int, list[str]]]:
         if match := LOG_NAME.fullmatch(name):
             found.setdefault(match["container"], {}).setdefault(int(match["number"]), []).append(name)
     return {
-        container: {number: starts[number] for number in sorted(starts)[-MOST_STARTS:]}
+        container: {number: starts[number] for number in sorted(starts)[-output.MOST_STARTS :]}
         for container, starts in found.items()
     }
 

@@ -19,6 +19,8 @@ from kyu.runtime import user_files
 
 # Longer lines are cut in parts, so that a program that never ends its line costs no memory.
 LONGEST_LINE_BYTES = 16 * 1024
+# The starts of a container whose output is kept. A container that crashes all day has thousands.
+MOST_STARTS = 20
 
 
 @dataclass(slots=True)
@@ -68,6 +70,14 @@ def rotated(path: str) -> list[str]:
     """Return the full files of this log, the oldest first."""
     folder, name = os.path.split(path)
     return [os.path.join(folder, entry) for entry in sorted(os.listdir(folder)) if entry.startswith(f"{name}.")]
+
+
+def remove_log(path: str) -> None:
+    """Remove all files of the log of one start."""
+    if os.path.isdir(os.path.dirname(path)):
+        for old in (*rotated(path), path):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(old)
 
 
 @dataclass(slots=True)

@@ -10,10 +10,12 @@ Called by: processes.py.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import asdict
 
 from kyu.runtime import accounts, podplan, records, volumes
+from kyu.runtime.sandbox import files
 from kyu.runtime.sandbox.namespaces import Sandbox
 
 # The files of the supervisor lay beside the plan before pods had sandboxes.
@@ -40,6 +42,13 @@ def make(folder: str, plan: podplan.Plan, place: podplan.Place) -> None:
         passable(os.path.join(folder, records.VOLUMES), user)
         volumes.write(plan.volumes, os.path.join(folder, records.VOLUMES), user)
     records.write(os.path.join(folder, records.PLAN), plan.document)
+
+
+def clear(folder: str) -> None:
+    """Remove the files of a tenant's pod that has ended: nothing can reach them, and they fill the disk of all."""
+    for name in (records.VOLUMES, records.HOME, records.TEMPORARY, records.SCRATCH):
+        with contextlib.suppress(OSError):
+            files.remove_tree(os.path.join(folder, name))
 
 
 def make_message_file(path: str, user: int | None) -> None:

@@ -21,6 +21,7 @@ from kyu.runtime import cgroups, environment, records, user_files, user_ids, vol
 from kyu.runtime.environment import PodFacts, SettingsSource
 from kyu.runtime.sandbox.mounts import Mount
 from kyu.runtime.sandbox.namespaces import Sandbox
+from kyu.runtime.storage import limits
 
 # Run the pod although its mount paths cannot be provided: it finds its volumes by $KYU_VOLUME_<NAME>.
 VOLUME_MOUNTS_ANNOTATION = "kyu.dev/volume-mounts"
@@ -32,6 +33,12 @@ DEFAULT_MESSAGE_PATH = "/dev/termination-log"
 HOST_IMAGE = "kyu.dev/host"
 # Images whose whole purpose is one program that every machine has: with them, args alone are enough.
 ENTRYPOINTS: Mapping[str, tuple[str, ...]] = {"perf-tests/sleep": ("sleep",), "pause": ("sleep", "infinity")}
+
+
+# All other fields name what every pod of a tenant has anyway, such as no new privileges.
+SECURITY_WITHOUT_EFFECT = (
+    "runAsUser", "runAsGroup", "fsGroup", "supplementalGroups", "sysctls", "readOnlyRootFilesystem", "privileged",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +59,8 @@ class RuntimeOptions:
     network: Literal["host", "none"] = "host"
     # A longer grace period is cut: a pod that is being deleted may have given its quota back already.
     longest_grace_seconds: float = 600.0
+    # How often the storage of pods is measured; the kubelet's number.
+    storage_interval_seconds: float = 10.0
     # The kubelet's numbers: five files of 10 MiB a container.
     log_most_bytes: int = 10 * 1024 * 1024
     log_most_files: int = 5
@@ -127,6 +136,8 @@ def plan_pod(facts: PodFacts, objects: SettingsSource, options: RuntimeOptions, 
         "notices": place.notices,
         "sandbox": asdict(place.sandbox),
         "gpus": list(place.gpus),
+        "memoryVolumes": limits.memory_volumes(facts.pod),
+        "sharedMemoryBytes": limits.shared_memory(facts.pod),
         "cgroup": os.path.join(place.cgroup_root, meta["uid"]) if place.cgroup_root else "",
         "activeDeadlineSeconds": spec.get("activeDeadlineSeconds"),
         "graceSeconds": min(grace_seconds(spec), options.longest_grace_seconds),
@@ -134,7 +145,7 @@ def plan_pod(facts: PodFacts, objects: SettingsSource, options: RuntimeOptions, 
         "logMostFiles": options.log_most_files,
         "containers": containers,
     }
-    return Plan(document, tuple(planned), tuple(not_done(facts.pod, options)))
+    return Plan(document, tuple(planned), tuple(not_done(facts.pod, options, place)))
 
 
 def grace_seconds(spec: Json) -> float:
@@ -343,14 +354,27 @@ def container_limits(container: Json) -> dict[str, str]:
     )
 
 
-def not_done(pod: Json, options: RuntimeOptions) -> list[str]:
+def not_done(pod: Json, options: RuntimeOptions, place: Place) -> list[str]:
     """Return the fields of the manifest that have no effect here; the user is told, the pod runs."""
     wishes = []
     if (grace := grace_seconds(pod["spec"])) > options.longest_grace_seconds:
         wishes.append(f"terminationGracePeriodSeconds {grace:.0f}, above {options.longest_grace_seconds:.0f}")
+    if not place.sandbox.namespaces:
+        wishes += [f"volume {name}: medium Memory" for name in limits.memory_volumes(pod)]
+    wishes += [key for key in ("hostPID", "hostIPC") if pod["spec"].get(key)]
+    wishes += security_not_done(pod["spec"].get("securityContext"))
     for container, _ in ordered(pod["spec"]):
         keys = [key for key in ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle") if container.get(key)]
         wishes += [f"{container['name']}: {key}" for key in keys]
-        if (container.get("securityContext") or {}).get("runAsUser") is not None:
-            wishes.append(f"{container['name']}: securityContext.runAsUser")
+        wishes += [f"{container['name']}: {wish}" for wish in security_not_done(container.get("securityContext"))]
     return wishes
+
+
+def security_not_done(context: Json | None) -> list[str]:
+    """Return the rights and restrictions of a securityContext that no container here has."""
+    found = context or {}
+    # A user id of zero is a wish, too.
+    wishes = [key for key in SECURITY_WITHOUT_EFFECT if found.get(key) or type(found.get(key)) is int]
+    if (found.get("capabilities") or {}).get("add"):
+        wishes.append("capabilities.add")
+    return [f"securityContext.{key}" for key in wishes]

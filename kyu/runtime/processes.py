@@ -35,6 +35,7 @@ from kyu.runtime.launching import GONE, NEW, Launch, Launching, remove_folder
 from kyu.runtime.log_archive import LogArchive
 from kyu.runtime.sandbox import namespaces
 from kyu.runtime.sandbox.namespaces import Sandbox
+from kyu.runtime.storage.eviction import EVICTED, Evictor, RunningPod
 
 # Faults of the machine that pass; all others are faults of the pod.
 NOT_FOR_EVER = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EIO, errno.EROFS, errno.ENOMEM})
@@ -42,6 +43,8 @@ NOT_FOR_EVER = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE
 LEFT_OVER_SECONDS = 300.0
 # A pod that lives this long after its last grace period is reported.
 SLOW_END_SECONDS = 30.0
+# As for the kubelet, an eviction for storage waits no longer.
+EVICTION_GRACE_SECONDS = 1.0
 OVER = ("Succeeded", "Failed")
 OnStatus = Callable[[Json, Json], None]
 OnEvent = Callable[[Json, str, str], None]
@@ -91,6 +94,9 @@ class StartedPod:
     # The description of its start for the accounts, and whether it has its line.
     account: Json = field(default_factory=dict)
     is_accounted: bool = False
+    # Why a supervisor was killed that could not be asked to end its pod.
+    evicted: str = ""
+    clearing: asyncio.Task[None] | None = None
     usage: Json = field(default_factory=dict)
 
     @property
@@ -135,6 +141,9 @@ class Runtime:
         self._isolation = Isolation()
         self._background = Background("runtime")
         self._launching = Launching(self._pods, self._background, self._give_up, self._unclaimed)
+        interval, tenants = self._options.storage_interval_seconds, self._options.tenants
+        self._evictor = Evictor(self._pods, self._evictable, self._evict, interval, protects_disk=tenants)
+        self._watching = Background("evictions")
         self._notice_reader = -1
         self._notice_rest = b""
         # Set when pods are adopted and can be started, and the abilities of this machine are known.
@@ -167,6 +176,7 @@ class Runtime:
         if self._archive is not None:
             self._archive.open()
         self._adopt()
+        self._watching.start(self._evictor.run())
         self.opened.set()
 
     def _gives_users(self) -> bool:
@@ -176,6 +186,7 @@ class Runtime:
         """Let go. The pods run on, and are adopted by the next Runtime on this folder."""
         loop = asyncio.get_running_loop()
         self._launching.stop()
+        await self._watching.cancel()
         await self._background.finish()
         if self._notice_reader >= 0:
             loop.remove_reader(self._notice_reader)
@@ -298,6 +309,8 @@ class Runtime:
             except OSError as error:
                 log.warning("ledger not on disk", error=error)
                 return
+        if entry.clearing is not None:
+            await entry.clearing
         gone = entry.folder + GONE
         os.rename(entry.folder, gone)
         await asyncio.to_thread(self._discard, gone, {**entry.pod, "status": entry.status})
@@ -327,6 +340,25 @@ class Runtime:
         if entry is not None and not entry.over:
             self._warn(entry.pod, "NotEnded", "its processes were killed and are not gone; its quota stays in use")
 
+    def _evictable(self) -> list[RunningPod]:
+        entries = [entry for entry in self._entries.values() if entry.claimed and not entry.over and not entry.stopping]
+        return [RunningPod.of(entry.pod, entry.folder) for entry in entries]
+
+    def _evict(self, uid: str, message: str) -> None:
+        """End a pod at once, because of the storage that it uses."""
+        entry = self._entries.get(uid)
+        if entry is None or entry.over:
+            return
+        self._warn(entry.pod, EVICTED, message)
+        try:
+            self.stop(uid, EVICTION_GRACE_SECONDS, EVICTED, message)
+        except OSError:
+            # A full disk takes no stop request.
+            entry.evicted = message
+            if entry.namespaces and entry.pidfd >= 0:
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(entry.pidfd, signal.SIGKILL)
+
     def _warn(self, pod: Json, reason: str, message: str) -> None:
         log.warning("pod", uid=pod["metadata"]["uid"], reason=reason, message=message)
         if self._on_event is not None:
@@ -352,9 +384,7 @@ class Runtime:
         user = Sandbox(**plan["sandbox"]).user if plan else None
         return await commands.start(entry.folder, container, argv, wanted, user)
 
-    async def attach(
-        self, uid: str, container: str, wanted: commands.CommandStreams
-    ) -> commands.RunningCommand:
+    async def attach(self, uid: str, container: str, wanted: commands.CommandStreams) -> commands.RunningCommand:
         """Connect with the program of a container that runs. Raise NoCommand if that is not possible."""
         return await commands.attach(self.folder(uid), container, wanted)
 
@@ -541,6 +571,8 @@ class Runtime:
         plan = records.find(os.path.join(entry.folder, records.PLAN)) or {}
         if plan.get("bootId") == self._boot_id:
             reason, message = "SupervisorLost", "the process that watched the pod was killed"
+            if entry.evicted:
+                reason, message = EVICTED, entry.evicted
             remains = left_over.Remains.of(entry.pod["metadata"]["uid"], plan, record)
             if not await asyncio.to_thread(left_over.end, remains, LEFT_OVER_SECONDS):
                 text = f"its processes could not be ended within {LEFT_OVER_SECONDS:.0f} s; its quota is given back"
@@ -569,6 +601,8 @@ class Runtime:
         if entry.over:
             entry.usage = record.get("usage") or {}
             self._account(entry)
+            if self._options.tenants and entry.clearing is None:
+                entry.clearing = asyncio.create_task(asyncio.to_thread(podfolder.clear, entry.folder))
 
     def _account(self, entry: StartedPod) -> bool:
         """Write the line of a pod that has ended, once. A pod of an earlier version has no account, and no line."""

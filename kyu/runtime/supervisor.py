@@ -85,7 +85,7 @@ class Supervisor:
         self.sandbox = Sandbox(**self.plan["sandbox"])
         self.execs.sandbox, self.execs.groups = self.sandbox, self.groups
         try:
-            namespaces.enter(self.sandbox, folder)
+            namespaces.enter(self.sandbox, folder, memory_of(self.plan))
             namespaces.load_nothing_more()
             self.run_containers(wakeup)
         except SandboxFailed as error:
@@ -156,6 +156,7 @@ class Supervisor:
     def start(self, container: lifecycle.ContainerState, poll: select.poll) -> None:
         plan = next(plan for plan in self.plan["containers"] if plan["name"] == container.name)
         path = records.log_file(container.name, container.starts)
+        output.remove_log(records.log_file(container.name, container.starts - output.MOST_STARTS))
         log = output.LogFile(path, self.plan["logMostBytes"], self.plan["logMostFiles"])
         try:
             child = spawn.fork(plan, self.sandbox)
@@ -428,6 +429,13 @@ def container_streams(plan: dict[str, Any], child: spawn.Child) -> ContainerStre
         is_terminal=bool(plan.get("tty")),
         keeps_early=is_interactive,
     )
+
+
+def memory_of(plan: dict[str, Any]) -> namespaces.Memory:
+    """Return the pod's folders in memory; the usual ones for a plan of an earlier version."""
+    if "sharedMemoryBytes" not in plan:
+        return namespaces.Memory()
+    return namespaces.Memory(plan["sharedMemoryBytes"], plan["memoryVolumes"])
 
 
 def folder_is_gone() -> bool:

@@ -304,6 +304,11 @@ def test_wishes_without_effect_are_named() -> None:
     outcome = plan(wanted)
     assert isinstance(outcome, Plan)
     assert outcome.no_effect == ("main: livenessProbe", "main: securityContext.runAsUser")
+    context = {"privileged": False, "readOnlyRootFilesystem": True, "capabilities": {"add": ["SYS_ADMIN"]}}
+    outcome = plan(pod({"securityContext": context}, hostPID=True, securityContext={"fsGroup": 0}))
+    assert isinstance(outcome, Plan)
+    wanted = "hostPID, securityContext.fsGroup, main: securityContext.readOnlyRootFilesystem"
+    assert ", ".join(outcome.no_effect) == f"{wanted}, main: securityContext.capabilities.add"
 
 
 @pytest.mark.parametrize(("given", "seconds"), [(None, 30), (5, 5), (2**63 - 1, 600)])

@@ -21,7 +21,8 @@ import resource
 import socket
 import struct
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kyu.runtime.sandbox import kernel, seccomp
@@ -40,6 +41,8 @@ SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
 PRIVATE_FOLDERS = ("/tmp", "/var/tmp", "/run/lock", "/var/crash", "/dev/mqueue")
 # A tenant's processes and threads, in all pods of a namespace together.
 MOST_PROCESSES = 16384
+# In a folder in memory there may be a file for each of so many bytes, but so many in any case.
+BYTES_PER_FILE, LEAST_FILES = 4096, 1024
 # Process numbers of the machine. A new process namespace may have another limit, so this is read before the fork.
 PROCESS_NUMBERS = int(Path("/proc/sys/kernel/pid_max").read_text()) if sys.platform == "linux" else MOST_PROCESSES
 
@@ -59,6 +62,14 @@ class Sandbox:
     user_namespace: bool = False
     tenant: bool = False
     network: str = "host"
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The sizes of the pod's folders in memory: /dev/shm, and volumes by name."""
+
+    shared_bytes: int = 64 * 1024 * 1024
+    volumes: Mapping[str, int] = field(default_factory=dict)
 
 
 class SandboxFailed(Exception):
@@ -85,7 +96,7 @@ def fork(namespaces: int) -> int:
         return os.fork()
 
 
-def enter(sandbox: Sandbox, folder: str) -> None:
+def enter(sandbox: Sandbox, folder: str, memory: Memory | None = None) -> None:
     """Become the pod's user in the pod's namespaces. The working directory is the pod's folder.
 
     All that runs as root here touches no path that a tenant can change.
@@ -103,8 +114,12 @@ def enter(sandbox: Sandbox, folder: str) -> None:
         kernel.gain_no_privileges()
         if sandbox.network == "none":
             raise_loopback()
+        memory = memory or Memory()
         if sandbox.tenant:
-            hide_machine(folder)
+            hide_machine(folder, memory.shared_bytes)
+        if sandbox.namespaces:
+            for name, size in memory.volumes.items():
+                mount_memory(os.path.join(folder, VOLUMES, name), size, "0700")
         if sandbox.user is not None and sandbox.user_namespace:
             user, group = os.getuid(), os.getgid()
             kernel.unshare(kernel.CLONE_NEWUSER)
@@ -158,7 +173,13 @@ def most_processes() -> int:
     return min(MOST_PROCESSES, PROCESS_NUMBERS // 8)
 
 
-def hide_machine(folder: str) -> None:
+def mount_memory(path: str, size: int, mode: str) -> None:
+    """Put an empty file system in memory on a folder. Empty files cost memory too, so their number is bounded."""
+    options = f"mode={mode},size={size},nr_inodes={max(LEAST_FILES, size // BYTES_PER_FILE)}"
+    kernel.mount("tmpfs", path, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
+
+
+def hide_machine(folder: str, shared_bytes: int) -> None:
     """Give a tenant's pod temporary folders of its own, and hide the server's folders."""
     # Before Linux 5.12 there is no such call; set-uid bits have no effect on the pod's processes in any case.
     with contextlib.suppress(OSError):
@@ -168,7 +189,7 @@ def hide_machine(folder: str) -> None:
         if os.path.isdir(path):
             kernel.mount(f"/proc/self/fd/{temporary}", path, "", kernel.MS_BIND)
     if os.path.isdir("/dev/shm"):
-        kernel.mount("tmpfs", "/dev/shm", "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "mode=1777")
+        mount_memory("/dev/shm", shared_bytes, "1777")
     os.close(temporary)
     show_accounts()
     show_own_folder(folder)
