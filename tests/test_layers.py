@@ -28,7 +28,8 @@ MAY_IMPORT = {
     "plans": {"api", "kinds", "engine", "workflows"},
     "kube": {"api", "streams"},
     "bus": {"api"},
-    "controllers": {"kube", "bus", "plans", "kinds", "api", "engine"},
+    "shadow": {"api", "engine"},
+    "controllers": {"kube", "bus", "plans", "kinds", "api", "engine", "shadow"},
     "server": {"api", "kinds", "streams"},
     "runtime": {"kube", "api"},
     "simulation": {"api", "engine"},
@@ -52,7 +53,7 @@ MAY_IMPORT = {
         "accounting",
     },
 }
-PURE = {"api", "kinds", "engine", "workflows", "tenants", "plans", "streams"}
+PURE = {"api", "kinds", "engine", "workflows", "tenants", "plans", "streams", "shadow"}
 IMPURE_MODULES = {
     "asyncio", "time", "random", "logging", "os", "threading", "socket", "subprocess", "multiprocessing", "concurrent",
     "aiohttp", "httptools", "sqlite3", "nats", "signal", "tempfile", "shutil", "secrets", "select",
