@@ -2,8 +2,8 @@
 The HTTP endpoints of controllers on a cluster: health and readiness for probes, metrics for Prometheus.
 
 Probes use plain HTTP, as a kubelet does. Metrics use HTTPS with a certificate made at the start. A caller needs the
-right to `get` the path /metrics: the API server is asked with the caller's own token, so that the controllers need no
-rights for it.
+right to `get` the path: the API server is asked with the caller's own token, so that the controllers need no rights for
+it.
 
 Kueue: cmd/kueue/main.go, with the filters of controller-runtime's metrics server.
 """
@@ -16,9 +16,10 @@ import os
 import socket
 import ssl
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from kyu import log
 from kyu.api.config.config import ControllerHealth
@@ -62,31 +63,39 @@ def health_pages(settings: ControllerHealth, find_obstacle: Callable[[], str]) -
     return handle
 
 
-def metrics_page(render: Callable[[], bytes], may_read: Callable[[str], Awaitable[bool]]) -> Handler:
-    """Return a handler for callers whose token may read metrics."""
+class GuardedPage(NamedTuple):
+    """A page for callers with the right to its path."""
+
+    render: Callable[[], bytes]
+    content_type: str
+
+
+def guarded_pages(pages: Mapping[str, GuardedPage], may_read: Callable[[str, str], Awaitable[bool]]) -> Handler:
+    """Return a handler for callers whose token may get the path that they ask for."""
 
     async def handle(request: Request) -> Response:
-        if request.path != METRICS_PATH:
+        page = pages.get(request.path)
+        if page is None:
             return text_response(404, "404 page not found\n")
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             return text_response(401, "a token is needed, as the API server takes it\n")
         try:
-            is_allowed = await may_read(token.strip())
+            is_allowed = await may_read(request.path, token.strip())
         except errors.ApiError as error:
             if error.code == 401:
                 return text_response(401, "the API server does not know this token\n")
-            log.warning("caller of metrics not reviewed", error=error)
+            log.warning("caller not reviewed", path=request.path, error=error)
             return text_response(500, "the API server could not review the token\n")
         if not is_allowed:
-            return text_response(403, f"this user may not get the path {METRICS_PATH}\n")
-        return Response(200, render(), METRICS_TYPE)
+            return text_response(403, f"this user may not get the path {request.path}\n")
+        return Response(200, page.render(), page.content_type)
 
     return handle
 
 
-async def may_read_metrics(credentials: Credentials, token: str) -> bool:
-    """Return whether the server of the credentials lets the owner of the token read metrics."""
+async def may_read(credentials: Credentials, path: str, token: str) -> bool:
+    """Return whether the server of the credentials lets the owner of the token get the path."""
     theirs = Credentials(
         server=credentials.server,
         authority=credentials.authority,
@@ -96,7 +105,7 @@ async def may_read_metrics(credentials: Credentials, token: str) -> bool:
     )
     client = Client(await http.connect(theirs), "kyu")
     try:
-        attributes = {"path": METRICS_PATH, "verb": "get"}
+        attributes = {"path": path, "verb": "get"}
         review = await client.create(REVIEW, {"metadata": {}, "spec": {"nonResourceAttributes": attributes}})
     finally:
         await client.close()

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 import uvloop
@@ -24,18 +24,21 @@ from kyu.api.config.config import Configuration
 from kyu.api.core import CONFIG_MAP
 from kyu.api.meta import Key
 from kyu.app import clock, connect
+from kyu.controllers.beside import BesidePlane, Part
 from kyu.controllers.initial_objects import default_settings, read_configuration
 from kyu.controllers.metrics import kueue as metrics
 from kyu.controllers.metrics.labels import Role
 from kyu.controllers.plane import Plane
-from kyu.controllers.pools.plane import PoolPlane
+from kyu.controllers.shadow import ReadOnly, ShadowPlane
 from kyu.controllers.workflows import rows as workflow_rows
-from kyu.controllers.workflows.plane import WorkflowPlane
 from kyu.install import admission
 from kyu.kube import http
 from kyu.kube.client import Client
 from kyu.kube.kubeconfig import Credentials
 from kyu.kube.lease import Lease, Terms
+from kyu.server.exchange import JSON
+from kyu.shadow import report
+from kyu.shadow.comparison import PATIENCE_SECONDS as SHADOW_PATIENCE_SECONDS
 from kyu.visibility.front_proxy import AuthorityTrust, ProxyConnection, find_proxy
 from kyu.visibility.pending import QueueVisibility
 from kyu.visibility.server import review_access, visibility_pages
@@ -43,9 +46,23 @@ from kyu.visibility.standby import FollowedQueues
 from kyu.webhooks.certificates import CertificateFiles, CertificateKeeper
 from kyu.webhooks.server import webhook_pages
 
-# Controllers that run alone, beside an installed Kueue, and their Leases.
-Only: TypeAlias = Literal["pools", "workflows"]
-LEASES: dict[Only, str] = {"pools": "pools.kueue.x-k8s.io", "workflows": "workflows.kyu.dev"}
+# All controllers, or some of them beside an installed Kueue, or none that writes.
+Mode: TypeAlias = Literal["all", "pools", "workflows", "kueue", "shadow"]
+
+
+class Beside(NamedTuple):
+    """A mode beside an installed Kueue: its Lease, the author of its events, and its parts."""
+
+    lease: str
+    component: str
+    parts: tuple[Part, ...]
+
+
+BESIDE: dict[Mode, Beside] = {
+    "pools": Beside("pools.kueue.x-k8s.io", "kyu-pools", ("pools",)),
+    "workflows": Beside("workflows.kyu.dev", "kyu-workflows", ("workflows",)),
+    "kueue": Beside("beside-kueue.kyu.dev", "kyu-beside-kueue", ("pools", "clusters", "workflows", "dependencies")),
+}
 NOT_LISTED = "not all objects of the API server were listed yet"
 
 
@@ -64,48 +81,66 @@ def read_settings(config: Path | None, health_address: str | None, metrics_addre
 def control(
     credentials: Credentials,
     configuration: Configuration,
-    only: Only | None = None,
+    mode: Mode = "all",
     webhook_address: str = endpoints.NOWHERE[0],
+    patience_seconds: float = SHADOW_PATIENCE_SECONDS,
 ) -> None:
     """
-    Run the controllers until SIGINT or SIGTERM: all, or those of pools or Workflows. Each process answers webhooks.
+    Run the controllers of the mode until SIGINT or SIGTERM. With all of them, each process answers webhooks.
 
-    One replica acts at a time. Raise ``LeaseLost`` if this one was the leader and may not be any more.
+    One replica acts at a time. Raise ``LeaseLost`` if this one was the leader and may not be any more. A shadow acts
+    never; ``patience_seconds`` is the time that it gives the other scheduler for a decision.
     """
-    uvloop.run(_control(credentials, configuration, only, webhook_address))
+    uvloop.run(_control(credentials, configuration, mode, webhook_address, patience_seconds))
 
 
 async def _control(
-    credentials: Credentials, configuration: Configuration, only: Only | None, webhook_address: str
+    credentials: Credentials,
+    configuration: Configuration,
+    mode: Mode,
+    webhook_address: str,
+    patience_seconds: float,
 ) -> None:
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, task.cancel)
-    client = Client(await http.connect(credentials), "kyu")
+    transport = await http.connect(credentials)
+    client = Client(ReadOnly(transport) if mode == "shadow" else transport, "kyu")
     registry = metrics.own_registry()
-    lease = make_lease(client, configuration, only)
-    page = endpoints.metrics_page(partial(metrics.render, registry), partial(endpoints.may_read_metrics, credentials))
-    shown = endpoints.serving_securely("metrics.bindAddress", configuration.metrics.bind_address, page)
+    lease = make_lease(client, configuration, mode)
+    pages = {endpoints.METRICS_PATH: endpoints.GuardedPage(partial(metrics.render, registry), endpoints.METRICS_TYPE)}
     held = lease.held() if lease is not None else contextlib.nullcontext()
+    plane: Plane | BesidePlane | ShadowPlane
+    if mode == "all":
+        role: Role = "standalone" if lease is None else "leader"
+        extra = workflow_rows.controllers(workflow_rows.ON_CLUSTER)
+        plane = Plane(client, configuration, clock, connect, extra, registry, role=role)
+    elif mode == "shadow":
+        plane = ShadowPlane(client, configuration, clock, registry, patience_seconds)
+        pages[report.PATH] = endpoints.GuardedPage(partial(_report, plane), JSON)
+    else:
+        beside = BESIDE[mode]
+        plane = BesidePlane(client, configuration, clock, connect, beside.parts, beside.component)
+    handler = endpoints.guarded_pages(pages, partial(endpoints.may_read, credentials))
+    shown = endpoints.serving_securely("metrics.bindAddress", configuration.metrics.bind_address, handler)
     try:
-        if only == "pools":
-            await _run_alone(PoolPlane(client, configuration, clock, connect), configuration, lease, shown, held)
-        elif only == "workflows":
-            await _run_alone(WorkflowPlane(client, configuration, clock), configuration, lease, shown, held)
-        else:
-            role: Role = "standalone" if lease is None else "leader"
-            extra = workflow_rows.controllers(workflow_rows.ON_CLUSTER)
-            plane = Plane(client, configuration, clock, connect, extra, registry, role=role)
+        if isinstance(plane, Plane):
             await _run_plane(plane, client, configuration, webhook_address, shown, held)
+        else:
+            await _run_alone(plane, configuration, lease, shown, held)
     except asyncio.CancelledError:
         log.info("stopping")
     finally:
         await client.close()
 
 
+def _report(plane: ShadowPlane) -> bytes:
+    return msgspec.json.encode(plane.report.as_json())
+
+
 async def _run_alone(
-    plane: PoolPlane | WorkflowPlane,
+    plane: BesidePlane | ShadowPlane,
     configuration: Configuration,
     lease: Lease | None,
     shown: AbstractAsyncContextManager[None],
@@ -197,13 +232,16 @@ async def beside(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-def make_lease(client: Client, configuration: Configuration, only: Only | None) -> Lease | None:
-    """Return the Lease of the leader election. It is Kueue's own; controllers of pools alone have another."""
+def make_lease(client: Client, configuration: Configuration, mode: Mode) -> Lease | None:
+    """Return the Lease of the leader election. It is Kueue's own; modes beside Kueue have another, a shadow none."""
     rules = configuration.leader_election
-    if not rules.leader_elect:
+    if not rules.leader_elect or mode == "shadow":
         return None
     terms = Terms(
-        Key(rules.resource_namespace or configuration.namespace, LEASES[only] if only else rules.resource_name),
+        Key(
+            rules.resource_namespace or configuration.namespace,
+            BESIDE[mode].lease if mode in BESIDE else rules.resource_name,
+        ),
         f"{socket.gethostname()}_{secrets.token_hex(8)}",
         rules.lease_duration.total_seconds(),
         rules.renew_deadline.total_seconds(),

@@ -44,8 +44,10 @@ MAY_IMPORT = {
     "endpoints": {"api", "kube", "server"},
     "webhooks": {"api", "kinds", "plans", "kube", "server"},
     "visibility": {"api", "engine", "kube", "controllers", "server"},
-    "install": {"api", "kinds", "plans", "controllers", "webhooks", "visibility"},
-    "on_cluster": {"api", "kube", "controllers", "app", "endpoints", "install", "webhooks", "visibility"},
+    "install": {"api", "kinds", "plans", "controllers", "webhooks", "visibility", "shadow"},
+    "on_cluster": {
+        "api", "kube", "controllers", "app", "endpoints", "install", "webhooks", "visibility", "server", "shadow",
+    },
     # The SDK is a second user interface: it shares the submission, the reasons and the logs with the commands.
     "sdk": {"api", "kinds", "kube", "runtime", "cli"},
     "app": {

@@ -50,6 +50,7 @@ COMMANDS = (
     Command("top", "kyu.cli.batch.top", "batch", "watch cohorts, quotas and jobs live"),
     Command("open", "kyu.cli.web.open", "batch", "show queues and jobs in the browser"),
     Command("controller", "kyu.cli.admin.controller", "admin", "run the controllers on a Kubernetes cluster"),
+    Command("shadow", "kyu.cli.admin.shadow", "admin", "show where Kyu would decide otherwise than an installed Kueue"),
     Command("ctl", "kyu.cli.admin.ctl", "admin", "create, list, stop, resume and delete queues, like kueuectl"),
     Command("decide", "kyu.cli.admin.decide", "admin", "show the decisions on manifests without applying them"),
     Command("simulate", "kyu.cli.admin.simulate", "admin", "run a load in virtual time: waits, shares, preemptions"),

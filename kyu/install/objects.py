@@ -45,6 +45,7 @@ READ = ["get", "list", "watch"]
 WRITE = ["create", "delete", "patch", "update"]
 # An unprivileged user without an account.
 USER = 65532
+POD_SECURITY = {"runAsNonRoot": True, "runAsUser": USER, "seccompProfile": {"type": "RuntimeDefault"}}
 WEBHOOK_PORT = 9443
 VISIBILITY = (admission.VISIBILITY_PORT, "visibility")
 REPLICAS = 2
@@ -57,12 +58,12 @@ def objects(image: str, *, policies: bool = True) -> list[Json]:
     return [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": METADATA},
-        _role("ClusterRole", {"name": NAME}, cluster_rules()),
-        _binding("ClusterRole", {"name": NAME}),
-        _role("Role", METADATA, own_rules()),
-        _binding("Role", METADATA),
+        role("ClusterRole", {"name": NAME}, cluster_rules()),
+        binding("ClusterRole", {"name": NAME}, METADATA),
+        role("Role", METADATA, own_rules()),
+        binding("Role", METADATA, METADATA),
         # To be bound to the account of a monitoring system.
-        _role("ClusterRole", {"name": METRICS_READER}, [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]),
+        role("ClusterRole", {"name": METRICS_READER}, [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]),
         _service(f"{NAME}-metrics", METRICS_LABELS, {"https": (_port(SETTINGS.metrics.bind_address), "metrics")}),
         _service(admission.SERVICE, LABELS, {"https": (admission.PORT, "webhook"), "visibility": VISIBILITY}),
         _disruption_budget(),
@@ -99,12 +100,12 @@ def cluster_rules() -> list[Json]:
     read = [kind for kind in watched_kinds() if kind.group not in ours and kind not in jobs]
     return [
         *({"apiGroups": [group], "resources": ["*"], "verbs": ["*"]} for group in ours),
-        *_rules(jobs, [*READ, "delete", "patch", "update"], ("", "/status", "/finalizers")),
+        *rules(jobs, [*READ, "delete", "patch", "update"], ("", "/status", "/finalizers")),
         # The objects of the steps of Workflows. A policy checks that the creator of a Workflow may create them.
-        *_rules((job.kind for job in STEP_KINDS), ["create"]),
-        *_rules((requests.REQUEST, requests.POD_TEMPLATE), [*READ, *WRITE]),
-        *_rules(set(read) - {requests.REQUEST}, READ),
-        *_rules((BINDING_POLICY, CUSTOM_TRANSFORM), ["create"]),
+        *rules((job.kind for job in STEP_KINDS), ["create"]),
+        *rules((requests.REQUEST, requests.POD_TEMPLATE), [*READ, *WRITE]),
+        *rules(set(read) - {requests.REQUEST}, READ),
+        *rules((BINDING_POLICY, CUSTOM_TRANSFORM), ["create"]),
         {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
         # Users of the visibility API are reviewed.
         {"apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"]},
@@ -147,7 +148,7 @@ def watched_kinds() -> set[Kind]:
     return (watched | set(TYPE_BY_KIND) | {CONFIG_MAP, DEFINITION, POD}) - NOT_SERVED
 
 
-def _rules(kinds: Iterable[Kind], verbs: list[str], parts: tuple[str, ...] = ("",)) -> list[Json]:
+def rules(kinds: Iterable[Kind], verbs: list[str], parts: tuple[str, ...] = ("",)) -> list[Json]:
     """Return one rule per API group."""
     by_group: dict[str, set[str]] = {}
     for kind in kinds:
@@ -158,17 +159,18 @@ def _rules(kinds: Iterable[Kind], verbs: list[str], parts: tuple[str, ...] = (""
     ]
 
 
-def _role(kind: str, metadata: Json, rules: list[Json]) -> Json:
+def role(kind: str, metadata: Json, rules: list[Json]) -> Json:
     return {"apiVersion": f"{RBAC}/v1", "kind": kind, "metadata": metadata, "rules": rules}
 
 
-def _binding(kind: str, metadata: Json) -> Json:
+def binding(kind: str, metadata: Json, account: Json) -> Json:
+    """Return a binding of the role with the same name to an account."""
     return {
         "apiVersion": f"{RBAC}/v1",
         "kind": f"{kind}Binding",
         "metadata": metadata,
-        "roleRef": {"apiGroup": RBAC, "kind": kind, "name": NAME},
-        "subjects": [{"kind": "ServiceAccount", **METADATA}],
+        "roleRef": {"apiGroup": RBAC, "kind": kind, "name": metadata["name"]},
+        "subjects": [{"kind": "ServiceAccount", **account}],
     }
 
 
@@ -198,8 +200,8 @@ def _disruption_budget() -> Json:
 def _deployment(image: str) -> Json:
     pod = {
         "serviceAccountName": NAME,
-        "securityContext": {"runAsNonRoot": True, "runAsUser": USER, "seccompProfile": {"type": "RuntimeDefault"}},
-        "containers": [_container(image)],
+        "securityContext": POD_SECURITY,
+        "containers": [container(image, ["kyu", "controller", f"--webhook-bind-address=:{WEBHOOK_PORT}"])],
         # The replicas are on different nodes where there are several.
         "topologySpreadConstraints": [
             {
@@ -223,12 +225,13 @@ def _deployment(image: str) -> Json:
     }
 
 
-def _container(image: str) -> Json:
+def container(image: str, command: list[str]) -> Json:
+    """Return the container of a controller, with all ports that one may have."""
     health = SETTINGS.health
     return {
         "name": "controller",
         "image": image,
-        "command": ["kyu", "controller", f"--webhook-bind-address=:{WEBHOOK_PORT}"],
+        "command": command,
         "ports": [
             {"name": "health", "containerPort": _port(health.health_probe_bind_address)},
             {"name": "metrics", "containerPort": _port(SETTINGS.metrics.bind_address)},

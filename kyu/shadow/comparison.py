@@ -33,8 +33,10 @@ from kyu.engine.state import State
 from kyu.engine.tree import TreeNode
 from kyu.shadow import observed
 from kyu.shadow.observed import Assignment, Preempted, Reserved
-from kyu.shadow.report import Disagreement, Found, Report
+from kyu.shadow.report import Disagreement, Found, ShadowReport
 
+# Time that the other scheduler has for a decision.
+PATIENCE_SECONDS = 30.0
 # Other workloads that a reason names.
 NAMED = 3
 
@@ -63,7 +65,7 @@ class Comparison:
     find: Callable[[Key], Workload | None]
     patience: float
     """Seconds that the other scheduler has for a decision."""
-    report: Report
+    report: ShadowReport
     _predicted: dict[Key, Prediction] = field(default_factory=dict)
     _since: dict[Key, float] = field(default_factory=dict)
     """The times of predictions that were undone, until the engine has decided again."""

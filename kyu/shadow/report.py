@@ -24,6 +24,8 @@ MEANINGS: dict[Disagreement, str] = {
     "WouldPreempt": "Kyu would preempt for the workload; the other scheduler does not",
     "WouldNotPreempt": "the other scheduler preempted the workload; Kyu would not",
 }
+# The path at which a shadow shows its report, and of the right to read it.
+PATH = "/shadow"
 # Disagreements that are kept with their words. Counts go on beyond it.
 MOST_KEPT = 1000
 
@@ -46,7 +48,7 @@ class Found:
 
 
 @dataclass(slots=True)
-class Report:
+class ShadowReport:
     """The results of a comparison so far."""
 
     since: float

@@ -18,8 +18,8 @@ from kyu.api.meta import Json, Key, Kind, find_condition
 from kyu.api.pools import MasterQueue
 from kyu.bus import nats as bus
 from kyu.bus.nats import NatsConnection
+from kyu.controllers.beside import BesidePlane
 from kyu.controllers.pools import refusals
-from kyu.controllers.pools.plane import PoolPlane
 from kyu.kube.cache import Cache, Reflector
 from kyu.kube.client import Client
 from kyu.kube.direct import Direct
@@ -211,7 +211,9 @@ async def test_a_server_that_does_not_answer_makes_no_pool_silent(tmp_path: Path
     with nats_server(tmp_path) as nats:
         async with control_plane(tmp_path, server_only=True) as plane, speaking(nats.url) as mouth:
             stalling = Stalling(plane.transport)
-            pools = asyncio.create_task(PoolPlane(Client(stalling), Configuration(), app.clock, NatsConnection).run())
+            client, parts = Client(stalling), ("pools",)
+            beside = BesidePlane(client, Configuration(), app.clock, NatsConnection, parts, "kyu-pools")
+            pools = asyncio.create_task(beside.run())
             try:
                 await plane.create("far", nats.url)
                 async with voice(mouth, "far.lives") as spoke:

@@ -22,7 +22,7 @@ def test_a_command_for_batch_users_imports_nothing_heavy(command: str) -> None:
 
 
 def test_a_control_plane_without_pools_does_not_load_their_library() -> None:
-    code = "import kyu.app, kyu.embedded, kyu.controllers.pools.plane, sys; print(*sys.modules)"
+    code = "import kyu.app, kyu.embedded, kyu.controllers.beside, sys; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert {"nats", "aiohttp"}.isdisjoint(done.stdout.split())
 

@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import re
-import ssl
-import subprocess
-import sys
-import urllib.request
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from functools import partial
-from http.client import HTTPResponse
 from pathlib import Path
-from typing import IO
-from urllib.error import HTTPError
 
 import pytest
 
@@ -22,7 +14,8 @@ from kyu import endpoints
 from kyu.api.config.config import ControllerHealth
 from kyu.kube import errors, kubeconfig
 from kyu.server.exchange import Handler, Request
-from tests.support.local_kyu import LocalKyu, local_kyu
+from tests.support.controller_process import Controller, controller, fetch
+from tests.support.local_kyu import local_kyu
 
 TOKEN = {"authorization": "Bearer good"}
 
@@ -48,20 +41,24 @@ async def test_probes_are_asked_where_the_settings_say() -> None:
     assert [(await ask(pages, f"/{name}"))[0] for name in ("up", "alive", "readyz", "healthz")] == [200, 200, 404, 404]
 
 
-async def allow(token: str) -> bool:
-    return token == "good"
+async def allow(path: str, token: str) -> bool:
+    return (path, token) == ("/metrics", "good")
 
 
-async def refuse(token: str) -> bool:
+async def refuse(path: str, token: str) -> bool:
     raise errors.ApiError(401, "Unauthorized", "Unauthorized")
 
 
-async def fail(token: str) -> bool:
+async def fail(path: str, token: str) -> bool:
     raise errors.NoAnswer("no route")
 
 
+def metrics(shown: bytes, may_read: Callable[[str, str], Awaitable[bool]]) -> Handler:
+    return endpoints.guarded_pages({"/metrics": endpoints.GuardedPage(lambda: shown, "text/plain")}, may_read)
+
+
 async def test_metrics_are_for_tokens_that_may_read_them() -> None:
-    page = endpoints.metrics_page(lambda: b"up 1\n", allow)
+    page = metrics(b"up 1\n", allow)
     assert await ask(page, "/metrics", TOKEN) == (200, b"up 1\n")
     assert (await ask(page, "/metrics", {"authorization": "Bearer other"}))[0] == 403
     assert (await ask(page, "/metrics"))[0] == 401
@@ -70,8 +67,8 @@ async def test_metrics_are_for_tokens_that_may_read_them() -> None:
 
 
 async def test_an_unknown_token_differs_from_a_server_that_does_not_answer() -> None:
-    assert (await ask(endpoints.metrics_page(lambda: b"", refuse), "/metrics", TOKEN))[0] == 401
-    assert (await ask(endpoints.metrics_page(lambda: b"", fail), "/metrics", TOKEN))[0] == 500
+    assert (await ask(metrics(b"", refuse), "/metrics", TOKEN))[0] == 401
+    assert (await ask(metrics(b"", fail), "/metrics", TOKEN))[0] == 500
 
 
 @pytest.mark.parametrize(
@@ -103,49 +100,6 @@ async def test_an_address_that_is_taken_is_refused_and_one_that_is_zero_is_not_l
 
 
 # With processes and sockets.
-
-
-class Controller:
-    def __init__(self, log: IO[str]) -> None:
-        self._log = log
-        self.health = f"http://127.0.0.1:{self._port('health.healthProbeBindAddress')}"
-        self.metrics = f"https://127.0.0.1:{self._port('metrics.bindAddress')}/metrics"
-
-    def _port(self, setting: str) -> str:
-        return self.told(rf"listening setting={setting} host=127.0.0.1 port=(\d+)")
-
-    def told(self, pattern: str) -> str:
-        """Return the group of the pattern from the next matching line of the log."""
-        for line in self._log:
-            if found := re.search(pattern, line):
-                return found[1]
-        raise AssertionError(f"the controller ended without saying {pattern}")
-
-
-@contextmanager
-def controller(running: LocalKyu) -> Iterator[Controller]:
-    words = ["--health-probe-bind-address=127.0.0.1:0", "--metrics-bind-address=127.0.0.1:0"]
-    command = [sys.executable, "-m", "kyu", "controller", "--data", str(running.data), *words]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        try:
-            yield Controller(process.stderr)
-        finally:
-            process.kill()
-
-
-def fetch(url: str, token: str = "") -> tuple[int, str]:
-    request = urllib.request.Request(url, headers={"authorization": f"Bearer {token}"} if token else {})
-    context = ssl.create_default_context()
-    # The certificate is self-signed.
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    try:
-        answer: HTTPResponse
-        with urllib.request.urlopen(request, context=context) as answer:
-            return answer.status, answer.read().decode()
-    except HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
 
 
 def is_ready(one: Controller) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kyu.api.meta import Json
-from kyu.install import admission, objects
+from kyu.install import admission, objects, shadow
 from kyu.kinds.table import KINDS
 
 
@@ -75,3 +75,15 @@ def test_the_right_to_write_bundles_is_for_kyu_alone() -> None:
     writing = [rule for rule in rules if "patch" in rule["verbs"]]
     assert writing
     assert all(rule["resourceNames"] for rule in writing)
+
+
+def test_a_shadow_may_only_read_and_takes_nothing_of_the_controllers() -> None:
+    made = shadow.shadow_objects("kyu")
+    verbs = {verb for one in made for rule in one.get("rules", ()) for verb in rule["verbs"]}
+    assert verbs == {"get", "list", "watch"}
+    ours = {(one["kind"], one["metadata"]["name"]) for one in objects.objects("kyu") if one["kind"] != "Namespace"}
+    assert not ours & {(one["kind"], one["metadata"]["name"]) for one in made}
+    (deployment,) = (one for one in made if one["kind"] == "Deployment")
+    selector = deployment["spec"]["selector"]["matchLabels"]
+    # The Services and the budget of the controllers do not select it.
+    assert objects.LABELS.items() - selector.items()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from kyu.api.kueue import Workload
 from kyu.api.meta import Key, Object
 from kyu.shadow.comparison import Comparison
-from kyu.shadow.report import Report
+from kyu.shadow.report import ShadowReport
 from tests.support.builders import (
     at,
     cluster_queue,
@@ -37,10 +37,10 @@ class World:
     def of(cls, *objects: Object) -> World:
         known: dict[Key, Workload] = {}
         state = state_of(flavor("default"), flavor("other"), *objects)
-        return cls(Comparison(state, known.get, PATIENCE, Report(at(0).timestamp())), known)
+        return cls(Comparison(state, known.get, PATIENCE, ShadowReport(at(0).timestamp())), known)
 
     @property
-    def report(self) -> Report:
+    def report(self) -> ShadowReport:
         return self.comparison.report
 
     def see(self, found: Workload, seconds: float) -> None:

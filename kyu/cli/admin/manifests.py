@@ -5,6 +5,7 @@ Print, write or verify the generated manifests: CustomResourceDefinitions, roles
     kyu manifests --crds-only          print the CustomResourceDefinitions
     kyu manifests --image IMAGE        include the Deployment of `kyu controller`, its roles, webhooks and policies
     kyu manifests --image IMAGE --no-policies    the same for clusters before Kubernetes 1.36
+    kyu manifests --image IMAGE --shadow         only a shadow beside an installed Kueue: it reads and compares
     kyu manifests --write config       write them to config/, with a Helm chart, alerts and a dashboard
     kyu manifests --verify config      return 1 if a file is missing, stale or not generated
 """
@@ -14,19 +15,23 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from kyu.cli.main import Failed
+from kyu.cli.main import BadInput, Failed
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--crds-only", action="store_true", help="CustomResourceDefinitions only")
     parser.add_argument("--image", metavar="IMAGE", help="include a Deployment of this image, which must contain kyu")
     parser.add_argument("--no-policies", action="store_true", help="leave MutatingAdmissionPolicies out")
+    parser.add_argument("--shadow", action="store_true", help="only `kyu controller --shadow`, with rights to read")
     action = parser.add_mutually_exclusive_group()
     action.add_argument("--write", type=Path, metavar="DIR", help="write the files to this folder")
     action.add_argument("--verify", type=Path, metavar="DIR", help="compare with the files of this folder")
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.shadow:
+        print(shadow(args), end="")
+        return 0
     files = generated(crds_only=args.crds_only, image=args.image, policies=not args.no_policies)
     if args.write:
         write(args.write, {**files, **other_files()})
@@ -35,6 +40,17 @@ def run(args: argparse.Namespace) -> int:
     else:
         print("".join(files.values()), end="")
     return 0
+
+
+def shadow(args: argparse.Namespace) -> str:
+    from kyu.api import documents
+    from kyu.install.shadow import shadow_objects
+
+    if not args.image:
+        raise BadInput("--shadow: add --image IMAGE, which must contain kyu")
+    if args.crds_only or args.write or args.verify:
+        raise BadInput("--shadow prints objects only: leave --crds-only, --write and --verify out")
+    return documents.render(shadow_objects(args.image))
 
 
 def generated(*, crds_only: bool, image: str | None = None, policies: bool = True) -> dict[str, str]:
