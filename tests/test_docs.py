@@ -13,8 +13,10 @@ from kyu.cli import reference
 from kyu.controllers.audit import QuotaAudit
 from kyu.controllers.clusters.metrics import DispatchMetrics
 from kyu.controllers.metrics.kueue import KueueMetrics
+from kyu.controllers.metrics.shadow import ShadowMetrics
 from kyu.engine.options import Options
 from kyu.engine.state import State
+from kyu.shadow.report import ShadowReport
 from tests.support.memory_view import MemoryView
 from tests.support.servers import serving
 
@@ -56,6 +58,7 @@ async def test_every_metric_is_on_its_page(tmp_path: Path) -> None:
     async with serving(tmp_path) as (api, _):
         KueueMetrics(api.metrics.registry, lambda: state, MemoryView())
         DispatchMetrics(api.metrics.registry, "standalone")
+        ShadowMetrics(api.metrics.registry, ShadowReport(0.0))
         api.metrics.registry.register(QuotaAudit(MemoryView(), write_nothing))
         families = list(api.metrics.registry.collect())
     exported = {f"{family.name}_total" if family.type == "counter" else family.name for family in families}

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime
 
-from prometheus_client import CollectorRegistry, Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry
 
 from kyu import log
 from kyu.api import codec
@@ -26,6 +23,7 @@ from kyu.api.meta import Json, Key, Kind, key_of
 from kyu.controllers import memory
 from kyu.controllers.follow import Follower
 from kyu.controllers.live_view import LiveView
+from kyu.controllers.metrics.shadow import ShadowMetrics
 from kyu.controllers.scheduler import REPAIR_SECONDS, TYPE_BY_KIND, put_object
 from kyu.engine.options import from_configuration
 from kyu.engine.state import State
@@ -34,11 +32,10 @@ from kyu.kube.cache import Cache
 from kyu.kube.client import Client
 from kyu.kube.requests import Answer, Call, Part, Tell, Transport
 from kyu.shadow.comparison import Comparison
-from kyu.shadow.report import MEANINGS, ShadowReport
+from kyu.shadow.report import ShadowReport
 
 # Predictions that the other scheduler has not followed are looked at this often.
 REVIEW_SECONDS = 1.0
-DELAY_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
 class ReadOnly:
@@ -76,7 +73,7 @@ def refusal(call: str) -> errors.Forbidden:
     return errors.Forbidden(403, "Forbidden", f"{call}: a shadow only reads")
 
 
-class ShadowPlane(Collector):
+class ShadowPlane:
     """The engine on a live cluster, in comparison with the scheduler that decides there."""
 
     def __init__(
@@ -97,13 +94,7 @@ class ShadowPlane(Collector):
         self._wakeup = asyncio.Event()
         self.report = ShadowReport(clock().timestamp())
         self._comparison = self._compare()
-        self._delays = Histogram(
-            "kyu_shadow_delay_seconds",
-            "Time from the moment at which Kyu would decide to the same decision of the other scheduler.",
-            registry=registry,
-            buckets=DELAY_BUCKETS,
-        )
-        registry.register(self)
+        self._metrics = ShadowMetrics(registry, self.report)
         self._cache.subscribe(self._view.changed, CONFIG_MAP)
 
     async def run(self) -> None:
@@ -166,29 +157,6 @@ class ShadowPlane(Collector):
                 log.error("decisions not compared", error=repr(error), trace=traceback.format_exc())
                 await asyncio.sleep(REPAIR_SECONDS)
                 self._start_anew()
-            for seconds in self.report.take_delays():
-                self._delays.observe(seconds)
+            self._metrics.observe_delays()
             # Reflectors may have more changes that belong together.
             await asyncio.sleep(0)
-
-    # Metrics
-
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing: the registry would otherwise compute all values at registration."""
-        return ()
-
-    def collect(self) -> Iterator[Metric]:
-        same = CounterMetricFamily(
-            "kyu_shadow_same_decisions", "Decisions that both schedulers make.", labels=("decision",)
-        )
-        for decision in ("admission", "preemption"):
-            same.add_metric([decision], self.report.same[decision])
-        yield same
-        counted = CounterMetricFamily("kyu_shadow_disagreements", "Disagreements, by type.", labels=("type",))
-        still = GaugeMetricFamily("kyu_shadow_open_disagreements", "Disagreements that go on.", labels=("type",))
-        going_on: Counter[str] = Counter(self.report.open())
-        for type_ in MEANINGS:
-            counted.add_metric([type_], self.report.otherwise[type_])
-            still.add_metric([type_], going_on[type_])
-        yield counted
-        yield still

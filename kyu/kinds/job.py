@@ -83,7 +83,7 @@ class BatchJob(JobKind):
         """Return whether pods run, or the Job controller has not yet seen that the Job is suspended."""
         if any(fields.int_at(obj, ("status", key)) > 0 for key in ("active", "terminating")):
             return True
-        lags = self.is_suspended(obj) and suspended_condition(obj) == "False" and self.finished(obj) is None
+        lags = self.is_suspended(obj) and is_seen_started(obj) and self.finished(obj) is None
         return lags and not self.is_managed_elsewhere(obj)
 
     def start_is_seen(self, obj: Json) -> bool:
@@ -92,6 +92,11 @@ class BatchJob(JobKind):
         Until then the condition Suspended and the count of active pods are those of before the start.
         """
         return self.is_managed_elsewhere(obj) or self.is_suspended(obj) or suspended_condition(obj) != "True"
+
+    def is_untouched(self, obj: Json) -> bool:
+        if self.is_managed_elsewhere(obj) or self.is_suspended(obj):
+            return False
+        return not suspended_condition(obj) and not fields.text_at(obj, ("status", "startTime"))
 
     def pods_ready(self, obj: Json) -> bool:
         uncounted = fields.value_at(obj, ("status", "uncountedTerminatedPods", "succeeded"))
@@ -117,6 +122,15 @@ class BatchJob(JobKind):
 def pods_at_once(obj: Json) -> int:
     parallelism = fields.int_at(obj, ("spec", "parallelism"), 1)
     return min(parallelism, fields.int_at(obj, ("spec", "completions"), parallelism))
+
+
+def is_seen_started(obj: Json) -> bool:
+    """Return whether the last status of the Job controller is that of a Job that is not suspended.
+
+    A Job that it never saw suspended has no such condition, but a start time.
+    """
+    suspended = suspended_condition(obj)
+    return suspended == "False" or (not suspended and bool(fields.text_at(obj, ("status", "startTime"))))
 
 
 def suspended_condition(obj: Json) -> str:

@@ -254,6 +254,10 @@ class JobKind(ABC):
         """Return whether the controller of the kind has seen the start, so that the status can be believed after it."""
         return True
 
+    def is_untouched(self, obj: Json) -> bool:
+        """Return whether the job was started, and its controller has not yet written anything about it."""
+        return False
+
     @abstractmethod
     def pods_ready(self, obj: Json) -> bool:
         """Return whether all pods are ready or have succeeded."""

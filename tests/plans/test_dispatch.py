@@ -13,7 +13,17 @@ from kyu.kinds import conditions, metadata
 from kyu.kinds.job import JOB
 from kyu.plans.clusters import checks
 from kyu.plans.status import StatusEdit
-from tests.support.dispatch_world import JOB_KEY, LOST_AFTER, START, World, kueue_object, one_by_one, settings
+from tests.support.dispatch_world import (
+    JOB_KEY,
+    LOST_AFTER,
+    RUNNING,
+    START,
+    SUSPENDED,
+    World,
+    kueue_object,
+    one_by_one,
+    settings,
+)
 from tests.support.memory_view import MemoryView, merged
 
 
@@ -77,7 +87,7 @@ def test_the_job_there_is_made_for_the_workload_there_and_run_by_its_own_control
 
 def test_the_job_here_shows_how_the_one_there_does(world: World) -> None:
     running(world)
-    assert (world.manager.job() or {})["status"] == {"active": 1, "ready": 1}
+    assert (world.manager.job() or {})["status"] == RUNNING
 
 
 def test_the_end_there_is_the_end_here_and_nothing_stays_there(world: World) -> None:
@@ -228,7 +238,7 @@ def test_a_job_that_was_edited_there_is_queued_again(world: World) -> None:
     fall_out_of_step(running(world))
     assert not world.manager.holds("QuotaReserved")
     assert world.copies() == world.jobs() == []
-    assert not (world.manager.job() or {}).get("status")
+    assert (world.manager.job() or {})["status"] == SUSPENDED
 
 
 def test_a_job_that_is_another_one_there_from_its_start_is_queued_again(world: World) -> None:
@@ -279,7 +289,7 @@ def test_a_job_that_was_deleted_is_not_taken_for_the_next_of_its_name(world: Wor
     world.settle()
     world.reserve("west")
     assert world.cluster_name == "west"
-    assert (world.manager.job() or {})["status"] == {"active": 1, "ready": 1}
+    assert (world.manager.job() or {})["status"] == RUNNING
 
 
 def test_where_no_cluster_can_be_asked_the_check_says_why(world: World) -> None:

@@ -39,6 +39,10 @@ def kueue_object(kind: str, name: str, namespace: str = "", **spec: Any) -> Json
     meta = {"name": name, **({"namespace": namespace} if namespace else {})}
     return {"apiVersion": KUEUE, "kind": kind, "metadata": meta, "spec": spec}
 
+# The status of the Job controller.
+RUNNING: Json = {"active": 1, "ready": 1, "startTime": "2026-01-01T00:00:00Z"}
+SUSPENDED: Json = {"conditions": [{"type": "Suspended", "status": "True", "reason": "JobSuspended"}]}
+
 
 class Cluster(MemoryView):
     """One cluster: a queue, and plans that run whenever ``settle`` is called."""
@@ -112,7 +116,7 @@ class Cluster(MemoryView):
         found = self.job()
         if found is None or found["spec"].get("managedBy") or conditions.is_true(found, "Complete"):
             return
-        status = {"active": 1, "ready": 1} if not found["spec"]["suspend"] else {}
+        status = SUSPENDED if found["spec"]["suspend"] else RUNNING
         if (found.get("status") or {}) != status:
             self.put({**found, "status": status})
 

@@ -12,7 +12,7 @@ Kueue: pkg/controller/jobframework/reconciler.go
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from kyu.api.actions import Action, Delete, Event, Patch, View, WakeAt
 from kyu.api.clusters.kubestellar import CLUSTER_LABEL
@@ -31,9 +31,12 @@ from kyu.plans.job.managed import context_of, find_managed_owner
 from kyu.plans.job.round import JobRound, look_again, release_finalizer, restore, stop, wind_down, written
 from kyu.plans.job.unit import JobUnit, PodGroupUnit, Unit, pod_ref, release_pods, resolve
 from kyu.plans.pods_of_jobs import controller_reference
-from kyu.plans.status import StatusEdit
+from kyu.plans.status import StatusEdit, parse_time
 from kyu.plans.workload.eviction import release
 from kyu.plans.workload.lifecycle import expires_at
+
+# How long the stop of an evicted job waits for the first word of the job's controller about its start.
+UNTOUCHED = timedelta(seconds=3)
 
 
 def plan(kind: JobKind, view: View, key: Key, now: datetime) -> list[Action]:
@@ -241,7 +244,9 @@ def stop_evicted(this: JobRound) -> list[Action] | None:
         return None
     evicted = find_condition(workload.status.conditions, "Evicted")
     reason = evicted.message if evicted else ""
-    if not this.unit.start_is_seen():
+    evicted_at = parse_time(evicted.last_transition_time) if evicted else None
+    is_new = evicted_at is not None and this.now < evicted_at + UNTOUCHED
+    if not this.unit.start_is_seen() or (is_new and this.unit.is_untouched()):
         # A controller that is about to make pods would make them after the quota was given back.
         return look_again(this)
     if stopping := stop(this, reason):

@@ -79,6 +79,10 @@ class Unit(ABC):
         """Return whether the controller of the job has seen that it was started."""
         return True
 
+    def is_untouched(self) -> bool:
+        """Return whether it was started, and its controller has not yet written anything about it."""
+        return False
+
     def stuck_pods(self) -> list[str]:
         """Return the names of pods that did not end with their grace period, and hold no quota any more."""
         return []
@@ -179,6 +183,9 @@ class JobUnit(Unit):
 
     def start_is_seen(self) -> bool:
         return self.kind.start_is_seen(self.head)
+
+    def is_untouched(self) -> bool:
+        return self.kind.is_untouched(self.head)
 
     def stuck_pods(self) -> list[str]:
         return [metadata.name_of(pod) for pod in self._pods() if pods.is_stuck(pod, self.now)]
