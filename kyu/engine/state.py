@@ -282,6 +282,15 @@ class State:
         self.pending.drop_penalty(workload)
         self.pending.add(workload)
 
+    def assumed_workload(self, key: Key) -> PendingWorkload:
+        """Return a workload as it was pending, before the cycle that admitted it."""
+        return self._assumed[key]
+
+    def forget_assumed(self, workload: PendingWorkload) -> None:
+        """Forget that a workload was admitted. The caller has released its quota."""
+        self._assumed.pop(workload.key, None)
+        self.pending.drop_penalty(workload)
+
     # Queues
 
     def _put_cluster_queue(self, found: ClusterQueue) -> None:

@@ -120,10 +120,12 @@ def points(values: Sequence[float], top: float, y: float, height: float) -> list
     return [f"{LEFT + step * i:.1f},{y + height - height * value / top:.1f}" for i, value in enumerate(values)]
 
 
-def stacked_areas(shares: Mapping[str, Sequence[float]], seconds: float, resource: str, y: float) -> list[str]:
+def stacked_areas(
+    shares: Mapping[str, Sequence[float]], seconds: float, resource: str, y: float, when: str = ""
+) -> list[str]:
     """Return the shares of the ClusterQueues, one upon another."""
     height = 210.0
-    parts = [text(LEFT, y, f"Share of all {resource} quota, by ClusterQueue", weight="bold")]
+    parts = [text(LEFT, y, f"Share of all {resource} quota, by ClusterQueue{when}", weight="bold")]
     y += 12
     below = [0.0] * len(next(iter(shares.values()), ()))
     stacks: list[tuple[str, list[float], list[float]]] = []

@@ -216,11 +216,11 @@ def jobs_as_csv(result: SimulationResult) -> str:
             job.submitted, job.runtime, job.limit, run.first_start, run.end, run.wait, slowdown(run), run.preemptions,
             run.lost,
         )  # fmt: skip
-        writer.writerow([_cell(value) for value in values])
+        writer.writerow([cell(value) for value in values])
     return text.getvalue()
 
 
-def _cell(value: Any) -> Any:
+def cell(value: Any) -> Any:
     if isinstance(value, float):
         return int(value) if value == int(value) else round(value, 6)
     return "" if value is None else value

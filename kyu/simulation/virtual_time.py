@@ -24,7 +24,7 @@ from kyu.engine import explain, reasons
 from kyu.engine.decisions import Admit, Cycle, Evict, Preempt
 from kyu.engine.schedule import schedule
 from kyu.engine.state import State
-from kyu.engine.workloads import AFTER_PREEMPTION
+from kyu.engine.what_if.trial import requeue_time
 from kyu.simulation.jobs import START, SimulatedJob, WorkloadFactory
 from kyu.simulation.load import SimulatedLoad
 from kyu.simulation.usage import UsageRecord
@@ -190,10 +190,3 @@ class Simulation:
         for workload in self.state.all_pending():
             word, message = reasons.render(explain.why_waiting(self.state, workload))
             self._runs[workload.key].reason = f"{word}: {message}"
-
-
-def requeue_time(state: State, preempted: Preempt, now: float) -> float | None:
-    """Return the time from which a preempted workload queues, or None if it keeps its place."""
-    by_borrower = preempted.reason == "InCohortReclaimWhileBorrowing"
-    keeps_its_place = not by_borrower or state.options.priority_sorting_within_cohort
-    return None if keeps_its_place else now + AFTER_PREEMPTION

@@ -171,6 +171,40 @@ def test_a_compressed_log_and_the_pictures(simulate: Simulate, tmp_path: Path) -
     assert {"machine", "Pending jobs", "log.swf.gz: 60 jobs"} <= set(words)
 
 
+def test_a_comparison_says_who_wins_and_who_loses(simulate: Simulate, tmp_path: Path) -> None:
+    for name, quota in (("before.yaml", 2), ("after.yaml", 1)):
+        (tmp_path / name).write_text(MACHINE.replace("nominalQuota: 16}", f"nominalQuota: {quota}}}"))
+    load = tmp_path / "load.csv"
+    load.write_text("job,team,submit_s,run_s,cpu\na,ann,0,100,1\nb,bob,0,100,1\nc,ann,0,100,2\n")
+    files = ("--compare", str(tmp_path / "before.yaml"), str(tmp_path / "after.yaml"))
+    words = ["simulate", *files, "--load", str(load), "--svg", str(tmp_path / "change.svg")]
+    assert cli.main([*words, "--csv", str(tmp_path / "jobs.csv"), "-o", "json"]) == 0
+    found = json.loads(simulate.capsys.readouterr().out)
+    teams = found["comparison"]["teams"]
+    assert {team: group["verdict"] for team, group in teams.items()} == {"ann": "loses", "bob": "loses"}
+    # The job of 2 cpu never starts on 1 cpu, and counts with its wait until the end.
+    assert teams["ann"]["before"]["waitSeconds"]["mean"] == 50
+    assert teams["ann"]["after"]["waitSeconds"]["mean"] == 100
+    assert (teams["ann"]["later"], teams["ann"]["earlier"]) == (1, 0)
+    assert found["before"]["total"]["started"] == 3
+    assert found["after"]["total"]["started"] == 2
+    ElementTree.fromstring((tmp_path / "change.svg").read_text())
+    rows = list(csv.DictReader((tmp_path / "jobs.csv").read_text().splitlines()))
+    assert [(row["wait_before_s"], row["wait_after_s"]) for row in rows] == [("0", "0"), ("0", "100"), ("100", "")]
+    assert cli.main(words) == 0
+    assert "wins: no team; loses: ann, bob" in simulate.capsys.readouterr().out
+
+
+def test_equal_queues_change_nothing(simulate: Simulate, tmp_path: Path) -> None:
+    load = tmp_path / "load.csv"
+    load.write_text("job,team,submit_s,run_s,cpu\na,ann,0,100,16\nb,bob,0,100,16\n")
+    queues = str(simulate.queues)
+    assert cli.main(["simulate", "--compare", queues, queues, "--load", str(load), "-o", "json"]) == 0
+    found = json.loads(simulate.capsys.readouterr().out)["comparison"]
+    assert {group["verdict"] for group in found["teams"].values()} == {"same"}
+    assert cli.main(["simulate", "--load", str(load)]) == 2
+
+
 def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["simulate", "-f", str(EXAMPLE / "queues.yaml"), "--load", str(EXAMPLE / "week.yaml"), "-o", "json"]
     assert cli.main(words) == 0

@@ -3,6 +3,7 @@ Show the decisions that the scheduler would take on these manifests, without a c
 
     kyu decide -f queues.yaml -f jobs/ --now 2026-01-01T00:00:00Z
     kyu decide --live -f job.yaml               # with the objects of the server, which does not change
+    kyu decide -f queues.yaml -f jobs/ --why train
 
 Jobs become Workloads first, in the order of the files. Workloads may hold quota in their status. Between cycles,
 admitted workloads keep their quota, and preempted workloads release it and queue again. Without --cycles, cycles run
@@ -49,6 +50,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     steps = parser.add_mutually_exclusive_group()
     steps.add_argument("--cycles", type=int, metavar="N", help="run exactly N cycles, with one head per queue in each")
     steps.add_argument("--until-stable", action="store_true", help="run until nothing more is decided (default)")
+    parser.add_argument(
+        "--why", metavar="NAME", help="explain one pending job or Workload, and what would admit it, instead"
+    )
     parser.add_argument("--no-validate", action="store_true", help="skip validation, as for stored objects")
     parser.add_argument("-o", "--output", choices=("table", "json", "yaml"), default="table")
 
@@ -72,6 +76,12 @@ def run(args: argparse.Namespace) -> int:
         )
     state = State(options.from_configuration(configuration))
     feed(state, [*(codec.decode(obj) for obj in there if obj["kind"] in ENGINE_KINDS), *objects])
+    if args.why:
+        from kyu.cli.admin.decide_why import explain_one
+
+        everything = [*(codec.decode(obj) for obj in there if obj["kind"] in ENGINE_KINDS), *objects]
+        print(explain_one(state, everything, args.why, now, args.output))
+        return 0
     result = rehearse(state, now, args.cycles)
     print_result(result, args.output, only={str(obj.key) for obj in objects} if args.live else None)
     return 0
@@ -224,7 +234,7 @@ def feed(state: State, objects: list[Any]) -> None:
 def rehearse(state: State, now: datetime, cycles: int | None) -> dict[str, Any]:
     """Run cycles, and take each decision as done at once; return the result as it is printed."""
     from kyu.engine.schedule import schedule
-    from kyu.simulation.virtual_time import requeue_time
+    from kyu.engine.what_if.trial import requeue_time
 
     steps: list[dict[str, Any]] = []
     seen: set[frozenset[object]] = set()

@@ -3,6 +3,7 @@ Run a load through the scheduler in virtual time, without a cluster, and report 
 
     kyu simulate -f queues/ --load scenario.yaml
     kyu simulate -f queues.yaml --load trace.swf --svg shares.svg --csv jobs.csv
+    kyu simulate --compare before/ after/ --load week.yaml --svg change.svg
 
 The load is a scenario (YAML), a CSV file, a log in the Standard Workload Format, or the pods of Alibaba's openb trace.
 The decisions are those of the engine that runs live. docs/tasks/simulate.md describes the formats.
@@ -36,9 +37,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "-f",
         "--filename",
         action="append",
-        required=True,
+        default=[],
         metavar="FILE",
         help="manifests of queues and flavors: a file, a folder, or - for standard input",
+    )
+    parser.add_argument(
+        "--compare",
+        nargs=2,
+        metavar=("BEFORE", "AFTER"),
+        help="simulate twice, with these files or folders beside those of -f, and compare",
     )
     parser.add_argument("--load", required=True, metavar="FILE", help="the jobs: YAML, CSV or SWF, also with .gz")
     parser.add_argument("--format", choices=FORMATS, help="the format of the load (default: by its name and text)")
@@ -59,7 +66,13 @@ def run(args: argparse.Namespace) -> int:
     from kyu.simulation import pictures
     from kyu.simulation.report import jobs_as_csv, make_report
 
+    if not (args.filename or args.compare):
+        raise BadInput("-f FILE is missing: the manifests of the queues")
     starved_after = parse_duration(args.starved_after, "--starved-after")
+    if args.compare:
+        from kyu.cli.admin import simulate_compare
+
+        return simulate_compare.run(args, starved_after)
     result, load = simulate(args, args.filename)
     report = {"load": {"jobs": len(load.jobs), "leftOut": load.left_out}, **make_report(result, starved_after)}
     resource = args.resource or pictures.main_resource(report)

@@ -4,6 +4,8 @@ Explain why a job waits: the missing quota with its numbers, the jobs that hold 
     kyu why train            as text
     kyu why train -o json    for programs
 
+It also names the smallest changes that would admit the job: each was tried by running the scheduler with it.
+
 The command reads the objects of the server and uses the scheduler's own functions, so it works on any cluster that
 runs Kueue or Kyu. Users who may not read the Workloads of others see the status of the job only.
 """
@@ -19,7 +21,7 @@ from functools import partial
 
 from kyu.api import codec, quantity
 from kyu.api.kueue import ClusterQueue, LocalQueue
-from kyu.api.meta import Json, Key, key_of
+from kyu.api.meta import Json, Key, Object, key_of
 from kyu.cli import connection, output, server_state
 from kyu.cli.batch import jobs, jobs_pods, lookup, preemptions
 from kyu.cli.batch.jobs import JobState
@@ -30,6 +32,8 @@ from kyu.engine.cluster import Inactive
 from kyu.engine.explain import Explanation, MissingQuota, Reservation
 from kyu.engine.reasons import QueueMissing, QueueStopped, Untried
 from kyu.engine.state import State
+from kyu.engine.what_if import words
+from kyu.engine.what_if.counterfactuals import Prospects, WhatIf
 from kyu.kube.errors import Forbidden
 
 MOST_NAMES = 8
@@ -69,6 +73,8 @@ class WhyAnswer:
     names: Names
     pods: list[Json]
     preempted: str
+    prospects: Prospects | None = None
+    """The admission without a change, or the smallest changes that would admit the job."""
     is_partial: bool = False
     """The user may not see what others use, so only the status of the job is known."""
 
@@ -98,20 +104,25 @@ def ask(server: ServerConnection, workload: Json) -> WhyAnswer:
     found: Explanation | None = None
     remedy, is_partial = "", False
     names: Names = {}
+    prospects: Prospects | None = None
     if state.word == "Queued":
         try:
             objects = server_state.read_objects(server)
             names = names_of(objects)
-            known = read_state(server, objects)
-            found = explain.why(known, key_of(workload), datetime.now(UTC))
+            decoded = decode_objects(objects)
+            known = state_of(server, decoded)
+            now = datetime.now(UTC)
+            found = explain.why(known, key_of(workload), now)
             remedy = remedy_of(server, known, workload, found)
+            if found is not None:
+                prospects = WhatIf(known, decoded, now.timestamp()).find(key_of(workload))
         except Forbidden:
             is_partial = True
     preemption = preemptions.find(workload)
     preempted = describe_preemption(server, workload, preemption) if preemption else ""
     is_here = not jobs.cluster_of(workload)
     pods = jobs_pods.pods_of(server, workload) if is_here and state.word in (jobs.STARTING, "Failed") else []
-    return WhyAnswer(state, found, remedy, names, pods, preempted, is_partial)
+    return WhyAnswer(state, found, remedy, names, pods, preempted, prospects, is_partial)
 
 
 def describe_preemption(server: ServerConnection, workload: Json, preemption: Preemption) -> str:
@@ -134,12 +145,16 @@ def names_of(objects: Iterable[Json]) -> Names:
     }
 
 
-def read_state(server: ServerConnection, objects: Iterable[Json]) -> State:
+def decode_objects(objects: Iterable[Json]) -> list[Object]:
+    """Return the objects that the engine knows as typed values."""
+    return [codec.decode(obj) for obj in objects if obj["kind"] != "PriorityClass"]
+
+
+def state_of(server: ServerConnection, objects: Iterable[Object]) -> State:
     """Build the state of the engine from the objects."""
     state = State(options.from_configuration(server_state.read_configuration(server)))
     for obj in objects:
-        if obj["kind"] != "PriorityClass":
-            state.put(codec.decode(obj))
+        state.put(obj)
     return state
 
 
@@ -188,6 +203,19 @@ def describe_waiting(workload: Json, answer: WhyAnswer, found: Explanation) -> I
     if found.reservation is not None:
         yield f"  {describe_reservation(workload, found.reservation, answer.names)}"
     yield f"  {answer.remedy}"
+    if answer.prospects is not None:
+        yield from describe_prospects(answer.prospects, answer.names)
+
+
+def describe_prospects(prospects: Prospects, names: Names) -> Iterator[str]:
+    """Describe what would admit a waiting job, as the engine found by trying it."""
+    if prospects.admit is not None:
+        victims = [names.get(preempt.victim, str(preempt.victim)) for preempt in prospects.preempts]
+        yield f"  it needs no change{': it preempts ' + ', '.join(victims) if victims else ''}"
+    if prospects.counterfactuals:
+        yield ""
+        yield "  it would be admitted now"
+        yield from (f"    {words.render_counterfactual(found, names)}" for found in prospects.counterfactuals)
 
 
 def describe_state(workload: Json, state: JobState, pods: list[Json]) -> Iterator[str]:
@@ -282,8 +310,22 @@ def to_json(workload: Json, answer: WhyAnswer) -> Json:
         "ahead": [str(key) for key in found.ahead],
         "shortages": [shortage_json(shortage, answer.names) for shortage in found.shortages],
         **({"reservation": reservation_json(found.reservation)} if found.reservation else {}),
+        **prospects_json(answer.prospects, answer.names),
         **preempted,
     }
+
+
+def prospects_json(prospects: Prospects | None, names: Names) -> Json:
+    """Return what would admit the job: ``needsNoChange``, or ``counterfactuals``."""
+    if prospects is None:
+        return {}
+    body: Json = {"needsNoChange": prospects.admit is not None}
+    if prospects.admit is not None:
+        body["preempts"] = [
+            {"workload": str(p.victim), "job": names.get(p.victim, ""), "rule": p.reason} for p in prospects.preempts
+        ]
+    body["counterfactuals"] = [words.counterfactual_json(found, names) for found in prospects.counterfactuals]
+    return body
 
 
 def reservation_json(reservation: Reservation) -> Json:

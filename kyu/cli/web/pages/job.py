@@ -88,6 +88,9 @@ def reason(workload: Json, answer: why.WhyAnswer) -> Child:
         parts += shortage_parts(shortage)
     parts += [tag("p", line) for line in why.describe_position(answer.found, answer.names)]
     parts.append(tag("p", body["hint"]) if body["hint"] else None)
+    changes = body.get("counterfactuals") or ()
+    if changes:
+        parts += [tag("p", "It would be admitted now"), tag("ul", [tag("li", found["text"]) for found in changes])]
     parts.append(tag("p", answer.preempted) if answer.preempted else None)
     return tag("section", parts, class_="why")
 
