@@ -42,6 +42,7 @@ from kyu.lock import Lock
 from kyu.server import bootstrap, errors, job_definitions, pauses, process
 from kyu.server.api import Api
 from kyu.server.auth import auth, tls, tokens
+from kyu.server.background.namespace_objects import NamespaceObjects
 from kyu.server.exchange import Handler, Request, Response, error_response
 from kyu.server.http.limits import limits_within
 from kyu.server.http.listen import Server
@@ -53,6 +54,7 @@ from kyu.write_fairness import Full, WriteFairness
 
 if TYPE_CHECKING:
     from kyu.embedded import ControlPlane, NodeSettings
+    from kyu.runtime.identity.service_account import ServerAddress
 
 ADMINISTRATOR = "admin"
 # The thread that stores writes needs the interpreter a few times per transaction. With Python's own interval of five
@@ -235,6 +237,8 @@ async def _embedded(settings: Settings) -> AsyncIterator[Embedded]:
         if not settings.server_only:
             migrate_pods(data)
         plane = None if settings.server_only else control_plane(settings, host)
+        if plane is not None and settings.pod_network == "host":
+            plane.server_address = pod_address(host, port)
         try:
             api = Api(data / "kyu.db", clock, plane)
         except DatabaseError as error:
@@ -259,7 +263,8 @@ async def _embedded(settings: Settings) -> AsyncIterator[Embedded]:
             site = Site(handle, api.tokens.authenticate, limits=limits, check_guest=api.check_guest, audit=audit)
             server = Server(site, listener, certificate=certificate.certificate, key=certificate.key)
             running = Embedded(settings, api, address, fairness)
-            async with running_parts(*background(running, plane)):
+            authority = certificate.authority.read_text()
+            async with running_parts(*background(running, plane, authority)):
                 if plane is not None:
                     # A job created before the controllers watch would run without being queued.
                     await plane.ready.wait()
@@ -321,12 +326,13 @@ def renew_certificate(data: Path, host: str, server: Server) -> None:
         log.warning("certificate not renewed", folder=data, error=error)
 
 
-def background(running: Embedded, plane: ControlPlane | None) -> list[Callable[[], Awaitable[None]]]:
+def background(running: Embedded, plane: ControlPlane | None, authority: str) -> list[Callable[[], Awaitable[None]]]:
     """Return the tasks that run beside the server."""
     api = running.api
     tasks: list[Callable[[], Awaitable[None]]] = [api.definitions.run, api.expiry.run]
     if plane is not None:
-        tasks += [api.collector.run, api.cleaner.run, partial(plane.run, api, running.fairness)]
+        namespaces = NamespaceObjects(api.store, api.add, api.merge, authority)
+        tasks += [api.collector.run, api.cleaner.run, namespaces.run, partial(plane.run, api, running.fairness)]
         if running.settings.hub is not None:
             tasks += [partial(report_to_hub, running, running.settings.hub, plane.ready)]
     return tasks
@@ -480,6 +486,14 @@ def _write_private(path: Path, text: str) -> None:
 def _reachable(host: str) -> str:
     """Return a reachable name for a host: that of the machine if the server listens on all addresses."""
     return socket.gethostname() if host in ("0.0.0.0", "::") else host
+
+
+def pod_address(host: str, port: int) -> ServerAddress:
+    """Return where pods of this machine reach the server. They are on its network."""
+    from kyu.runtime.identity.service_account import ServerAddress
+
+    local = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+    return ServerAddress(local.get(host, host), port)
 
 
 def _url_host(host: str) -> str:

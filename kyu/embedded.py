@@ -44,6 +44,8 @@ from kyu.plans.workload import edits as workload_edits
 from kyu.pools.pods import PoolRuntime, with_simulated_mark
 from kyu.runtime import log_archive, logs, podplan
 from kyu.runtime.agent import Agent, PodRuntime
+from kyu.runtime.identity.account_access import AccountAccess
+from kyu.runtime.identity.service_account import ServerAddress
 from kyu.runtime.interactive.commands import CommandStreams, NoCommand, RunningCommand
 from kyu.runtime.interactive.pipes import Descriptor
 from kyu.runtime.log_archive import ArchiveLimits, LogArchive
@@ -126,6 +128,8 @@ class ControlPlane:
         self._pools: PoolRuntime | None = None
         self._signer = signing.load_or_make(data / "pool.key")
         self._simulated = {body["metadata"]["name"] for body in settings.simulated}
+        # The address of the server for pods; None if they cannot reach it. Set before ``run``.
+        self.server_address: ServerAddress | None = None
         # Set when new jobs are queued and this machine accepts pods.
         self.ready = asyncio.Event()
 
@@ -148,8 +152,13 @@ class ControlPlane:
         write = Writer(client, plane.cache, self._clock, component="kyu-node")
         mode = self._settings.virtual_node
         is_virtual = partial(is_virtual_node, plane)
+        access = AccountAccess(client, self.server_address)
         agent = Agent(
-            client, plane.cache, write, lambda name: name == self._name or (mode == "local" and is_virtual(name))
+            client,
+            plane.cache,
+            write,
+            lambda name: name == self._name or (mode == "local" and is_virtual(name)),
+            access,
         )
         pretender = Agent(client, plane.cache, write, self._simulated.__contains__)
         far = Agent(client, plane.cache, write, lambda name: mode != "local" and is_virtual(name))
@@ -177,6 +186,7 @@ class ControlPlane:
             group.create_task(pretender.run(simulate.SimulatedRuntime(simulate.RealClock(), pretender.on_status)))
             group.create_task(far.run(self._virtual_runtime(plane, far)))
             group.create_task(self._keep_machine(client, self._runtime))
+            group.create_task(access.keep_renewed(self._runtime, time.time))
 
     def _virtual_runtime(self, plane: Plane, agent: Agent) -> PodRuntime:
         """Return the runtime for pods of virtual nodes."""

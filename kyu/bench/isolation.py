@@ -15,7 +15,8 @@ import tempfile
 import time
 
 from kyu.api.meta import Json
-from kyu.runtime.podplan import HOST_IMAGE, RuntimeOptions
+from kyu.runtime.identity.service_account import HOST_IMAGE
+from kyu.runtime.podplan import RuntimeOptions
 from kyu.runtime.processes import Machine, Runtime
 from kyu.runtime.sandbox.namespaces import Sandbox
 

@@ -19,7 +19,7 @@ from kyu.bench.engine import Row
 from kyu.kinds.job import JOB
 from kyu.kinds.metadata import QUEUE_NAME
 from kyu.kube.cache import Cache, Reflector
-from kyu.runtime.podplan import HOST_IMAGE
+from kyu.runtime.identity.service_account import HOST_IMAGE
 
 CORES = 64
 AT_ONCE = 20

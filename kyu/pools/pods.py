@@ -29,6 +29,7 @@ from kyu.plans.pools.nodes import VIRTUAL_LABEL
 from kyu.runtime import environment
 from kyu.runtime.background import Background
 from kyu.runtime.environment import SettingsSource
+from kyu.runtime.identity.service_account import NO_ACCESS, ServerAccess
 from kyu.server.verbs.pod_subresources import PodLogOptions
 
 OVER = ("Succeeded", "Failed")
@@ -89,7 +90,7 @@ class PoolRuntime:
         entry = self._entries.get(uid)
         return entry.status if entry else None
 
-    def start(self, pod: Json, objects: SettingsSource) -> None:
+    def start(self, pod: Json, objects: SettingsSource, access: ServerAccess = NO_ACCESS) -> None:
         uid = pod["metadata"]["uid"]
         if uid in self._entries:
             return

@@ -27,6 +27,9 @@ from kyu.kube.client import Client
 from kyu.runtime import environment, podplan
 from kyu.runtime.background import Background
 from kyu.runtime.environment import SettingsSource
+from kyu.runtime.identity import service_account
+from kyu.runtime.identity.account_access import AccountAccess
+from kyu.runtime.identity.service_account import NO_ACCESS, ServerAccess
 
 OVER = ("Succeeded", "Failed")
 # The delays before a pod that waits for a ConfigMap is tried again, or a write that failed.
@@ -49,7 +52,7 @@ class PodRuntime(Protocol):
 
     def find_status(self, uid: str) -> Json | None: ...
 
-    def start(self, pod: Json, objects: SettingsSource) -> podplan.Outcome | None: ...
+    def start(self, pod: Json, objects: SettingsSource, access: ServerAccess) -> podplan.Outcome | None: ...
 
     def stop(self, uid: str, grace_seconds: float, reason: str = "", message: str = "") -> None: ...
 
@@ -77,14 +80,23 @@ class Agent:
     """
     The agent of the nodes that ``owns`` accepts by name. Give ``on_status`` to the runtime, then ``run`` with it.
 
-    The cache must follow Pods; it is read when its first list has come.
+    ``accounts`` gives pods access to the server, if they may have it. The cache must follow Pods; it is read when its
+    first list has come.
     """
 
-    def __init__(self, client: Client, cache: Cache, write: Write, owns: Callable[[str], bool]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        cache: Cache,
+        write: Write,
+        owns: Callable[[str], bool],
+        accounts: AccountAccess | None = None,
+    ) -> None:
         self._client = client
         self._cache = cache
         self._write = write
         self._owns = owns
+        self._accounts = accounts
         self._pods: dict[str, Json] = {}
         self._due: dict[str, None] = {}
         self._wakeup = asyncio.Event()
@@ -205,10 +217,11 @@ class Agent:
     async def _fetch_and_start(self, runtime: PodRuntime, pod: Json) -> None:
         uid = pod["metadata"]["uid"]
         try:
-            objects = await self._fetch(pod)
+            access = await self._accounts.find(pod) if self._accounts is not None else NO_ACCESS
+            objects = await self._fetch(service_account.with_volume(pod, access))
             # The pod may have been deleted meanwhile.
             if uid in self._pods and not self._pods[uid]["metadata"].get("deletionTimestamp"):
-                outcome = runtime.start(pod, objects)
+                outcome = runtime.start(pod, objects, access)
                 if isinstance(outcome, podplan.NotYet):
                     self._later(uid)
                 await self._tell(pod, outcome)

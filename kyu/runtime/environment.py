@@ -17,6 +17,7 @@ from typing import Literal, Protocol
 
 from kyu.api import quantity
 from kyu.api.meta import Json
+from kyu.runtime.identity.service_account import NO_ACCESS, ServerAccess
 from kyu.runtime.status import ADDRESS
 
 REFERENCE = re.compile(r"\$(\$|\(([^()]*)\))")
@@ -51,6 +52,7 @@ class PodFacts:
     pod: Json
     node_name: str
     allocatable: Mapping[str, str]
+    access: ServerAccess = NO_ACCESS
 
     @property
     def namespace(self) -> str:

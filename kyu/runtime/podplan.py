@@ -12,13 +12,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from kyu.api import quantity
 from kyu.api.meta import Json
 from kyu.runtime import cgroups, environment, records, user_files, user_ids, volumes
 from kyu.runtime.environment import PodFacts, SettingsSource
+from kyu.runtime.identity import service_account
 from kyu.runtime.sandbox.mounts import Mount
 from kyu.runtime.sandbox.namespaces import Sandbox
 from kyu.runtime.storage import limits
@@ -29,8 +30,6 @@ DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 GPU = "nvidia.com/gpu"
 DEFAULT_GRACE_SECONDS = 30.0
 DEFAULT_MESSAGE_PATH = "/dev/termination-log"
-# The image of pods that run commands of this machine.
-HOST_IMAGE = "kyu.dev/host"
 # Images whose whole purpose is one program that every machine has: with them, args alone are enough.
 ENTRYPOINTS: Mapping[str, tuple[str, ...]] = {"perf-tests/sleep": ("sleep",), "pause": ("sleep", "infinity")}
 
@@ -115,8 +114,9 @@ Outcome: TypeAlias = Plan | PodRefused | NotYet
 
 
 def plan_pod(facts: PodFacts, objects: SettingsSource, options: RuntimeOptions, place: Place) -> Outcome:
-    spec, meta = facts.pod["spec"], facts.pod["metadata"]
     at_fault = ""
+    original, facts = facts.pod, with_account(facts, place)
+    spec, meta = facts.pod["spec"], facts.pod["metadata"]
     try:
         planned = volumes.plan_volumes(facts, objects, options.host_paths)
         containers = []
@@ -128,7 +128,7 @@ def plan_pod(facts: PodFacts, objects: SettingsSource, options: RuntimeOptions, 
     except environment.PodCannotRun as refused:
         return PodRefused(refused.reason, str(refused), at_fault)
     document = {
-        "pod": facts.pod,
+        "pod": original,
         "uid": meta["uid"],
         "namespace": facts.namespace,
         "name": meta["name"],
@@ -144,8 +144,16 @@ def plan_pod(facts: PodFacts, objects: SettingsSource, options: RuntimeOptions, 
         "logMostBytes": options.log_most_bytes,
         "logMostFiles": options.log_most_files,
         "containers": containers,
+        "tokens": [asdict(token) for token in service_account.token_files(facts.pod)],
     }
-    return Plan(document, tuple(planned), tuple(not_done(facts.pod, options, place)))
+    return Plan(document, tuple(planned), tuple(not_done(original, options, place)))
+
+
+def with_account(facts: PodFacts, place: Place) -> PodFacts:
+    """Return the facts with the volume of the pod's ServiceAccount, where volumes can be mounted."""
+    if place.mounts_refused or wants_no_mounts(facts.pod):
+        return facts
+    return replace(facts, pod=service_account.with_volume(facts.pod, facts.access))
 
 
 def grace_seconds(spec: Json) -> float:
@@ -184,6 +192,8 @@ def plan_container(
         # Set to nothing, too: a pod that requests no GPU must not find one.
         "CUDA_VISIBLE_DEVICES": ",".join(map(str, container_gpus(container, facts.pod, place))),
     }
+    if facts.access.server is not None and service_account.expects_server(facts.pod["spec"]):
+        base |= facts.access.server.variables()
     if place.user_name:
         base |= {"USER": place.user_name, "LOGNAME": place.user_name}
     working_dir = environment.expand(container.get("workingDir") or home, known)
@@ -202,7 +212,7 @@ def plan_container(
         "workingDir": working_dir,
         "mounts": [asdict(mount) for mount in (*volume_mounts, *message_mounts)],
         "messageIsMounted": bool(message_mounts),
-        "mayCover": [*options.mount_over, DEFAULT_MESSAGE_PATH],
+        "mayCover": [*options.mount_over, DEFAULT_MESSAGE_PATH, service_account.FOLDER],
         "scratch": os.path.join(place.folder, records.SCRATCH),
         "messageFromLog": container.get("terminationMessagePolicy") == "FallbackToLogsOnError",
         "limits": container_limits(container),
@@ -297,6 +307,8 @@ def plan_mounts(
                 read_only=bool(mount.get("readOnly")) or not volume.writable,
                 inner=volumes.inner_path(inner) if inner else "",
                 allowed=options.host_paths if volume.host_path else None,
+                # Most programs need no server, and run where this folder cannot be made.
+                is_optional=volume.name == service_account.VOLUME,
             )
         )
     return result
@@ -314,7 +326,7 @@ def message_mount(container: Json, message_file: str, pod: Json, place: Place) -
     """
     path = container.get("terminationMessagePath") or DEFAULT_MESSAGE_PATH
     if path == DEFAULT_MESSAGE_PATH:
-        if container.get("image") == HOST_IMAGE or place.mounts_refused or wants_no_mounts(pod):
+        if container.get("image") == service_account.HOST_IMAGE or place.mounts_refused or wants_no_mounts(pod):
             return []
         return [Mount(message_file, path, is_optional=True)]
     volumes.check_path(path, "terminationMessagePath")

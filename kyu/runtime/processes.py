@@ -19,15 +19,16 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Protocol, assert_never
 
 from kyu import log
 from kyu.api.meta import Json
-from kyu.runtime import accounts, cgroups, left_over, podfolder, podplan, records, status, user_ids
+from kyu.runtime import accounts, cgroups, left_over, podfolder, podplan, records, status, user_ids, volumes
 from kyu.runtime.background import Background
 from kyu.runtime.environment import PodFacts, SettingsSource
+from kyu.runtime.identity.service_account import NO_ACCESS, ServerAccess, TokenFile
 from kyu.runtime.interactive import commands
 from kyu.runtime.interactive.pipes import Descriptor
 from kyu.runtime.isolation import Isolation, choose, sandboxes
@@ -98,6 +99,8 @@ class StartedPod:
     evicted: str = ""
     clearing: asyncio.Task[None] | None = None
     usage: Json = field(default_factory=dict)
+    # The tokens in its volumes, which are renewed while it runs.
+    tokens: tuple[TokenFile, ...] = ()
 
     @property
     def launch(self) -> Launch:
@@ -223,9 +226,10 @@ class Runtime:
         """Return the pod's folder, in which logs.py finds its output."""
         return os.path.join(self._pods, uid)
 
-    def start(self, pod: Json, objects: SettingsSource) -> podplan.Outcome | None:
+    def start(self, pod: Json, objects: SettingsSource, access: ServerAccess = NO_ACCESS) -> podplan.Outcome | None:
         """
         Start the pod, once: None if it was started before. ``objects`` are the ConfigMaps and Secrets that it reads.
+        ``access`` is its way to the server.
 
         A refused pod gets its last status at once. One that is not yet ready to start may be tried again.
         """
@@ -238,7 +242,7 @@ class Runtime:
             message = "the pod ran on this machine, and its folder is gone"
             self._on_status(pod, status.failed_status(pod, "PodFolderLost", message, "", now))
             return None
-        outcome = self._plan(pod, objects)
+        outcome = self._plan(pod, objects, access)
         match outcome:
             case podplan.Plan(document):
                 self._entries[uid] = entry = StartedPod(
@@ -249,6 +253,7 @@ class Runtime:
                     namespaces=namespaces.flags(Sandbox(**document["sandbox"])),
                     status=pod.get("status") or {},
                     account=document["account"],
+                    tokens=read_tokens(document),
                 )
                 self._launching.launch_soon(entry.launch)
             case podplan.PodRefused(reason, message, container):
@@ -364,6 +369,24 @@ class Runtime:
         if self._on_event is not None:
             self._on_event(pod, reason, message)
 
+    # Tokens
+
+    def tokens(self) -> Iterator[tuple[Json, TokenFile, float]]:
+        """Yield the pods that run, with each of their tokens and the time at which it was written."""
+        for entry in self._entries.values():
+            for file in () if entry.over else entry.tokens:
+                # A pod that just gets its folder has no file yet, and a fresh token.
+                with contextlib.suppress(OSError):
+                    path = os.path.join(entry.folder, records.VOLUMES, file.volume, file.path)
+                    yield entry.pod, file, os.lstat(path).st_mtime
+
+    def put_token(self, uid: str, file: TokenFile, token: str) -> None:
+        """Write a new token in the place of the old one."""
+        entry = self._entries.get(uid)
+        if entry is not None and not entry.over:
+            root = os.path.join(entry.folder, records.VOLUMES, file.volume)
+            volumes.replace_file(root, file.path, token.encode())
+
     # Commands
 
     def runs(self, uid: str, container: str) -> bool:
@@ -394,12 +417,12 @@ class Runtime:
 
     # Starting
 
-    def _plan(self, pod: Json, objects: SettingsSource) -> podplan.Outcome:
+    def _plan(self, pod: Json, objects: SettingsSource, access: ServerAccess) -> podplan.Outcome:
         """Plan the pod and make its folder. A fault that another try would not mend is a refusal."""
         if self._isolation.refused:
             message = f"pods of several users are not run here: {self._isolation.refused}"
             return podplan.PodRefused("IsolationFailed", message)
-        facts = PodFacts(pod, self._machine.node_name, self._machine.allocatable)
+        facts = PodFacts(pod, self._machine.node_name, self._machine.allocatable, access)
         try:
             place = self._place(pod)
             outcome = podplan.plan_pod(facts, objects, self._options, place)
@@ -486,6 +509,7 @@ class Runtime:
                 cgroup=plan["cgroup"],
                 namespaces=namespaces.flags(Sandbox(**plan["sandbox"])),
                 account=plan.get("account") or {},
+                tokens=read_tokens(plan),
                 is_accounted=name in accounted,
             )
             if any(os.path.exists(os.path.join(folder, file)) for file in (records.CLAIM, records.RECORD)):
@@ -611,6 +635,11 @@ class Runtime:
                 entry.account, entry.status, stopped=entry.stopping, usage=entry.usage
             )
         return entry.is_accounted
+
+
+def read_tokens(plan: Json) -> tuple[TokenFile, ...]:
+    """Return the tokens of a plan. One of an earlier version has none."""
+    return tuple(TokenFile(**token) for token in plan.get("tokens") or ())
 
 
 def has_run(pod: Json) -> bool:

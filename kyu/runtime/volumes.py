@@ -9,14 +9,17 @@ Called by: podplan.py (plans), podfolder.py (writes the files). Kubernetes: pkg/
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kyu.api.meta import Json
-from kyu.runtime import environment
+from kyu.runtime import environment, records
 from kyu.runtime.environment import Missing, PodCannotRun, PodFacts, SettingsSource
+from kyu.runtime.identity import service_account
 from kyu.runtime.sandbox import files, mounts
 
 DEFAULT_MODE = 0o644
@@ -100,9 +103,23 @@ def source_files(name: str, source: Json, mode: int | None, facts: PodFacts, obj
     if "secret" in source:
         data = environment.secret_data(source["secret"], facts.namespace, objects)
         return [replace(file, mode=file.mode & SECRET_MODE) for file in keyed_files(source["secret"], data, mode)]
-    raise PodCannotRun(
-        "VolumeRefused", f'volume "{name}": a projected {", ".join(source)} is not supported by this node'
-    )
+    if "serviceAccountToken" in source:
+        return [token_file(name, source["serviceAccountToken"], mode, facts)]
+    what = ", ".join(source)
+    raise PodCannotRun("VolumeRefused", f'volume "{name}": a projected {what} is not supported by this node')
+
+
+def token_file(name: str, source: Json, mode: int | None, facts: PodFacts) -> File:
+    """Return the file of a token of the pod's ServiceAccount."""
+    seconds = source.get("expirationSeconds") or service_account.DEFAULT_SECONDS
+    token = facts.access.tokens.get((source.get("audience") or "", seconds))
+    if facts.access is service_account.NO_ACCESS:
+        why = "a projected serviceAccountToken is not issued on this node"
+        raise PodCannotRun("VolumeRefused", f'volume "{name}": {why}')
+    if token is None:
+        account = service_account.account_name(facts.pod)
+        raise Missing(f'volume "{name}": serviceaccount "{account}" not found')
+    return File(inner_path(source["path"]), token.encode(), (DEFAULT_MODE if mode is None else mode) & SECRET_MODE)
 
 
 def keyed_files(ref: Json, data: Mapping[str, bytes], mode: int | None) -> list[File]:
@@ -172,6 +189,29 @@ def write(volumes: Sequence[Volume], folder: str, user: int | None) -> None:
                 writer.write(file.content)
         if user is not None:
             give(root, user)
+
+
+def replace_file(root: str, path: str, content: bytes) -> None:
+    """Put new content in the place of a file, in one step, while the pod runs. Owner and mode stay."""
+    folder, name = os.path.split(path)
+    top = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        place = files.open_beneath(top, folder)
+    finally:
+        os.close(top)
+    temporary = f".{name}.new"
+    try:
+        old = os.stat(name, dir_fd=place, follow_symlinks=False)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=place)
+        descriptor = os.open(temporary, records.NEW_FILE, 0o600, dir_fd=place)
+        with open(descriptor, "wb") as writer:
+            writer.write(content)
+            os.fchown(descriptor, old.st_uid, old.st_gid)
+            os.fchmod(descriptor, stat.S_IMODE(old.st_mode))
+        os.rename(temporary, name, src_dir_fd=place, dst_dir_fd=place)
+    finally:
+        os.close(place)
 
 
 def give(root: str, user: int) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Protocol, cast
 from kyu.server.admission.admission import AdmissionChain
 from kyu.server.admission.namespaces import NamespaceLifecycle
 from kyu.server.auth import auth, rbac
+from kyu.server.auth.account_tokens import AccountTokens
 from kyu.server.background.definitions import Definitions
 from kyu.server.background.expiry import Expiry
 from kyu.server.background.gc import GarbageCollector
@@ -28,7 +29,7 @@ from kyu.server.routing.pages import Pages
 from kyu.server.storage.database import Database
 from kyu.server.storage.store import Store
 from kyu.server.streams.pods import PodStreams, StreamVerbs
-from kyu.server.verbs import pod_subresources, scale, write
+from kyu.server.verbs import pod_subresources, scale, service_accounts, write
 from kyu.server.verbs.delete import Deletion
 from kyu.server.verbs.get_list import Reads
 from kyu.server.verbs.in_process import InProcessWrites
@@ -51,7 +52,8 @@ class Api:
         self.registry.add(table.resources())
         self.hub = Hub(self.store)
         self.objects = Objects(self.store)
-        self.tokens = auth.Tokens(self.store, clock)
+        self.account_tokens = AccountTokens(path.parent, self.store, clock)
+        self.tokens = auth.Tokens(self.store, clock, self.account_tokens.authenticate)
         self.authorizer = rbac.Authorizer(self.store)
         self.metrics = Metrics(self.store, self.hub)
         lifecycle = NamespaceLifecycle(self.store)
@@ -121,10 +123,12 @@ class Api:
             "delete": deletion.delete,
             "deletecollection": deletion.delete_collection,
         }
-        review = routes.review(self.authorizer, clock)
+        accounts = service_accounts.ServiceAccounts(self.objects, self.account_tokens, self.tokens)
+        review = routes.review(self.authorizer, accounts.review, clock)
         self._subresources: dict[str, Mapping[str, routes.Verb]] = {
             "": {"GET": reads.get, "HEAD": reads.get, "PUT": changes.update, "PATCH": changes.patch},
             "scale": {"GET": scales.get, "PUT": scales.update, "PATCH": scales.patch},
+            "token": {"POST": accounts.issue},
             "binding": {"POST": pod.bind},
             "eviction": {"POST": pod.evict},
             "log": {"GET": pod.log},

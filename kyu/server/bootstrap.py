@@ -168,6 +168,7 @@ def cluster_roles() -> dict[str, list[Json]]:
     return {
         "cluster-admin": everything,
         "admin": [*_user_rules(WRITE), _rule([""], ["secrets", "serviceaccounts", "pods"], READ + WRITE),
+                  _rule([""], ["serviceaccounts/token"], ["create"]),
                   _rule([GROUP], ["roles", "rolebindings"], READ + WRITE),
                   _rule([KUEUE], ["localqueues"], READ + WRITE)],
         "batch-admin": _batch_admin_rules(_queue_rules()),
@@ -176,6 +177,11 @@ def cluster_roles() -> dict[str, list[Json]]:
         "system:basic-user": [
             _rule(["authorization.k8s.io"], ["selfsubjectaccessreviews", "selfsubjectrulesreviews"], ["create"]),
             _rule(["authentication.k8s.io"], ["selfsubjectreviews"], ["create"]),
+        ],
+        # For servers that ask about their callers. No user has it.
+        "system:auth-delegator": [
+            _rule(["authentication.k8s.io"], ["tokenreviews"], ["create"]),
+            _rule(["authorization.k8s.io"], ["subjectaccessreviews"], ["create"]),
         ],
         "system:discovery": [_paths("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", "/version")],
         "system:public-info-viewer": [_paths("/healthz", "/livez", "/readyz", "/version")],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 _NO_NETWORK = "pods share the network of this machine: connect to their ports directly, or use `kubectl port-forward`"
-_NO_ACCOUNTS = "service accounts have no tokens here; `kyu user add` gives a user one"
 
 # resource.group/subresource, or resource.group -> why not
 UNSERVED = {
@@ -13,8 +12,6 @@ UNSERVED = {
     "pods/resize": "a pod keeps the resources with which it started",
     "services/proxy": _NO_NETWORK,
     "nodes/proxy": _NO_NETWORK,
-    "serviceaccounts/token": _NO_ACCOUNTS,
-    "tokenreviews.authentication.k8s.io": _NO_ACCOUNTS,
     "horizontalpodautoscalers.autoscaling": "there are no metrics of pods here; set the replicas by `kubectl scale`",
     "replicationcontrollers": "use a ReplicaSet or a Deployment",
     "persistentvolumes": "volumes are folders of this machine; a claim needs no volume object",

@@ -10,6 +10,7 @@ import pytest
 from kyu.api.meta import Json
 from kyu.runtime import environment, podplan
 from kyu.runtime.environment import PodFacts
+from kyu.runtime.identity.service_account import FOLDER, HOST_IMAGE, VOLUME, ServerAccess, ServerAddress
 from kyu.runtime.podplan import NotYet, Place, Plan, PodRefused, RuntimeOptions
 from kyu.runtime.sandbox.mounts import Mount
 
@@ -184,7 +185,7 @@ def mounts_of(outcome: podplan.Outcome) -> list[Mount]:
     [
         ({}, ["/dev/termination-log"]),
         ({"terminationMessagePath": "/tmp/last-words"}, ["/tmp/last-words"]),
-        ({"image": podplan.HOST_IMAGE}, []),
+        ({"image": HOST_IMAGE}, []),
     ],
 )
 def test_the_file_for_the_last_message(changes: Json, expected: list[str]) -> None:
@@ -334,3 +335,86 @@ def test_the_objects_that_a_pod_reads() -> None:
     ]
     found = environment.references(pod(container, volumes=volumes))
     assert found == [("Secret", "s1"), ("ConfigMap", "c1"), ("Secret", "s2"), ("ConfigMap", "c2")]
+
+
+AUTHORITY = {"metadata": {"name": "kube-root-ca.crt"}, "data": {"ca.crt": "PEM"}}
+
+
+class WithAuthority(Objects):
+    """The objects above, and the authority of the server."""
+
+    def config_map(self, namespace: str, name: str) -> Json | None:
+        return AUTHORITY if name == "kube-root-ca.crt" else super().config_map(namespace, name)
+
+
+SERVER = ServerAddress("127.0.0.1", 6443)
+
+
+def access(account: Json | None, *, server: ServerAddress | None = SERVER) -> ServerAccess:
+    return ServerAccess(server, account, {("", 3607): "signed", ("vault", 600): "for the vault"})
+
+
+def plan_with_account(wanted: Json, given: ServerAccess, place: Place = PLACE) -> Plan:
+    outcome = podplan.plan_pod(PodFacts(wanted, "node-1", {}, given), WithAuthority(), RuntimeOptions(), place)
+    assert isinstance(outcome, Plan), outcome
+    return outcome
+
+
+def test_a_pod_gets_the_token_of_its_account_the_authority_and_its_namespace() -> None:
+    planned = plan_with_account(pod(serviceAccountName="default"), access({}))
+    container = container_of(planned)
+    assert [(mount["target"], mount["read_only"]) for mount in container["mounts"]][:1] == [(FOLDER, True)]
+    (volume,) = planned.volumes
+    assert {(file.path, file.content, file.mode) for file in volume.files} == {
+        ("token", b"signed", 0o400),
+        ("ca.crt", b"PEM", 0o444),
+        ("namespace", b"team", 0o444),
+    }
+    assert container["env"]["KUBERNETES_SERVICE_HOST"] == "127.0.0.1"
+    assert container["env"]["KUBERNETES_SERVICE_PORT"] == "6443"
+    assert planned.document["tokens"] == [{"volume": VOLUME, "path": "token", "audience": "", "seconds": 3607}]
+    assert "volumes" not in planned.document["pod"]["spec"]
+
+
+@pytest.mark.parametrize(
+    ("container", "spec", "account", "is_mounted"),
+    [
+        ({}, {"serviceAccountName": "default"}, {}, True),
+        ({}, {"serviceAccountName": "default", "automountServiceAccountToken": False}, {}, False),
+        ({}, {"serviceAccountName": "default"}, {"automountServiceAccountToken": False}, False),
+        (
+            {},
+            {"serviceAccountName": "default", "automountServiceAccountToken": True},
+            {"automountServiceAccountToken": False},
+            True,
+        ),
+        ({}, {"serviceAccountName": "missing"}, None, False),
+        ({"image": HOST_IMAGE}, {"serviceAccountName": "default"}, {}, False),
+        ({"image": HOST_IMAGE}, {"serviceAccountName": "robot"}, {}, True),
+        ({"image": HOST_IMAGE}, {"serviceAccountName": "default", "automountServiceAccountToken": True}, {}, True),
+        ({"volumeMounts": [{"name": "own", "mountPath": FOLDER}]}, {"volumes": [{"name": "own"}]}, {}, False),
+    ],
+)
+def test_the_account_is_mounted_where_it_is_wanted(
+    container: Json, spec: Json, account: Json | None, *, is_mounted: bool
+) -> None:
+    mounts = container_of(plan_with_account(pod(container, **spec), access(account)))["mounts"]
+    assert any(mount["source"].endswith(VOLUME) for mount in mounts) is is_mounted
+
+
+def test_pods_without_a_way_to_the_server_have_no_token_of_it() -> None:
+    container = container_of(plan_with_account(pod(serviceAccountName="default"), access({}, server=None)))
+    assert "KUBERNETES_SERVICE_HOST" not in container["env"]
+    assert FOLDER not in [mount["target"] for mount in container["mounts"]]
+    no_mounts = Place(folder="/pods/u1", notices="/notices", boot_id="boot", mounts_refused="not permitted")
+    assert container_of(plan_with_account(pod(serviceAccountName="default"), access({}), no_mounts))["mounts"] == []
+
+
+def test_a_projected_token_is_for_the_audience_that_it_names() -> None:
+    source = {"serviceAccountToken": {"path": "deep/vault", "audience": "vault", "expirationSeconds": 600}}
+    spec = {"serviceAccountName": "robot", "automountServiceAccountToken": False}
+    wanted = pod(volumes=[{"name": "v", "projected": {"sources": [source]}}], **spec)
+    (volume,) = plan_with_account(wanted, access({})).volumes
+    assert [(file.path, file.content) for file in volume.files] == [("deep/vault", b"for the vault")]
+    outcome = podplan.plan_pod(PodFacts(wanted, "node-1", {}, ServerAccess()), Objects(), RuntimeOptions(), PLACE)
+    assert outcome == NotYet("", 'volume "v": serviceaccount "robot" not found')

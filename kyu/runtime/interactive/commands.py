@@ -176,9 +176,7 @@ def close_all(streams: Iterable[Descriptor | None]) -> None:
             stream.close()
 
 
-def open_terminal(
-    wanted: CommandStreams, user: int | None, ours: list[Descriptor | None], theirs: list[int]
-) -> None:
+def open_terminal(wanted: CommandStreams, user: int | None, ours: list[Descriptor | None], theirs: list[int]) -> None:
     master, slave = os.openpty()
     theirs.append(slave)
     resize_terminal(slave, *USUAL_SIZE)

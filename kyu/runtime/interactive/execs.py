@@ -175,9 +175,7 @@ class Execs:
     def _attach(self, request: dict[str, Any], descriptors: list[int], connection: socket.socket) -> None:
         if len(descriptors) != MOST_DESCRIPTORS:
             raise NotDone("the streams of the client are missing")
-        if refusal := self.attaching.attach(
-            request["container"], connection, descriptors, has_input=request["stdin"]
-        ):
+        if refusal := self.attaching.attach(request["container"], connection, descriptors, has_input=request["stdin"]):
             raise NotDone(refusal)
         send(connection, {"started": True})
 

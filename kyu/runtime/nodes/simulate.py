@@ -19,6 +19,7 @@ from typing import Protocol
 from kyu.api.meta import Json
 from kyu.runtime import records, status
 from kyu.runtime.environment import SettingsSource
+from kyu.runtime.identity.service_account import NO_ACCESS, ServerAccess
 
 RUN_SECONDS = "kyu.dev/run-seconds"
 EXIT_CODE = "kyu.dev/exit-code"
@@ -74,7 +75,7 @@ class SimulatedRuntime:
         entry = self._entries.get(uid)
         return entry.status if entry else None
 
-    def start(self, pod: Json, objects: SettingsSource) -> None:
+    def start(self, pod: Json, objects: SettingsSource, access: ServerAccess = NO_ACCESS) -> None:
         uid = pod["metadata"]["uid"]
         if uid in self._entries:
             return

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from kyu.server import errors
-from kyu.server.auth.tokens import NAMESPACE, NEVER, SECRET_TYPE, read_secret, token_hash
+from kyu.server.auth.tokens import NAMESPACE, NEVER, SECRET_TYPE, is_account_token, read_secret, token_hash
 from kyu.server.exchange import ANONYMOUS, User
 from kyu.server.representations import decode
 from kyu.server.storage.records import Change, Record
@@ -42,10 +42,14 @@ class _Login:
 
 
 class Tokens:
-    """The users by the hash of their token, as the Secrets are at this moment."""
+    """The users by the hash of their token, as the Secrets are at this moment.
 
-    def __init__(self, store: Store, clock: Callable[[], datetime]) -> None:
+    ``authenticate_account`` returns the user of a token of a ServiceAccount, or raises.
+    """
+
+    def __init__(self, store: Store, clock: Callable[[], datetime], authenticate_account: Authenticate) -> None:
         self._clock = clock
+        self._authenticate_account = authenticate_account
         self._logins: dict[str, _Login] = {}
         self._hashes_by_secret: dict[str, list[str]] = {}
         self._login_by_header: dict[str, _Login] = {}
@@ -59,6 +63,9 @@ class Tokens:
             return ANONYMOUS
         login = self._login_by_header.get(authorization)
         if login is None:
+            scheme, _, token = authorization.partition(" ")
+            if scheme.lower() == "bearer" and is_account_token(token):
+                return self._authenticate_account(token.strip())
             login = self._find(authorization)
         if login.expires != NEVER and login.expires <= self._clock().timestamp():
             raise errors.unauthorized()
@@ -76,8 +83,12 @@ class Tokens:
         return login
 
     def knows(self, token: str) -> bool:
+        return self.find(token) is not None
+
+    def find(self, token: str) -> User | None:
+        """Return the user of a token that is valid now."""
         login = self._logins.get(token_hash(token))
-        return login is not None and login.expires > self._clock().timestamp()
+        return login.user if login is not None and login.expires > self._clock().timestamp() else None
 
     def _heard(self, change: Change) -> None:
         record = change.record

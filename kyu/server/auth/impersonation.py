@@ -10,7 +10,7 @@ import msgspec
 
 from kyu.api.meta import Kind
 from kyu.server import errors
-from kyu.server.auth import rbac
+from kyu.server.auth import account_tokens, rbac
 from kyu.server.auth.auth import AUTHENTICATED
 from kyu.server.exchange import ANONYMOUS, Request, User
 
@@ -36,17 +36,23 @@ def effective(request: Request, authorizer: rbac.Authorizer) -> Request:
     if not name:
         raise errors.bad_request("requested groups without impersonating a user")
     groups = tuple(group.strip() for group in request.headers.get(GROUP, "").split(",") if group.strip())
-    _authorize(request, authorizer, "users", name)
     for group in groups:
         _authorize(request, authorizer, "groups", group)
+    if (account := account_tokens.account_of(name)) is not None:
+        _authorize(request, authorizer, "serviceaccounts", account.name, account.namespace)
+        # Its own groups come with it, unless others are asked for.
+        groups = groups or account_tokens.groups_of(account.namespace)
+    else:
+        _authorize(request, authorizer, "users", name)
     if name != ANONYMOUS.name and AUTHENTICATED not in groups:
         groups = (*groups, AUTHENTICATED)
     return msgspec.structs.replace(request, user=User(name, groups))
 
 
-def _authorize(request: Request, authorizer: rbac.Authorizer, resource: str, name: str) -> None:
-    attributes = rbac.Attributes("impersonate", "", resource, name=name)
+def _authorize(request: Request, authorizer: rbac.Authorizer, resource: str, name: str, namespace: str = "") -> None:
+    attributes = rbac.Attributes("impersonate", "", resource, namespace=namespace, name=name)
     if not authorizer.is_allowed(request.user, attributes):
         who = f'User "{request.user.name}"'
-        text = f'{who} cannot impersonate resource "{resource}" in API group "" at the cluster scope'
+        where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
+        text = f'{who} cannot impersonate resource "{resource}" in API group "" {where}'
         raise errors.forbidden(Kind("", "v1", "", resource), name, text)

@@ -21,6 +21,9 @@ from kyu.server.exchange import User
 from kyu.server.metadata import timestamp
 
 Review = Callable[[rbac.Authorizer, User, Json], Json]
+# The answer to a token and audiences.
+TokenReview = Callable[[str, tuple[str, ...]], Json]
+TOKEN_REVIEWS = "tokenreviews"
 
 
 def _access(authorizer: rbac.Authorizer, user: User, spec: Json) -> Json:
@@ -72,9 +75,14 @@ REVIEWS: dict[str, Review] = {
     "selfsubjectreviews": _self_subject,
 }
 
-def answer(authorizer: rbac.Authorizer, kind: Kind, user: User, body: Json) -> Json:
+
+def answer(authorizer: rbac.Authorizer, review_token: TokenReview, kind: Kind, user: User, body: Json) -> Json:
     """Return the status of a review; the rest of it repeats the request."""
     spec = bodies.section(body, "spec")
+    if kind.plural == TOKEN_REVIEWS:
+        if not spec.get("token"):
+            raise errors.bad_request("token is required for TokenReview in authentication")
+        return review_token(spec["token"], tuple(spec.get("audiences") or ()))
     if found := _objections(kind, body, spec):
         raise errors.invalid(Kind(kind.group, kind.version, "", ""), "", found)
     return REVIEWS[kind.plural](authorizer, user, spec)

@@ -33,14 +33,14 @@ def ensure(directory: Path, host: str, now: datetime) -> Certificate:
     authority_key = directory / "ca.key"
     if not (paths.authority.exists() and authority_key.exists()):
         made = certificates.make_authority(f"kyu {now:%Y-%m-%d}", now)
-        _write(authority_key, made.key)
-        _write(paths.authority, made.certificate)
+        write_private(authority_key, made.key)
+        write_private(paths.authority, made.certificate)
         paths.certificate.unlink(missing_ok=True)
     if not _is_good(paths, host, now):
         authority = KeyPair(paths.authority.read_bytes(), authority_key.read_bytes())
         made = certificates.make_server(authority, dict.fromkeys((*LOCAL_HOSTS, host)), now)
-        _write(paths.key, made.key)
-        _write(paths.certificate, made.certificate)
+        write_private(paths.key, made.key)
+        write_private(paths.certificate, made.certificate)
     return paths
 
 
@@ -65,7 +65,7 @@ def authority_problem(directory: Path) -> str:
     return f"{certificate} and {key.name}: {fault}" if fault else ""
 
 
-def _write(path: Path, data: bytes) -> None:
+def write_private(path: Path, data: bytes) -> None:
     """Write a file whole or not at all. Other users cannot read it at any moment."""
     temporary = path.with_name(path.name + ".new")
     temporary.unlink(missing_ok=True)

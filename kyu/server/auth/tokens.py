@@ -43,6 +43,11 @@ def new_token() -> str:
     return secrets.token_urlsafe(32)
 
 
+def is_account_token(token: str) -> bool:
+    """Return whether a token has the form of signed claims of a ServiceAccount. Tokens of users have no dots."""
+    return token.count(".") == 2
+
+
 def token_hash(token: str) -> str:
     # The token has 256 random bits: one round of a plain hash cannot be undone, and salt would add nothing.
     return hashlib.sha256(token.encode()).hexdigest()

@@ -13,4 +13,5 @@ KINDS = (
     Kind(AUTHORIZATION, "v1", "LocalSubjectAccessReview", "localsubjectaccessreviews"),
     Kind(AUTHORIZATION, "v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews", namespaced=False),
     Kind(AUTHENTICATION, "v1", "SelfSubjectReview", "selfsubjectreviews", namespaced=False),
+    Kind(AUTHENTICATION, "v1", "TokenReview", "tokenreviews", namespaced=False),
 )

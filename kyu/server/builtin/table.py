@@ -48,6 +48,7 @@ POD_SUBRESOURCES: Final = (
     Subresource("resize", READ_WRITE),
     STATUS,
 )
+TOKEN_SUBRESOURCE: Final = Subresource("token", ("create",), Kind("authentication.k8s.io", "v1", "TokenRequest", ""))
 
 
 def resources() -> list[Resource]:
@@ -134,7 +135,10 @@ CORE: Final = (
         on_create=services.prepare_service, on_update=services.prepare_service_update,
         check=services.validate_service, metadata_checks=USUAL, answers_deleted_object=True, creates_on_update=True,
     ),
-    BuiltinKind(_core("ServiceAccount", "serviceaccounts"), ("sa",), answers_deleted_object=True),
+    BuiltinKind(
+        _core("ServiceAccount", "serviceaccounts"), ("sa",), subresources=(TOKEN_SUBRESOURCE,),
+        answers_deleted_object=True,
+    ),
     BuiltinKind(
         _core("Event", "events"), ("ev",), creates_on_update=True, field_labels=EVENT_LABELS, metadata_checks=BRIEF,
         check=events.validate_event,

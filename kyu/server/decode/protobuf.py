@@ -60,7 +60,9 @@ def find_type(api_version: str, kind: str) -> tuple[GroupVersionData, str]:
         group, version = "", "v1"
     if not is_known(group, version):
         raise Unreadable(f'no kind "{kind}" is registered for version "{api_version}"')
-    data = load(group, version)
+    # The bodies of subresources of core kinds belong to other groups.
+    both = load(group, version), load("", "v1")
+    data = next((one for one in both if (group, version, kind) in one.name_by_kind), both[0])
     name = data.name_by_kind.get((group, version, kind))
     if name is None:
         raise Unreadable(f'no kind "{kind}" is registered for version "{api_version}"')

@@ -279,7 +279,7 @@ def _verb(request: Request, path: Path) -> str:
     return "watch" if verb == "list" and options.is_watch(request.query) else verb
 
 
-def review(authorizer: rbac.Authorizer, clock: Callable[[], datetime]) -> Verb:
+def review(authorizer: rbac.Authorizer, review_token: reviews.TokenReview, clock: Callable[[], datetime]) -> Verb:
     """Return the verb that answers reviews."""
 
     async def create(request: Request, target: Target) -> Response:
@@ -291,7 +291,7 @@ def review(authorizer: rbac.Authorizer, clock: Callable[[], datetime]) -> Verb:
         metadata.check_place(kind, asked, target.namespace)
         writer = manager.FieldManager(options.manager, kind.api_version, clock())
         asked = manager.track_update(resource.schema, None, asked, writer)
-        status = reviews.answer(authorizer, kind, request.user, asked)
+        status = reviews.answer(authorizer, review_token, kind, request.user, asked)
         return json_response(201, reviews.shown(kind, asked, status, clock()), warnings=warnings)
 
     return create

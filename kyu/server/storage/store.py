@@ -331,7 +331,7 @@ class Store:
 
     def _refuse(self, batch: Batch, error: Unwritable) -> None:
         """Refuse a batch and all that waits behind it, because that may build on it."""
-        # What is stored must not be taken back with the rest.
+        # A stored change must not be taken back with the rest.
         self._tell(math.inf)
         waiting, self._open = self._open, None
         self._pending.clear()
