@@ -27,6 +27,7 @@ from kyu.kube.blocking import BlockingClient
 
 T = TypeVar("T")
 LONGEST_SECONDS = 120.0
+INTERACTIVE = ("attach", "exec", "run")
 
 
 class LocalKyu:
@@ -42,10 +43,10 @@ class LocalKyu:
         """
         Run a command against it, in this process: most of the time of a command goes into imports.
 
-        A command that reads its input, or works in another folder, gets a process of its own.
+        A command that works in another folder, or on the descriptors of its process, gets a process of its own.
         """
         environment = {"KUBECONFIG": str(self.data / "kubeconfig")}
-        if cwd is None and stdin is None:
+        if cwd is None and stdin is None and words[0] not in INTERACTIVE:
             done = command(list(words), environment)
         else:
             done = subprocess.run(
