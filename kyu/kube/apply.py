@@ -20,6 +20,7 @@ from typing import assert_never
 
 from kyu import log
 from kyu.api.actions import Action, Apply, Bind, Create, Delete, Elsewhere, Event, Patch, WakeAt
+from kyu.api.core import Namespace
 from kyu.api.meta import Json, Key, Kind, Ref, key_of
 from kyu.api.workflows import RefusedObject
 from kyu.kube import errors
@@ -182,7 +183,10 @@ class Writer:
                 await asyncio.sleep(max(EVENTS_PAUSE_SECONDS, PAUSES_PER_WRITE * (clock() - started)))
 
     async def _write_event(self, event: Event, times: int) -> None:
-        """Write an event; a failure is only logged."""
+        """Write an event; a failure is only logged. Nothing new is accepted in a namespace that is being deleted."""
+        namespace = self._cache.find_json(Namespace.KIND, Key("", _event_namespace(event.regarding)))
+        if namespace is not None and namespace["metadata"].get("deletionTimestamp"):
+            return
         now = self._clock()
         known = self._events.pop(event, None)
         try:
