@@ -108,7 +108,9 @@ async def _control(
     transport = await http.connect(credentials)
     client = Client(ReadOnly(transport) if mode == "shadow" else transport, "kyu")
     registry = metrics.own_registry()
-    lease = make_lease(client, configuration, mode)
+    # Renewals of the Lease have a connection of their own: they must not wait in line behind other writes.
+    renewing = Client(await http.connect(credentials), "kyu")
+    lease = make_lease(renewing, configuration, mode)
     pages = {endpoints.METRICS_PATH: endpoints.GuardedPage(partial(metrics.render, registry), endpoints.METRICS_TYPE)}
     held = lease.held() if lease is not None else contextlib.nullcontext()
     plane: Plane | BesidePlane | ShadowPlane
@@ -133,6 +135,7 @@ async def _control(
         log.info("stopping")
     finally:
         await client.close()
+        await renewing.close()
 
 
 def _report(plane: ShadowPlane) -> bytes:

@@ -1,8 +1,15 @@
-"""The transport over sockets: connections are reused, and calls to a silent server time out."""
+"""
+The transport over sockets: connections are reused, and calls to a silent server time out.
+
+A call without an idle connection waits for the next one, whichever is first: one that another call gives back, or a new
+one. Only a few are opened at a time, because a busy server has no time for a hundred handshakes: they would all time
+out, and the calls with them.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable
 from functools import partial
 from urllib.parse import urlsplit
@@ -14,7 +21,9 @@ from kyu.kube.kubeconfig import Credentials
 from kyu.kube.requests import Answer, Call, Part, Tell
 from kyu.write_fairness import Begun
 
-CONNECT_SECONDS = 10.0
+CONNECT_SECONDS = 30.0
+# Connections that are opened at the same time.
+MOST_OPENING = 4
 ANSWER_SECONDS = 60.0
 # Longer than any silence of a watch: the server sends a bookmark every minute.
 SILENCE_SECONDS = 150.0
@@ -46,6 +55,9 @@ class Http:
         self._head = f"host: {server.netloc.rpartition('@')[2]}\r\nuser-agent: {user_agent}\r\n"
         self._idle: list[HttpConnection] = []
         self._busy: set[HttpConnection] = set()
+        # Calls without a connection. Each gets one, and whether it was used before.
+        self._waiting: deque[asyncio.Future[tuple[HttpConnection, bool]]] = deque()
+        self._opening: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     async def send(self, call: Call) -> Answer:
@@ -95,14 +107,17 @@ class Http:
         for connection in (*self._idle, *self._busy):
             connection.close()
         self._idle.clear()
+        opening = tuple(self._opening)
+        for task in opening:
+            task.cancel()
+        await asyncio.gather(*opening, return_exceptions=True)
+        self._fail_waiting(ConnectionAbortedError("the client was closed"))
 
     async def _ask(self, call: Call, seconds: float, *, as_stream: bool = False) -> tuple[HttpConnection, Answer]:
         """Return the answer and its connection, which the caller gives back."""
         data = await self._bytes(call)
         while True:
-            connection, is_used = self._take()
-            if connection is None:
-                connection = await self._connect()
+            connection, is_used = await self._obtain()
             self._busy.add(connection)
             self._watch_over()
             try:
@@ -127,22 +142,77 @@ class Http:
         lines.append("\r\n")
         return "".join(lines).encode() + call.body
 
-    def _take(self) -> tuple[HttpConnection | None, bool]:
+    async def _obtain(self) -> tuple[HttpConnection, bool]:
+        """Return a connection, and whether it was used before."""
+        if (idle := self._take()) is not None:
+            return idle, True
+        waiting: asyncio.Future[tuple[HttpConnection, bool]] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiting)
+        self._open_more()
+        try:
+            return await waiting
+        except asyncio.CancelledError:
+            if waiting in self._waiting:
+                self._waiting.remove(waiting)
+            elif not waiting.cancelled() and waiting.exception() is None:
+                self._offer(*waiting.result())
+            raise
+
+    def _take(self) -> HttpConnection | None:
         """Return the idle connection that was used last, if there is one."""
         limit = asyncio.get_running_loop().time() - IDLE_SECONDS
         while self._idle:
             connection = self._idle.pop()
             if connection.is_open and connection.heard_at > limit:
-                return connection, True
+                return connection
             connection.close()
-        return None, False
+        return None
 
     def _give_back(self, connection: HttpConnection) -> None:
         self._busy.discard(connection)
         if connection.is_reusable:
-            self._idle.append(connection)
+            self._offer(connection, is_used=True)
         else:
             connection.abort()
+            self._open_more()
+
+    def _offer(self, connection: HttpConnection, is_used: bool) -> None:
+        """Give a connection to the call that has waited longest, or keep it."""
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            if not waiting.done():
+                waiting.set_result((connection, is_used))
+                return
+        self._idle.append(connection)
+
+    def _open_more(self) -> None:
+        """Open connections for waiting calls, a few at a time."""
+        while len(self._opening) < min(MOST_OPENING, len(self._waiting)):
+            task = asyncio.create_task(self._open())
+            self._opening.add(task)
+            task.add_done_callback(self._opened)
+
+    def _opened(self, task: asyncio.Task[None]) -> None:
+        self._opening.discard(task)
+        if not task.cancelled():
+            self._open_more()
+
+    async def _open(self) -> None:
+        try:
+            connection = await self._connect()
+        except OSError as error:
+            # Where other calls have a connection, the server is there, and most waiting calls get one of those.
+            self._fail_waiting(error, most=1 if self._busy else None)
+        else:
+            self._offer(connection, is_used=False)
+
+    def _fail_waiting(self, error: OSError, most: int | None = None) -> None:
+        failed = 0
+        while self._waiting and failed != most:
+            waiting = self._waiting.popleft()
+            if not waiting.done():
+                waiting.set_exception(error)
+                failed += 1
 
     async def _connect(self) -> HttpConnection:
         name = (self._credentials.server_name or self._host) if self._tls else None

@@ -102,6 +102,41 @@ async def test_calls_at_the_same_time_have_a_connection_each() -> None:
         assert server.connections == 2
 
 
+async def test_a_server_that_is_slow_to_connect_is_not_stormed() -> None:
+    """While no handshake ends, only a few connections are begun, and a call that is cancelled waits no longer."""
+    begun: list[asyncio.StreamWriter] = []
+    enough = asyncio.Event()
+
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        begun.append(writer)
+        if len(begun) == http.MOST_OPENING:
+            enough.set()
+        await reader.read()
+
+    server = await asyncio.start_server(hold, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        transport = http.Http(Credentials(server=f"https://127.0.0.1:{port}", verifies=False), "kyu")
+        calls = [asyncio.create_task(transport.send(Call("GET", "/"))) for _ in range(40)]
+        await enough.wait()
+        calls[-1].cancel()
+        await asyncio.gather(calls[-1], return_exceptions=True)
+        assert len(begun) == http.MOST_OPENING
+        await transport.close()
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        assert all(isinstance(answer, errors.NoAnswer | asyncio.CancelledError) for answer in answers)
+        for writer in begun:
+            writer.close()
+
+
+async def test_a_waiting_call_takes_the_connection_that_another_gives_back() -> None:
+    """Three calls at a time keep three connections, however many follow."""
+    async with serving(say_ok) as (server, transport):
+        for _ in range(5):
+            await asyncio.gather(*(transport.send(Call("GET", "/")) for _ in range(3)))
+        assert server.connections <= 3
+
+
 async def close_after_first(request: bytes, writer: asyncio.StreamWriter) -> None:
     """Answer the first call of each connection, and close it at the second without an answer."""
     if b"again" in request:

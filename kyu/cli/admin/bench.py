@@ -5,6 +5,8 @@ Measure Kyu beside a rival, with ratios and a plot.
     kyu bench engine --textbook tests.support.textbook    the same, beside the textbook scheduler of a checkout
     kyu bench embedded          the whole stack: a burst of jobs, and Kueue's baseline load
     kyu bench embedded --soak 30    the same load for 30 minutes, with the memory of the process
+    kyu bench cluster --kubeconfig FILE --system NAME=COMMAND …    schedulers in turn on one cluster, with Kueue's
+                                definitions installed; `python -m tests.cluster bench` starts one
     kyu bench pools             MasterQueues with many pools that report every second
     kyu bench plugins           scheduler plugins: every kind of job for Kueue and YuniKorn
     kyu bench server            the API server over TLS: writes, watchers, many objects
@@ -29,7 +31,7 @@ from typing import Any
 from kyu.cli.main import BadInput, release
 
 # Each subject is a module with run(*, quick) that yields rows.
-SUBJECTS = {name: f"kyu.bench.{name}" for name in ("embedded", "engine", "plugins", "pools", "server")}
+SUBJECTS = {name: f"kyu.bench.{name}" for name in ("cluster", "embedded", "engine", "plugins", "pools", "server")}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,6 +51,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--soak", type=float, metavar="MINUTES", help="run the load this long and watch the memory instead"
     )
+    parser.add_argument("--kubeconfig", type=Path, metavar="FILE", help="the cluster of `kyu bench cluster`")
+    parser.add_argument(
+        "--system",
+        action="append",
+        default=[],
+        metavar="NAME=COMMAND",
+        help="a scheduler to measure on the cluster, in turn; repeatable (default: this version of Kyu)",
+    )
+    parser.add_argument(
+        "--load", choices=("baseline", "large-scale"), default="baseline", help="the load of `kyu bench cluster`"
+    )
     parser.add_argument("--no-plot", action="store_true", help="print the table only")
 
 
@@ -67,6 +80,10 @@ def run(args: argparse.Namespace) -> int:
         if args.subject != "embedded" or args.soak <= 0:
             raise BadInput("--soak is for `kyu bench embedded`, and takes a number of minutes")
         options["soak_minutes"] = args.soak
+    if args.subject == "cluster":
+        options |= cluster_options(args)
+    elif args.kubeconfig is not None or args.system:
+        raise BadInput("--kubeconfig and --system are for `kyu bench cluster`")
     print(release())
     rows = []
     for row in measure(**options):
@@ -76,6 +93,24 @@ def run(args: argparse.Namespace) -> int:
     if not args.no_plot:
         print(plot(rows))
     return 0
+
+
+def cluster_options(args: argparse.Namespace) -> dict[str, Any]:
+    from kyu.bench.cluster import own_command
+
+    if args.kubeconfig is None:
+        raise BadInput("`kyu bench cluster` makes thousands of Workloads: name the cluster with --kubeconfig")
+    systems = {}
+    for word in args.system:
+        name, equals, command = word.partition("=")
+        if not name or not equals or not command:
+            raise BadInput(f"--system {word}: must be NAME=COMMAND")
+        systems[name] = command
+    return {
+        "kubeconfig_file": args.kubeconfig,
+        "systems": systems or {"kyu": own_command(args.kubeconfig)},
+        "load": args.load,
+    }
 
 
 def load_textbook(module: str) -> ModuleType:
