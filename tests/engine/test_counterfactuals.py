@@ -8,6 +8,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
 from kyu.api import codec, quantity
@@ -237,6 +238,41 @@ def test_a_workload_that_starts_by_itself_needs_no_change() -> None:
     assert found.admit is not None
     assert [preempt.victim.name for preempt in found.preempts] == ["held"]
     assert found.counterfactuals == ()
+
+
+def limited(name: str, cpu: int, limit: int | None) -> Workload:
+    """Return a workload that has held quota of the queue ``main`` since second 0, with a maximum execution time."""
+    found = workload(name, cpu=cpu)
+    found = msgspec.structs.replace(
+        found, spec=msgspec.structs.replace(found.spec, maximum_execution_time_seconds=limit)
+    )
+    return holding(found, "main", {"cpu": "f0"})
+
+
+def later(found: Prospects) -> list[tuple[float, int]]:
+    return [
+        (one.change.at - START.timestamp(), one.change.ended)
+        for one in found.counterfactuals
+        if isinstance(one.change, changes.Later)
+    ]
+
+
+def test_the_time_is_that_of_the_last_end_that_is_needed() -> None:
+    objects = [*one_queue(), limited("a", 4, 300), limited("b", 3, 500), limited("c", 3, 900)]
+    assert later(look([*objects, workload("w", cpu=6)], "w")) == [(500, 2)]
+    # A workload before it takes the quota first, and has no known end.
+    assert later(look([*objects, workload("first", cpu=4), workload("w", cpu=6, created=1)], "w")) == [(900, 3)]
+    assert later(look([*objects, workload("w", cpu=11)], "w")) == []
+
+
+def test_without_maximum_execution_times_no_time_is_told() -> None:
+    assert later(look([*one_queue(), limited("a", 9, None), workload("w", cpu=2)], "w")) == []
+
+
+def test_an_end_that_is_overdue_counts_as_now() -> None:
+    found = look([*one_queue(), limited("a", 9, 10), workload("w", cpu=2)], "w")
+    assert later(found) == [(100, 1)]
+    assert "by 2026-01-01 00:01 UTC, when another one has reached the maximum execution time" in texts(found)
 
 
 def test_with_many_pending_workloads_the_missing_quota_is_still_offered() -> None:

@@ -77,6 +77,37 @@ def test_who_fits_is_admitted_and_who_does_not_says_why(tmp_path: Path, capsys: 
     assert found["clusterQueues"]["main"]["flavors"] == {"default": {"cpu": amounts}}
 
 
+def test_a_pending_workload_is_explained_with_what_would_admit_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    running = workload("a", 3).replace("spec:\n  queueName", "spec:\n  maximumExecutionTimeSeconds: 3600\n  queueName")
+    text = QUEUES + running + workload("b", 2, minute=1)
+    found = decide(tmp_path, capsys, text, "--why", "b")
+    assert found["reason"] == "WaitingForQuota"
+    assert found["needsNoChange"] is False
+    kinds = {change["kind"]: change for change in found["counterfactuals"]}
+    assert list(kinds) == ["request", "priority", "nominalQuota", "time"]
+    assert kinds["request"] == {
+        "kind": "request",
+        "podSet": "main",
+        "resource": "cpu",
+        "from": "2",
+        "to": "1",
+        "clusterQueue": "main",
+        "flavors": {"main": {"cpu": "default"}},
+        "preempts": [],
+        "text": "with 1 cpu per pod instead of 2",
+    }
+    assert (kinds["time"]["at"], kinds["time"]["ended"]) == ("2026-01-01T02:00:00+00:00", 1)
+    assert decide(tmp_path, capsys, text, "--why", "default/a")["needsNoChange"] is True
+    file = tmp_path / "objects.yaml"
+    assert cli.main(["decide", "-f", str(file), "--now", "2026-01-01T01:00:00Z", "--why", "b"]) == 0
+    shown = capsys.readouterr().out
+    assert "unless jobs come before it, it is admitted by 2026-01-01 02:00 UTC" in shown
+    assert "    if ClusterQueue main owned 5 cpu of flavor default instead of 4" in shown
+    assert cli.main(["decide", "-f", str(file), "--why", "nothing"]) == 2
+
+
 def test_one_cycle_looks_at_one_head(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = QUEUES + workload("a", 1) + workload("b", 1, minute=1)
     (cycle,) = decide(tmp_path, capsys, text, "--cycles", "1")["cycles"]

@@ -33,6 +33,7 @@ from kyu.engine.explain import Explanation, MissingQuota, Reservation
 from kyu.engine.reasons import QueueMissing, QueueStopped, Untried
 from kyu.engine.state import State
 from kyu.engine.what_if import words
+from kyu.engine.what_if.changes import Later
 from kyu.engine.what_if.counterfactuals import Prospects, WhatIf
 from kyu.kube.errors import Forbidden
 
@@ -212,10 +213,14 @@ def describe_prospects(prospects: Prospects, names: Names) -> Iterator[str]:
     if prospects.admit is not None:
         victims = [names.get(preempt.victim, str(preempt.victim)) for preempt in prospects.preempts]
         yield f"  it needs no change{': it preempts ' + ', '.join(victims) if victims else ''}"
-    if prospects.counterfactuals:
+    at_once = [found for found in prospects.counterfactuals if not isinstance(found.change, Later)]
+    for found in prospects.counterfactuals:
+        if isinstance(found.change, Later):
+            yield f"  unless jobs come before it, it is admitted {words.render_counterfactual(found, names)}"
+    if at_once:
         yield ""
         yield "  it would be admitted now"
-        yield from (f"    {words.render_counterfactual(found, names)}" for found in prospects.counterfactuals)
+        yield from (f"    {words.render_counterfactual(found, names)}" for found in at_once)
 
 
 def describe_state(workload: Json, state: JobState, pods: list[Json]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import gcd
+from math import gcd, inf
 from typing import Final, Literal
 
 from kyu.api import quantity
@@ -32,6 +32,7 @@ from kyu.engine.what_if.changes import (
     Change,
     FewerPods,
     HigherPriority,
+    Later,
     MoreQuota,
     OtherQueue,
     QuotaField,
@@ -52,6 +53,9 @@ MOST_PASSES: Final = 4
 QUOTA_FIELDS: Final[tuple[QuotaField, ...]] = ("nominalQuota", "borrowingLimit")
 MOST_QUEUES: Final = 20
 MOST_FLAVORS: Final = 8
+# The most ends of other workloads that are waited for.
+MOST_ENDS: Final = 200
+NO_END: Final[tuple[float, str, None]] = (inf, "", None)
 HIGHEST_PRIORITY: Final = 2**31 - 1
 
 
@@ -119,6 +123,8 @@ class WhatIf:
         yield from self._other_flavors(workload, pending, queue)
         yield from self._higher_priority(workload, pending, queue)
         yield from self._more_quota(workload, pending, queue)
+        # The last, because a state does not forget that time went on: backoffs end, and past usage decays.
+        yield from self._later(workload.key, queue)
 
     # Trials
 
@@ -352,6 +358,23 @@ class WhatIf:
         raises = tuple(QuotaRaise(key, before[key], amount) for key, amount in after.items())
         change = MoreQuota(obj.metadata.name, name, raises)
         return self._try(change, changes.with_quota(obj, name, after), obj, workload.key)
+
+    def _later(self, key: Key, queue: Queue) -> Iterator[Counterfactual]:
+        """Let the workloads of the tree reach their maximum execution times, in order, until this one is admitted."""
+        members = self.state.hierarchy.members(self.state.hierarchy.find_root(queue))
+        with StateTrial(self.state, self.now) as trial:
+            trial.run()
+            for ended in range(1, MOST_ENDS + 1):
+                end, _, reserved = min((ends[0] for q in members if (ends := q.expected_ends())), default=NO_END)
+                if reserved is None or end == inf:
+                    return
+                trial.now = max(trial.now, end)
+                trial.end(reserved)
+                trial.run()
+                if trial.holds_quota(key):
+                    admit = [found for found in trial.admitted if found.key == key][-1]
+                    yield Counterfactual(Later(trial.now, ended), admit, _own(trial, key))
+                    return
 
     def _ways(self, pending: PendingWorkload, queue: Queue) -> list[tuple[Charge, ...]]:
         """Return the charges of each combination of flavors that suits the workload."""

@@ -55,7 +55,8 @@ def render_change(change: Change) -> str:
             return f"if {kind} {name} were resumed"
         case Later(at, ended):
             time = datetime.fromtimestamp(at, UTC).strftime(TIME)
-            return f"at {time}, when {ended} others have reached their maximum execution time"
+            others = "another one has" if ended == 1 else f"{ended} others have"
+            return f"by {time}, when {others} reached the maximum execution time"
         case _:
             assert_never(change)
 

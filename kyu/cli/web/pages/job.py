@@ -90,7 +90,7 @@ def reason(workload: Json, answer: why.WhyAnswer) -> Child:
     parts.append(tag("p", body["hint"]) if body["hint"] else None)
     changes = body.get("counterfactuals") or ()
     if changes:
-        parts += [tag("p", "It would be admitted now"), tag("ul", [tag("li", found["text"]) for found in changes])]
+        parts += [tag("p", "It would be admitted"), tag("ul", [tag("li", found["text"]) for found in changes])]
     parts.append(tag("p", answer.preempted) if answer.preempted else None)
     return tag("section", parts, class_="why")
 
