@@ -269,8 +269,7 @@ def _add_checksums(connection: sqlite3.Connection) -> None:
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("ALTER TABLE revision ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0")
     connection.execute(
-        "UPDATE revision SET checksum ="
-        " checksum_of(version, resource, namespace, name, uid, previous, deleted, value)"
+        "UPDATE revision SET checksum = checksum_of(version, resource, namespace, name, uid, previous, deleted, value)"
     )
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
     connection.execute("COMMIT")
