@@ -55,6 +55,7 @@ from kyu.write_fairness import Full, WriteFairness
 if TYPE_CHECKING:
     from kyu.embedded import ControlPlane, NodeSettings
     from kyu.runtime.identity.service_account import ServerAddress
+    from kyu.server.auth.login_socket import LoginSocket
 
 ADMINISTRATOR = "admin"
 # The thread that stores writes needs the interpreter a few times per transaction. With Python's own interval of five
@@ -84,7 +85,8 @@ class Settings:
     ``log_days`` and ``log_bytes``: the age and size up to which logs of deleted pods are kept.
     ``history_days`` and ``history_bytes``: the same for the ledger of accounts.
     ``mount_over``: folders of the system that volumes may cover. ``pod_network``: the network of pods. ``hub``: the
-    kubeconfig of the hub that this server reports its nodes to, as the cluster ``cluster_name``.
+    kubeconfig of the hub that this server reports its nodes to, as the cluster ``cluster_name``. ``socket``: the socket
+    where local accounts log in.
     """
 
     data: Path
@@ -106,6 +108,7 @@ class Settings:
     history_bytes: int = 64 * 1024**2
     hub: Path | None = None
     cluster_name: str = ""
+    socket: Path | None = None
 
     def configuration(self) -> Configuration:
         try:
@@ -264,7 +267,10 @@ async def _embedded(settings: Settings) -> AsyncIterator[Embedded]:
             server = Server(site, listener, certificate=certificate.certificate, key=certificate.key)
             running = Embedded(settings, api, address, fairness)
             authority = certificate.authority.read_text()
-            async with running_parts(*background(running, plane, authority)):
+            parts = background(running, plane, authority)
+            if settings.socket is not None:
+                parts.append(login_socket(settings.socket, running, plane, authority).serve)
+            async with running_parts(*parts):
                 if plane is not None:
                     # A job created before the controllers watch would run without being queued.
                     await plane.ready.wait()
@@ -298,6 +304,21 @@ def migrate_pods(data: Path) -> None:
     try:
         podfolder.migrate(str(data / "runtime" / "pods"))
     except podfolder.StillRuns as error:
+        raise CannotStart(str(error)) from error
+
+
+def login_socket(path: Path, running: Embedded, plane: ControlPlane | None, authority: str) -> LoginSocket:
+    """Make the socket for local accounts. Their jobs run as them, so pods must be isolated."""
+    from kyu.server.auth.login_socket import LoginSocket, UnsafeSocket
+
+    if plane is None or not plane.isolates_tenants:
+        raise CannotStart(
+            f"--socket {path}: local accounts need pods that can run as them: start `kyu up` as root, with a data"
+            " folder that other users may pass to, such as /var/lib/kyu"
+        )
+    try:
+        return LoginSocket(path, running.api.unix_tokens, running.api.authorizer, running.address, authority)
+    except UnsafeSocket as error:
         raise CannotStart(str(error)) from error
 
 

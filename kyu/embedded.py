@@ -272,7 +272,9 @@ class ControlPlane:
             name = pod["metadata"]["name"]
             raise CannotRun(f"error forwarding port {port} to pod {name}: {error}") from error
 
-    async def read_kept_logs(self, namespace: str, name: str, wanted: PodLogOptions) -> bytes | None:
+    async def read_kept_logs(
+        self, namespace: str, name: str, wanted: PodLogOptions, may_read: Callable[[str], bool]
+    ) -> bytes | None:
         """Return the output of a deleted pod, or the list of the kept pods of a job; None if there is none."""
         # A deleted namespace takes its logs with it: another user may have made a new one of that name.
         found = None if self._client is None else await self._client.find(Namespace.KIND, Key("", namespace))
@@ -282,7 +284,7 @@ class ControlPlane:
         if name.startswith(log_archive.JOB_PREFIX):
             return log_archive.list_pods(pods, name.removeprefix(log_archive.JOB_PREFIX))
         pod = log_archive.find_pod(pods, name)
-        if pod is None:
+        if pod is None or not may_read(pod.submitter):
             return None
         path = self._archive.find_log(pod, wanted.container, previous=wanted.previous)
         if isinstance(path, logs.NoLog):

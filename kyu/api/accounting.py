@@ -6,12 +6,26 @@ from typing import Literal
 
 import msgspec
 
-from kyu.api.meta import Kind
+from kyu.api.meta import Json, Kind
 
 GROUP = "accounting.kyu.dev"
 ATTEMPT = Kind(GROUP, "v1", "Attempt", "attempts")
 # The user who created a Job or Workload. Written by the server, and not to be changed.
 SUBMITTER = "kyu.dev/submitted-by"
+# The user name of a local account begins with it. Only the socket of the server gives such names.
+UNIX_PREFIX = "unix:"
+
+
+def submitter_of(obj: Json) -> str:
+    """Return the name of the user who submitted an object; empty if it is not recorded."""
+    annotations = (obj.get("metadata") or {}).get("annotations")
+    return str(annotations.get(SUBMITTER) or "") if isinstance(annotations, dict) else ""
+
+
+def unix_account(user: str) -> str:
+    """Return the local account of a user name; empty if it is none."""
+    return user.removeprefix(UNIX_PREFIX) if user.startswith(UNIX_PREFIX) else ""
+
 
 AttemptState = Literal[
     "Succeeded", "Failed", "OOMKilled", "TimeLimit", "Preempted", "Evicted", "Cancelled", "Stopped", "Lost"

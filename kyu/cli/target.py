@@ -2,7 +2,8 @@
 Choose the server that a command talks to.
 
 The order is: ``--kubeconfig FILE``, ``--data DIR`` (the local server of that folder), the environment variable
-KUBECONFIG, the running local server of the default folder, the service account of a pod, the user's default kubeconfig.
+KUBECONFIG, the running local server of the default folder, the server of this machine at its socket, the service
+account of a pod, the user's default kubeconfig.
 With ``--context`` only kubeconfigs count. Commands that change objects print the chosen server.
 """
 
@@ -21,6 +22,8 @@ from kyu.kube.kubeconfig import Credentials
 
 # The command line of this program. -P keeps Python from importing files of the current folder, such as queue.py.
 KYU = (sys.executable, "-P", "-m", "kyu")
+
+SHARED_SOCKET = "/run/kyu/kyu.sock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,9 @@ def _choose(args: argparse.Namespace) -> ChosenServer:
     default = default_data()
     if not args.context and is_running(default):
         return ChosenServer(_local(default), "the local server")
+    shared = socket_path()
+    if not args.context and shared.is_socket():
+        return ChosenServer(kubeconfig.log_in(shared), str(shared))
     if not args.context and (inside := kubeconfig.in_cluster()) is not None:
         return ChosenServer(inside, "the service account of this pod")
     usual = home() / ".kube" / "config"
@@ -79,6 +85,11 @@ def default_data() -> Path:
         return Path(chosen)
     base = os.environ.get("XDG_DATA_HOME")
     return (Path(base) if base else home() / ".local" / "share") / "kyu"
+
+
+def socket_path() -> Path:
+    """Return the socket of the server that all accounts of this machine share: $KYU_SOCKET, or the usual one."""
+    return Path(os.environ.get("KYU_SOCKET") or SHARED_SOCKET)
 
 
 def down_command(data: Path) -> str:

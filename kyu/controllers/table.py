@@ -234,7 +234,7 @@ def dependent_jobs(view: View, obj: Json) -> Iterable[Key]:
     """Yield the Jobs that start after this one, and singletons of its generateName."""
     name, prefix = obj["metadata"]["name"], job_order.prefix_of(obj)
     for one in view.list_json(JOB, obj["metadata"]["namespace"]):
-        # Each end of thousands of Jobs looks at all others, so this is the cheapest question that rules most of them out.
+        # Each end of thousands of Jobs looks at all others: the cheapest question rules most of them out.
         annotations = one["metadata"].get("annotations")
         if not annotations or metadata.DEPENDENCY_GATE not in annotations.get(metadata.ADMISSION_GATED_BY, ""):
             continue

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import base64
 import os
+import socket
 import ssl
+import struct
 import subprocess
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,11 @@ from kyu.api.meta import Json
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 EXEC_SECONDS = 60.0
+LOGIN_SECONDS = 10.0
+MOST_LOGIN_BYTES = 65536
+PEER = struct.Struct("3i")
+# A token is renewed so long before its end.
+SOON = timedelta(seconds=60)
 # Fields that a kubeconfig from another user must not have, by section and part of its entries.
 FOREIGN_FIELDS = (
     ("clusters", "cluster", ("insecure-skip-tls-verify", "certificate-authority")),
@@ -71,6 +78,9 @@ class Credentials:
     token: str = field(default="", repr=False)
     token_file: Path | None = None
     plugin: Plugin | None = None
+    # The socket of a local server, which gives tokens that end soon.
+    socket: Path | None = None
+    namespaces: tuple[str, ...] = ()
     _expires: datetime | None = None
     _is_fresh: bool = False
 
@@ -87,15 +97,30 @@ class Credentials:
         """Return the Authorization header, if a token is known."""
         if self.plugin is not None and self.needs_plugin:
             self._run_plugin(self.plugin)
+        if self.socket is not None and (self._expires is None or datetime.now(UTC) >= self._expires - SOON):
+            self._log_in(self.socket)
         token = self.token_file.read_text().strip() if self.token_file else self.token
         return {"authorization": f"Bearer {token}"} if token else {}
 
     def refresh(self) -> bool:
         """Drop a token that the server refused; return whether there may be another one."""
+        if self.socket is not None:
+            self._log_in(self.socket)
+            return True
         if self.plugin is None or self._is_fresh:
             return self.token_file is not None
         self._run_plugin(self.plugin)
         return True
+
+    def _log_in(self, path: Path) -> None:
+        fresh = log_in(path)
+        self.token, self._expires = fresh.token, fresh.expires
+        self.server, self.authority = fresh.server, fresh.authority
+
+    @property
+    def expires(self) -> datetime | None:
+        """The end of the token, if it is known."""
+        return self._expires
 
     def ssl_context(self) -> ssl.SSLContext | bool:
         if not self.server.startswith("https"):
@@ -148,6 +173,34 @@ class Credentials:
         expires = status.get("expirationTimestamp")
         self._expires = datetime.fromisoformat(expires) if expires else None
         self._is_fresh = True
+
+
+def log_in(path: Path) -> Credentials:
+    """Return the credentials that a local server gives to this account at its socket."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(LOGIN_SECONDS)
+            connection.connect(str(path))
+            _, uid, _ = PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
+            if uid not in (0, os.getuid()):
+                raise BadKubeconfig(f"{path}: the server of this socket belongs to the user {uid}, and not to root")
+            with connection.makefile("rb") as file:
+                answer = msgspec.json.decode(file.read(MOST_LOGIN_BYTES))
+    except (OSError, msgspec.DecodeError) as error:
+        raise BadKubeconfig(f"{path}: the server does not answer: {error}") from error
+    if "error" in answer:
+        raise BadKubeconfig(f"{path}: {answer['error']}")
+    namespaces = tuple(answer["namespaces"])
+    return Credentials(
+        server=answer["server"],
+        namespace=namespaces[0] if namespaces else "default",
+        user=answer["user"],
+        authority=answer["authority"].encode(),
+        token=answer["token"],
+        socket=path,
+        namespaces=namespaces,
+        _expires=datetime.fromisoformat(answer["expires"]),
+    )
 
 
 def load(path: Path, context: str = "") -> Credentials:
@@ -215,8 +268,8 @@ def in_cluster(folder: Path = SERVICE_ACCOUNT, environment: Mapping[str, str] = 
     )
 
 
-def render(server: str, authority: bytes, user: str, token: str, namespace: str = "default") -> str:
-    """Return a kubeconfig with one context, as JSON, which is YAML."""
+def render(server: str, authority: bytes, user: str, credential: str | Json, namespace: str = "default") -> str:
+    """Return a kubeconfig with one context, as JSON, which is YAML. ``credential``: a token, or another entry."""
     document: Json = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -226,7 +279,7 @@ def render(server: str, authority: bytes, user: str, token: str, namespace: str 
                 "cluster": {"server": server, "certificate-authority-data": base64.b64encode(authority).decode()},
             }
         ],
-        "users": [{"name": user, "user": {"token": token}}],
+        "users": [{"name": user, "user": {"token": credential} if isinstance(credential, str) else credential}],
         "contexts": [{"name": "kyu", "context": {"cluster": "kyu", "user": user, "namespace": namespace}}],
         "current-context": "kyu",
     }

@@ -15,6 +15,7 @@ import pwd
 import re
 
 from kyu import log
+from kyu.runtime.identity.unix_users import UnixUser
 from kyu.runtime.sandbox.namespaces import ACCOUNTS
 
 FOLDER = "accounts"
@@ -36,10 +37,23 @@ def own_name() -> str:
         return str(os.geteuid())
 
 
-def ensure(folder: str, user: int, name: str) -> str:
+def entries_for(user: int, name: str) -> dict[str, str]:
+    """Return the lines of a user that only pods have."""
+    return {"passwd": f"{name}:x:{user}:{user}::/tmp:/bin/sh", "group": f"{name}:x:{user}:"}
+
+
+def entries_of(account: UnixUser) -> dict[str, str]:
+    """Return the lines of a local account: one of a directory service is not in the files of the machine."""
+    name, home, shell = account.name, account.home, account.shell
+    return {
+        "passwd": f"{name}:x:{account.uid}:{account.gid}::{home}:{shell}",
+        "group": f"{name}:x:{account.gid}:",
+    }
+
+
+def ensure(folder: str, user: int, entries: dict[str, str]) -> str:
     """Return the folder with the files of a user, written again if those of the machine have changed; or nothing."""
     place = os.path.join(folder, FOLDER, str(user))
-    entries = {"passwd": f"{name}:x:{user}:{user}::/tmp:/bin/sh", "group": f"{name}:x:{user}:"}
     try:
         os.makedirs(place, mode=0o711, exist_ok=True)
         for file in ACCOUNTS:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from kyu.api.accounting import submitter_of
 from kyu.api.labels import task_number
 from kyu.api.meta import Json
 from kyu.runtime import logs, output, records
@@ -64,6 +65,7 @@ class KeptPod(msgspec.Struct, frozen=True, omit_defaults=True):
     starts: dict[str, list[int]] = {}
     size: int = 0
     exit_code: int | None = None
+    submitter: str = ""
 
     def is_of_job(self, name: str) -> bool:
         """Return whether the pod ran for a job of this name: its owner, itself, or the job of its Workload."""
@@ -249,6 +251,7 @@ def describe(pod: Json, now: float, starts: dict[str, list[int]], size: int) -> 
         containers=tuple(container["name"] for container in spec["containers"]),
         starts=starts,
         size=size,
+        submitter=submitter_of(pod),
         exit_code=next((code for state in states if (code := (state.get("terminated") or {}).get("exitCode"))), None),
     )
 

@@ -25,8 +25,8 @@ PASSABLE = 0o710
 
 
 def make(folder: str, plan: podplan.Plan, place: podplan.Place) -> None:
-    user = place.sandbox.user
-    passable(folder, user)
+    user, group = place.sandbox.user, place.sandbox.own_group
+    passable(folder, group)
     owned(os.path.join(folder, records.STATE), user)
     owned(os.path.join(folder, records.HOME), user)
     if place.sandbox.tenant:
@@ -39,7 +39,7 @@ def make(folder: str, plan: podplan.Plan, place: podplan.Place) -> None:
         if container["messageIsMounted"]:
             make_message_file(os.path.join(folder, records.message_file(container["name"])), user)
     if plan.volumes:
-        passable(os.path.join(folder, records.VOLUMES), user)
+        passable(os.path.join(folder, records.VOLUMES), group)
         volumes.write(plan.volumes, os.path.join(folder, records.VOLUMES), user)
     records.write(os.path.join(folder, records.PLAN), plan.document)
 
@@ -65,10 +65,10 @@ def make_trial(folder: str, user: int | None) -> None:
     owned(os.path.join(folder, records.TEMPORARY), user)
 
 
-def passable(path: str, user: int | None) -> None:
+def passable(path: str, group: int | None) -> None:
     os.mkdir(path, 0o700)
-    if user is not None:
-        os.chown(path, 0, user)
+    if group is not None:
+        os.chown(path, 0, group)
         # Not by mkdir's mode, which the process may have narrowed.
         os.chmod(path, PASSABLE)
 

@@ -81,6 +81,8 @@ class Place:
     # The name of the pod's user, and the folder with the files that say so.
     user_name: str = ""
     accounts: str = ""
+    # The home folder of the pod's user; empty for a folder of the pod.
+    home: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +180,7 @@ def plan_container(
 ) -> Json:
     name = volumes.check_name(container["name"], "container")
     declared = environment.resolve(container, facts, objects)
-    home = os.path.join(place.folder, records.HOME)
+    home = place.home or os.path.join(place.folder, records.HOME)
     message_file = os.path.join(place.folder, records.message_file(name))
     known = {**volume_variables(planned, place), "KYU_TERMINATION_LOG": message_file} | declared
     base = {

@@ -28,7 +28,9 @@ from kyu.api.meta import Json
 from kyu.runtime import accounts, cgroups, left_over, podfolder, podplan, records, status, user_ids, volumes
 from kyu.runtime.background import Background
 from kyu.runtime.environment import PodFacts, SettingsSource
+from kyu.runtime.identity import unix_users
 from kyu.runtime.identity.service_account import NO_ACCESS, ServerAccess, TokenFile
+from kyu.runtime.identity.unix_users import NoUnixUser
 from kyu.runtime.interactive import commands
 from kyu.runtime.interactive.pipes import Descriptor
 from kyu.runtime.isolation import Isolation, choose, sandboxes
@@ -429,7 +431,7 @@ class Runtime:
             if isinstance(outcome, podplan.Plan):
                 outcome.document["account"] = self._accounts.begin(pod) if self._accounts is not None else {}
                 self._make(outcome, place)
-        except user_ids.NoUserIds as error:
+        except (user_ids.NoUserIds, NoUnixUser) as error:
             return podplan.PodRefused("IsolationFailed", str(error))
         except (ValueError, RecursionError) as error:
             return podplan.PodRefused("InvalidPod", f"{type(error).__name__}: {error}")
@@ -442,13 +444,19 @@ class Runtime:
     def _place(self, pod: Json) -> podplan.Place:
         meta = pod["metadata"]
         sandbox = self._isolation.sandbox
-        user_name, files = accounts.own_name(), ""
-        if self._users is not None:
+        user_name, files, home = accounts.own_name(), "", ""
+        account = unix_users.user_of(pod, can_switch=self._users is not None and sandbox.tenant)
+        if account is not None:
+            # Without a user namespace: the user sees the owners and groups of all files as at a login.
+            sandbox = replace(sandbox, user=account.uid, group=account.gid, groups=account.groups, user_namespace=False)
+            user_name, home = account.name, account.home if os.path.isdir(account.home) else ""
+            files = accounts.ensure(self._folder, account.uid, accounts.entries_of(account))
+        elif self._users is not None:
             namespace = meta.get("namespace", "")
             user = self._users.user(namespace)
             sandbox = replace(sandbox, user=user)
             user_name = accounts.name_of(namespace)
-            files = accounts.ensure(self._folder, user, user_name)
+            files = accounts.ensure(self._folder, user, accounts.entries_for(user, user_name))
         return podplan.Place(
             self.folder(meta["uid"]),
             self._notices,
@@ -459,6 +467,7 @@ class Runtime:
             self._gpus(pod),
             user_name,
             files,
+            home,
         )
 
     def _gpus(self, pod: Json) -> tuple[int, ...]:

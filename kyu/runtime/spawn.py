@@ -206,7 +206,7 @@ def enter_working_dir(container: dict[str, Any], sandbox: Sandbox, files_to: soc
             files_to.close()
     except OSError as error:
         what = what if error.filename in (None, folder) else f"{what} {error.filename}"
-        suffix = f", for user {sandbox.user}, the user of pods of this namespace" if sandbox.user is not None else ""
+        suffix = f", for user {sandbox.user}, the user of this pod" if sandbox.user is not None else ""
         raise StartFailed(NOT_RUNNABLE_EXIT_CODE, f"{what}: {error.strerror}{suffix}") from error
 
 

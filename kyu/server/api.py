@@ -11,10 +11,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol, cast
 
+from kyu.server import errors
 from kyu.server.admission.admission import AdmissionChain
 from kyu.server.admission.namespaces import NamespaceLifecycle
 from kyu.server.auth import auth, rbac
-from kyu.server.auth.account_tokens import AccountTokens
+from kyu.server.auth.account_tokens import ISSUER, AccountTokens
+from kyu.server.auth.signing import TokenSigner
+from kyu.server.auth.unix_tokens import UnixTokens
 from kyu.server.background.definitions import Definitions
 from kyu.server.background.expiry import Expiry
 from kyu.server.background.gc import GarbageCollector
@@ -52,12 +55,14 @@ class Api:
         self.registry.add(table.resources())
         self.hub = Hub(self.store)
         self.objects = Objects(self.store)
-        self.account_tokens = AccountTokens(path.parent, self.store, clock)
-        self.tokens = auth.Tokens(self.store, clock, self.account_tokens.authenticate)
+        signer = TokenSigner(path.parent)
+        self.account_tokens = AccountTokens(signer, self.store, clock)
+        self.unix_tokens = UnixTokens(signer, clock)
+        self.tokens = auth.Tokens(self.store, clock, self._authenticate_signed)
         self.authorizer = rbac.Authorizer(self.store)
         self.metrics = Metrics(self.store, self.hub)
         lifecycle = NamespaceLifecycle(self.store)
-        self.admission = AdmissionChain(self.store, self.authorizer, lifecycle)
+        self.admission = AdmissionChain(self.store, self.authorizer, lifecycle, INTERNAL)
         self.writes = write.Writes(self.objects, clock, self.admission.admit)
         in_process = InProcessWrites(self.registry, self.objects, self.writes, INTERNAL)
         self.add, self.merge = in_process.add, in_process.merge
@@ -68,6 +73,14 @@ class Api:
         self.cleaner = Cleaner(self.store, self.registry, self.objects, self.deletion)
         self.expiry = Expiry(self.objects, clock)
         self._routes = self._make_routes(clock, pods)
+
+    def _authenticate_signed(self, token: str) -> User:
+        """Return the user of a signed token, or raise a 401."""
+        account = self.account_tokens.find(token)
+        user = account.user if account is not None and ISSUER in account.audiences else self.unix_tokens.find(token)
+        if user is None:
+            raise errors.unauthorized()
+        return user
 
     def handle(self, request: Request) -> Coroutine[Any, Any, Response]:
         return self.metrics.measured(self._routes, request)

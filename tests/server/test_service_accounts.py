@@ -15,7 +15,7 @@ from kyu.kube.client import Client
 from kyu.kube.requests import encode
 from kyu.server import errors
 from kyu.server.api import Api
-from kyu.server.auth.account_tokens import KEY_FILE
+from kyu.server.auth.signing import KEY_FILE
 from kyu.server.background.namespace_objects import NamespaceObjects
 from kyu.server.exchange import User
 from tests.support.servers import CONFIG_MAP, NAMESPACE, POD, ask, serving, until

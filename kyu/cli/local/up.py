@@ -68,6 +68,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--history-size", default="64Mi", metavar="SIZE", help="keep at most this much of them (default: 64Mi)"
     )
+    parser.add_argument("--socket", type=Path, metavar="PATH", help="let local accounts log in at this socket; as root")
     parser.add_argument("--bare", action="store_true", help="create no default queues in a new data folder")
     parser.add_argument("--server-only", action="store_true", help="serve the API without controllers and pods")
     parser.add_argument(
@@ -158,6 +159,7 @@ def _serve(args: argparse.Namespace, data: Path) -> int:
         history_bytes=parse_size(args.history_size),
         hub=args.hub,
         cluster_name=args.cluster_name,
+        socket=args.socket,
     )
 
     def ready(running: app.Embedded) -> None:
@@ -207,6 +209,7 @@ def options_of(args: argparse.Namespace) -> list[str]:
     given |= {"--virtual-node": args.virtual_node, "--log-days": args.log_days, "--log-size": args.log_size}
     given |= {"--history-days": args.history_days, "--history-size": args.history_size}
     given |= {"--pod-network": args.pod_network, "--hub": args.hub, "--cluster-name": args.cluster_name}
+    given |= {"--socket": args.socket}
     flags = {"--trust-users": args.trust_users, "--host-paths": args.host_paths}
     flags |= {"--bare": args.bare, "--server-only": args.server_only}
     words = [word for option, value in given.items() if value not in (None, "") for word in (option, str(value))]

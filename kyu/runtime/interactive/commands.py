@@ -184,6 +184,8 @@ def open_terminal(wanted: CommandStreams, user: int | None, ours: list[Descripto
     ours += [terminal if wanted.stdin else None, terminal, None]
     if user is not None:
         os.fchown(slave, user, user)
+        # The number of a user may be that of a group of other users.
+        os.fchmod(slave, 0o600)
 
 
 def open_pipes(wanted: CommandStreams, ours: list[Descriptor | None], theirs: list[int]) -> None:

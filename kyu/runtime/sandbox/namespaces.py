@@ -51,10 +51,11 @@ PROCESS_NUMBERS = int(Path("/proc/sys/kernel/pid_max").read_text()) if sys.platf
 class Sandbox:
     """How a pod is kept apart. A part of the pod's plan.
 
-    ``user``: the user and group of its processes; None for the user that runs Kyu. ``namespaces``: whether it has
-    process, mount and IPC namespaces. ``user_namespace``: whether it has a user namespace, too.
-    ``tenant``: whether calls into the kernel are filtered, and folders of the machine are hidden.
-    ``network``: ``host`` for the machine's network, ``none`` for a loopback interface of its own.
+    ``user``: the user of its processes; None for the user that runs Kyu. ``group``: their group, of the number of the
+    user if None; ``groups``: their other groups. ``namespaces``: whether it has process, mount and IPC namespaces.
+    ``user_namespace``: whether it has a user namespace, too. ``tenant``: whether calls into the kernel are filtered,
+    and folders of the machine are hidden. ``network``: ``host`` for the machine's network, ``none`` for a loopback
+    interface of its own.
     """
 
     user: int | None = None
@@ -62,6 +63,12 @@ class Sandbox:
     user_namespace: bool = False
     tenant: bool = False
     network: str = "host"
+    group: int | None = None
+    groups: tuple[int, ...] = ()
+
+    @property
+    def own_group(self) -> int | None:
+        return self.user if self.group is None else self.group
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +166,11 @@ def become_user(sandbox: Sandbox, user: int) -> None:
         kernel.drop_bounding_set()
     if sandbox.namespaces:
         kernel.prctl(kernel.PR_SET_KEEPCAPS, 1)
-    os.setgroups([])
-    os.setresgid(user, user, user)
+    group = user if sandbox.group is None else sandbox.group
+    os.setgroups(sandbox.groups)
+    os.setresgid(group, group, group)
     os.setresuid(user, user, user)
-    if user == 0 or {*os.getresuid(), *os.getresgid()} != {user}:
+    if user == 0 or {*os.getresuid()} != {user} or {*os.getresgid()} != {group}:
         # The kernel takes some numbers for "no change".
         raise SandboxFailed(f"{user} cannot be the user of a pod")
     kernel.set_capabilities(MOUNTING if sandbox.namespaces else 0)

@@ -16,22 +16,25 @@ from collections.abc import Callable
 from kyu.api.meta import Json, Kind
 from kyu.kinds import table, templates
 from kyu.server import bounds, errors, representations
-from kyu.server.admission import escalation
+from kyu.server.admission import escalation, submitters
 from kyu.server.admission.namespaces import NamespaceLifecycle
 from kyu.server.admission.request import AdmissionRequest
 from kyu.server.auth import auth, rbac
 from kyu.server.builtin.pods import pods
-from kyu.server.exchange import encode
+from kyu.server.exchange import User, encode
 from kyu.server.storage.store import Store
 
 PRIORITY_CLASSES = "priorityclasses.scheduling.k8s.io"
 
 
 class AdmissionChain:
-    def __init__(self, store: Store, authorizer: rbac.Authorizer, lifecycle: NamespaceLifecycle) -> None:
+    def __init__(
+        self, store: Store, authorizer: rbac.Authorizer, lifecycle: NamespaceLifecycle, internal: User
+    ) -> None:
         self._store = store
         self._authorizer = authorizer
         self._lifecycle = lifecycle
+        self.internal = internal
         # Changes the new object, or raises. The embedded controllers set it.
         self.webhook: Callable[[AdmissionRequest], None] = lambda request: None
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -41,6 +44,7 @@ class AdmissionChain:
         self._lifecycle.admit(request)
         self._check_room(request)
         if request.subresource:
+            submitters.keep_annotations(request, self.internal)
             return
         if request.resource.storage == "pods" and request.old is None:
             pods.admit_pod(request.new, self)

@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl
 
 from kyu.api.meta import Json
 from kyu.server import errors
+from kyu.server.admission import submitters
 from kyu.server.auth import auth, rbac
 from kyu.server.exchange import Request, Response, TunnelBytes
 from kyu.server.options import is_true
@@ -143,6 +144,7 @@ class StreamVerbs:
         _, pod = self._objects.latest(target.resource, *target.key)
         if self._streams is None:
             raise errors.not_implemented("this server runs no pods")
+        submitters.check_access(request.user, pod, target.resource.kind)
         check_pod(pod)
         return self._streams, pod
 

@@ -10,13 +10,16 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import Protocol
 
 import msgspec
 
 from kyu.api import errors as fields
+from kyu.api.accounting import SUBMITTER, submitter_of, unix_account
 from kyu.api.meta import Json, Kind
 from kyu.server import errors, metadata, unserved
+from kyu.server.admission import submitters
 from kyu.server.decode import body as bodies
 from kyu.server.decode import object
 from kyu.server.exchange import Request, Response, ResponseStream, json_response
@@ -55,8 +58,13 @@ class PodLogs(Protocol):
     async def read_logs(self, pod: Json, wanted: PodLogOptions) -> bytes | ResponseStream:
         """Return the output of a container of this Pod, as far as it is there."""
 
-    async def read_kept_logs(self, namespace: str, name: str, wanted: PodLogOptions) -> bytes | None:
-        """Return the kept output of a deleted Pod, or None if there is none."""
+    async def read_kept_logs(
+        self, namespace: str, name: str, wanted: PodLogOptions, may_read: Callable[[str], bool]
+    ) -> bytes | None:
+        """Return the kept output of a deleted Pod, or None if there is none.
+
+        ``may_read`` tells for the submitter of a Pod whether its output may be read.
+        """
 
 
 class Pods:
@@ -78,7 +86,10 @@ class Pods:
             text = f"Precondition failed: UID in precondition: {given['uid']}, UID in object meta: {record.uid}"
             raise errors.conflict(target.resource.kind, target.name, text)
         _check_bindable(target, pod)
-        bound = self._bound(pod, node, bodies.section(given, "annotations"), bodies.section(given, "labels"))
+        # A binding says where a pod runs, not as which user or how.
+        annotations = {} if unix_account(submitter_of(pod)) else bodies.section(given, "annotations")
+        annotations.pop(SUBMITTER, None)
+        bound = self._bound(pod, node, annotations, bodies.section(given, "labels"))
         if not options.dry_run:
             await self._objects.put(target.resource, bound).done
         return json_response(201, _success(201))
@@ -130,6 +141,7 @@ class Pods:
             if kept is None:
                 raise
             return Response(200, kept, content_type="text/plain")
+        submitters.check_access(request.user, pod, target.resource.kind)
         options = _log_options(request, pod)
         if not (pod.get("spec") or {}).get("nodeName"):
             return Response(204, b"", content_type="")
@@ -141,9 +153,8 @@ class Pods:
         if self._logs is None:
             return None
         namespace, name = target.key
-        return await self._logs.read_kept_logs(
-            namespace, name, _query_options(request, request.query.get("container", ""))
-        )
+        wanted = _query_options(request, request.query.get("container", ""))
+        return await self._logs.read_kept_logs(namespace, name, wanted, partial(submitters.may_act_for, request.user))
 
 
 def _check_name(body: Json, kind: Kind, target: Target) -> Json:
