@@ -27,6 +27,8 @@ from kyu import lock
 from kyu.kube import kubeconfig
 
 CALLERS = 20
+THREADS = 32
+FLOOD_SECONDS = 3.0
 MOST_MEGABYTES = 150
 HALF_BODY = b"x" * (3 * 1024 * 1024 // 2)
 HEAD = b"POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nhost: a\r\n"
@@ -47,6 +49,8 @@ class Target:
 
     def connect(self, source: str) -> ssl.SSLSocket:
         plain = socket.create_connection((self.host, self.port), timeout=20, source_address=(source, 0))
+        # The server reads no more of what it refuses.
+        plain.settimeout(FLOOD_SECONDS)
         return self.context.wrap_socket(plain)
 
     def memory_megabytes(self) -> float:
@@ -116,7 +120,7 @@ class Flood:
         self.made = 0
 
     def run(self) -> None:
-        threads = [threading.Thread(target=self._make, daemon=True) for _ in range(8)]
+        threads = [threading.Thread(target=self._make, daemon=True) for _ in range(THREADS)]
         for thread in threads:
             thread.start()
         for thread in threads:
