@@ -109,7 +109,8 @@ def _limit(resource: str, value: quantity.QuantityValue | None) -> int | None:
 def weight_of(sharing: FairSharing | None) -> float:
     if sharing is None or sharing.weight is None:
         return 1.0
-    return quantity.parse(sharing.weight).nanos / quantity.NANO
+    # A weight may have hundreds of digits, which no float has.
+    return min(quantity.parse(sharing.weight).nanos, quantity.UNLIMITED * quantity.NANO) / quantity.NANO
 
 
 class CohortNode(TreeNode):

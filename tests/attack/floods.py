@@ -2,6 +2,7 @@
 Floods of connections, and how the server fares meanwhile: its memory, and how soon a new caller is served.
 
     python -m tests.attack.floods --data DIR --kind idle --count 2000 --addresses many
+    python -m tests.attack --floods         all kinds at once, on a server of its own
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ import argparse
 import contextlib
 import http.client
 import itertools
+import resource
 import socket
 import ssl
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -23,6 +27,9 @@ from kyu import lock
 from kyu.kube import kubeconfig
 
 CALLERS = 20
+THREADS = 32
+FLOOD_SECONDS = 3.0
+MOST_MEGABYTES = 150
 HALF_BODY = b"x" * (3 * 1024 * 1024 // 2)
 HEAD = b"POST /api/v1/namespaces/default/configmaps HTTP/1.1\r\nhost: a\r\n"
 
@@ -42,6 +49,8 @@ class Target:
 
     def connect(self, source: str) -> ssl.SSLSocket:
         plain = socket.create_connection((self.host, self.port), timeout=20, source_address=(source, 0))
+        # The server reads no more of what it refuses.
+        plain.settimeout(FLOOD_SECONDS)
         return self.context.wrap_socket(plain)
 
     def memory_megabytes(self) -> float:
@@ -111,7 +120,7 @@ class Flood:
         self.made = 0
 
     def run(self) -> None:
-        threads = [threading.Thread(target=self._make, daemon=True) for _ in range(8)]
+        threads = [threading.Thread(target=self._make, daemon=True) for _ in range(THREADS)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -141,10 +150,10 @@ class Flood:
                 connection.close()
 
 
-def measure(target: Target, kind: str, count: int, how: str, seconds: float) -> str:
-    """Run a flood and return one line about it."""
+def measure(target: Target, counts: Mapping[str, int], how: str, seconds: float) -> FloodResult:
+    """Run floods of these kinds at once, and call from other addresses meanwhile."""
     before = target.memory_megabytes()
-    flood = Flood(target, kind, count, how)
+    floods = [Flood(target, kind, count, how) for kind, count in counts.items()]
     peak = [before]
     ended = threading.Event()
 
@@ -154,43 +163,97 @@ def measure(target: Target, kind: str, count: int, how: str, seconds: float) -> 
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    flood.run()
+    with ThreadPoolExecutor(len(floods)) as pool:
+        list(pool.map(Flood.run, floods))
     calls: list[tuple[int, float]] = []
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline or len(calls) < CALLERS:
-        flood.trickle()
+        for flood in floods:
+            flood.trickle()
         try:
             calls.append(target.call(f"127.9.9.{len(calls) % 250 + 1}"))
         except OSError:
             calls.append((0, 20.0))
         time.sleep(0.1)
-    flood.close()
+    for flood in floods:
+        flood.close()
     time.sleep(1)
     ended.set()
     watcher.join()
-    served = sum(code == 200 for code, _ in calls)
-    slowest = max(duration for _, duration in calls)
-    return (
-        f"{kind:18} {count:5} from {how:4}: memory {before:.0f} MB, at most +{max(peak) - before:.0f} MB, afterwards"
-        f" {target.memory_megabytes() - before:+.0f} MB; new callers served {served}/{len(calls)},"
-        f" median {statistics.median(d for _, d in calls) * 1000:.0f} ms, slowest {slowest * 1000:.0f} ms"
-    )
+    return FloodResult(dict(counts), how, before, max(peak), target.memory_megabytes(), calls)
 
 
-def main() -> None:
+@dataclass(frozen=True, slots=True)
+class FloodResult:
+    """Memory in megabytes before, at most and afterwards; codes and seconds of the calls of others."""
+
+    counts: dict[str, int]
+    how: str
+    before: float
+    peak: float
+    after: float
+    calls: list[tuple[int, float]]
+
+    @property
+    def served(self) -> int:
+        return sum(code == 200 for code, _ in self.calls)
+
+    def text(self) -> str:
+        seconds = [duration for _, duration in self.calls]
+        what = " + ".join(f"{count} {kind}" for kind, count in self.counts.items())
+        return (
+            f"{what} from {self.how}: memory {self.before:.0f} MB, at most +{self.peak - self.before:.0f} MB,"
+            f" afterwards {self.after - self.before:+.0f} MB; new callers served {self.served}/{len(self.calls)},"
+            f" median {statistics.median(seconds) * 1000:.0f} ms, slowest {max(seconds) * 1000:.0f} ms"
+        )
+
+    def problems(self) -> list[str]:
+        found = []
+        if self.served < len(self.calls):
+            found.append(f"{len(self.calls) - self.served} callers from other addresses were not served")
+        if self.peak - self.before > MOST_MEGABYTES:
+            found.append(f"the memory grew by {self.peak - self.before:.0f} MB")
+        return found
+
+
+def usual_counts(kind: str, count: int = 0) -> dict[str, int]:
+    """Return the connections of a kind, or of all kinds at once."""
+    kinds = KINDS if kind == "at-once" else (kind,)
+    return {each: count or (700 if "body" in each else 2000) for each in kinds}
+
+
+def raise_descriptor_limit() -> None:
+    """Let this process open as many connections as the floods have."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def run_all(target: Target, kinds: Iterable[str], ways: Iterable[str], *, count: int = 0, seconds: float = 5.0) -> int:
+    """Run and print the floods; return the number of problems."""
+    raise_descriptor_limit()
+    problems = 0
+    for kind in kinds:
+        for how in ways:
+            result = measure(target, usual_counts(kind, count), how, seconds)
+            print(result.text(), flush=True)
+            for problem in result.problems():
+                problems += 1
+                print(f"PROBLEM: {problem}", flush=True)
+    return problems
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--kind", choices=(*KINDS, "all"), default="all")
+    parser.add_argument("--kind", choices=(*KINDS, "at-once", "all"), default="all")
     parser.add_argument("--count", type=int, default=0)
     parser.add_argument("--addresses", choices=("one", "many", "both"), default="both")
     parser.add_argument("--seconds", type=float, default=5.0)
     args = parser.parse_args()
-    target = Target(args.data)
-    for kind in KINDS if args.kind == "all" else (args.kind,):
-        for how in ("many", "one") if args.addresses == "both" else (args.addresses,):
-            count = args.count or (700 if "body" in kind else 2000)
-            print(measure(target, kind, count, how, args.seconds), flush=True)
+    kinds = (*KINDS, "at-once") if args.kind == "all" else (args.kind,)
+    ways = ("many", "one") if args.addresses == "both" else (args.addresses,)
+    return bool(run_all(Target(args.data), kinds, ways, count=args.count, seconds=args.seconds))
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from kyu.api import codec
-from kyu.api.actions import Action, Bind, Event, Patch
+from kyu.api.actions import Action, Bind, Event, Patch, WakeAt
 from kyu.api.config.config import Configuration
 from kyu.api.core import Node, Pod
 from kyu.api.meta import Json, Key, Kind
@@ -88,6 +88,17 @@ def test_one_pass_places_many_without_giving_room_twice() -> None:
     actions = plan(node("a", cpu="2"), node("b", cpu="2"), *pods)
     assert sorted(bound(actions).values()) == ["a", "a", "b", "b"]
     assert refused(actions) == {"p4": "0/2 nodes are available: 2 Insufficient cpu."}
+
+
+def test_thousands_of_pods_are_placed_in_several_plans() -> None:
+    pods = [pod(f"p{number:03}", cpu="1m") for number in range(binding.PODS_PER_PLAN + 2)]
+    nodes = [node("a"), node("b"), node("c")]
+    first = plan(*nodes, *pods)
+    assert len(bound(first)) == binding.PODS_PER_PLAN
+    assert first[-1] == WakeAt(NOW)
+    left = [one for one in pods if one.metadata.name not in bound(first)]
+    second = plan(*nodes, *left)
+    assert (len(bound(second)), WakeAt(NOW) in second) == (2, False)
 
 
 def test_priority_comes_before_age() -> None:

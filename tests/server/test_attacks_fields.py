@@ -8,7 +8,9 @@ import msgspec
 import pytest
 
 from kyu import app
+from kyu.api.kueue import FairSharing
 from kyu.api.meta import Json
+from kyu.engine.tree import weight_of
 from kyu.server.exchange import Response
 from tests.attack import fields, seeds
 from tests.attack.answers import is_fault
@@ -55,6 +57,15 @@ async def test_an_apply_to_a_list_without_keys_is_a_bad_request(tmp_path: Path) 
         response, status = await send(api, f"PATCH {path}/a?fieldManager=x", account, kind=APPLY)
         assert response.status == 400
         assert "omits all key fields" in status["message"]
+
+
+async def test_a_weight_that_no_number_holds_is_refused_and_a_long_one_is_cut(tmp_path: Path) -> None:
+    path = "/apis/kueue.x-k8s.io/v1beta2/cohorts"
+    cohort = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Cohort", "metadata": {"name": "a"}}
+    async with serving(tmp_path) as (api, _):
+        refused, status = await send(api, f"POST {path}", {**cohort, "spec": {"fairSharing": {"weight": "1e99999"}}})
+        assert (refused.status, "exponent is too large" in status["message"]) == (403, True)
+    assert weight_of(FairSharing(weight="9" * 400)) == 2.0**63
 
 
 @pytest.mark.parametrize(

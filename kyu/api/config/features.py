@@ -11,6 +11,7 @@ Kueue: pkg/features/kube_features.go
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final, Literal
 
 import msgspec
@@ -145,6 +146,13 @@ class FeatureGates(msgspec.Struct, frozen=True):
 
 def feature_gates(settings: Mapping[str, bool]) -> FeatureGates:
     """Return the gates with these settings. A gate's own setting overrides that of its stage."""
+    return _feature_gates(tuple(settings.items()))
+
+
+@lru_cache(maxsize=64)
+def _feature_gates(items: tuple[tuple[str, bool], ...]) -> FeatureGates:
+    """Compute the gates once: plans ask for them with each object."""
+    settings = dict(items)
     stages = {STAGE_SWITCHES[name]: value for name, value in settings.items() if name in STAGE_SWITCHES}
     return FeatureGates(
         frozenset(gate.name for gate in GATES if settings.get(gate.name, stages.get(gate.stage, gate.is_on)))

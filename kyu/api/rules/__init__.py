@@ -21,6 +21,7 @@ from kyu.api.config.features import DEFAULT_GATES, FeatureGates
 from kyu.api.definitions import crds, structure
 from kyu.api.errors import FieldError, broken_rule
 from kyu.api.meta import Json, Object
+from kyu.api.quantity import QuantityError
 from kyu.api.rules import checks, flavors, quotas, workload_updates, workloads
 from kyu.api.rules.metadata import validate_metadata
 
@@ -107,7 +108,11 @@ def review_as(
 def _review(type_: type[Object], current: Json, before: Json | None, gates: FeatureGates) -> list[FieldError]:
     new_object = codec.decode_as(type_, current)
     old_object = _decode_before(type_, before, current, new_object) if before is not None else None
-    faults = list(_RULE_BY_KIND[type_](new_object, old_object, gates)) if type_ in _RULE_BY_KIND else []
+    try:
+        faults = list(_RULE_BY_KIND[type_](new_object, old_object, gates)) if type_ in _RULE_BY_KIND else []
+    except QuantityError as error:
+        # The pattern of the schema lets it pass, as in Kubernetes, whose decoder refuses it.
+        return [broken_rule("spec", str(error))]
     if isinstance(new_object, kueue.Workload) and isinstance(old_object, kueue.Workload) and before is not None:
         faults += workload_updates.validate_workload_update(new_object, old_object, gates)
         if old_object.is_true(kueue.QUOTA_RESERVED):

@@ -41,6 +41,8 @@ def controllers() -> tuple[Controller, ...]:
             "binding",
             binding.plan,
             (Watch(Pod.KIND, all_pods, binding_changed), Watch(Node.KIND, all_pods, node_changed)),
+            # Each plan looks at all pods, also at thousands that fit nowhere.
+            is_paced=True,
         ),
         Controller(
             "capacity",

@@ -26,6 +26,8 @@ from kyu.plans.quota.coverage import PODS, Coverage, pod_amounts
 DEFAULT_SCHEDULER = "default-scheduler"
 # How often a pod without quota is looked at.
 LOOK_AGAIN = timedelta(seconds=1)
+# Pods that one plan binds or answers. A plan is one step: thousands of pods in it would hold up all else for a second.
+PODS_PER_PLAN = 128
 UNSCHEDULABLE = "node(s) were unschedulable"
 NOT_READY = "node(s) were not ready"
 
@@ -69,14 +71,20 @@ def plan(view: View, key: Key, now: datetime) -> list[Action]:
         return []
     cluster, coverage = survey(view.list(Node), pods), Coverage(view)
     result: list[Action] = []
+    answered = 0
     for pod in sorted(cluster.waiting, key=order):
+        if answered >= PODS_PER_PLAN:
+            return [*result, WakeAt(now)]
         raw = view.find_json(Pod.KIND, pod.key)
         why = coverage.take(raw, pod_amounts(pod.spec)) if raw is not None else None
         if why is None:
-            result += place(pod, cluster, now)
+            actions = place(pod, cluster, now)
         else:
+            actions = refuse(pod, f"not covered by quota: {why}", now)
             # No change of a pod or node may tell when the Workload has room again.
-            result += [*refuse(pod, f"not covered by quota: {why}", now), WakeAt(now + LOOK_AGAIN)]
+            result.append(WakeAt(now + LOOK_AGAIN))
+        answered += bool(actions)
+        result += actions
     return result
 
 
