@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 CONTROLLERS = ("cpu", "memory")
 CPU_PERIOD_MICROSECONDS = 100_000
+LEAST_SHARES, MOST_SHARES = 2, 262144
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,17 @@ def limits(milli_cpu: int | None, memory_bytes: int | None) -> dict[str, str]:
         files["memory.max"] = str(memory_bytes)
         files["memory.swap.max"] = "0"
     return files
+
+
+def weight(milli_cpu: int) -> str:
+    """Return the share of a busy CPU for a request, by the formula of the kubelet and container engines."""
+    shares = min(max(milli_cpu * 1024 // 1000, LEAST_SHARES), MOST_SHARES)
+    return str(1 + (shares - LEAST_SHARES) * 9999 // (MOST_SHARES - LEAST_SHARES))
+
+
+def weigh(path: str, text: str) -> None:
+    """Set the share of a group that was made."""
+    write(path, "cpu.weight", text)
 
 
 @dataclass(frozen=True, slots=True)

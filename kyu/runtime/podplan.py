@@ -141,6 +141,8 @@ def plan_pod(facts: PodFacts, objects: SettingsSource, options: RuntimeOptions, 
         "memoryVolumes": limits.memory_volumes(facts.pod),
         "sharedMemoryBytes": limits.shared_memory(facts.pod),
         "cgroup": os.path.join(place.cgroup_root, meta["uid"]) if place.cgroup_root else "",
+        # The main containers together have this share of a busy machine.
+        "cpuWeight": cgroups.weight(sum(map(requested_cpu, spec["containers"]))),
         "activeDeadlineSeconds": spec.get("activeDeadlineSeconds"),
         "graceSeconds": min(grace_seconds(spec), options.longest_grace_seconds),
         "logMostBytes": options.log_most_bytes,
@@ -362,10 +364,18 @@ def container_gpus(container: Json, pod: Json, place: Place) -> tuple[int, ...]:
 def container_limits(container: Json) -> dict[str, str]:
     limits = (container.get("resources") or {}).get("limits") or {}
     cpu, memory = limits.get("cpu"), limits.get("memory")
-    return cgroups.limits(
+    files = cgroups.limits(
         None if cpu is None else quantity.amount("cpu", cpu),
         None if memory is None else quantity.amount("memory", memory),
     )
+    return files | {"cpu.weight": cgroups.weight(requested_cpu(container))}
+
+
+def requested_cpu(container: Json) -> int:
+    """Return the request for CPU in thousandths; it is the limit if there is none."""
+    resources = container.get("resources") or {}
+    text = (resources.get("requests") or {}).get("cpu", (resources.get("limits") or {}).get("cpu"))
+    return 0 if text is None else quantity.amount("cpu", text)
 
 
 def not_done(pod: Json, options: RuntimeOptions, place: Place) -> list[str]:

@@ -541,7 +541,10 @@ def wake_on_signals() -> int:
 def make_groups(plan: dict[str, Any]) -> dict[str, cgroups.Group]:
     if not plan["cgroup"]:
         return {}
-    return {
+    groups = {
         container["name"]: cgroups.make(os.path.join(plan["cgroup"], container["name"]), container["limits"])
         for container in plan["containers"]
     }
+    if "cpuWeight" in plan:
+        cgroups.weigh(plan["cgroup"], plan["cpuWeight"])
+    return groups

@@ -99,6 +99,14 @@ def set_uid_program() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+async def test_a_pod_has_the_limits_of_its_tenant(watched: Watched) -> None:
+    text = await output(watched, pod("a", shell("grep -E 'processes|core' /proc/self/limits")))
+    most = {line.rsplit(maxsplit=3)[0].strip(): line.rsplit(maxsplit=3)[2] for line in text.splitlines()}
+    # The number of this machine: a process namespace may have a limit of its own.
+    processes = min(16384, int(Path("/proc/sys/kernel/pid_max").read_text()) // 8)  # noqa: ASYNC240
+    assert list(most.values()) == ["1", str(processes)]
+
+
 async def test_a_set_uid_program_gives_nothing(watched: Watched, set_uid_program: Path) -> None:
     assert await output(watched, pod("a", shell(f"{set_uid_program} -u"))) == f"{user_ids.FIRST + 1}\n"
 

@@ -129,6 +129,11 @@ def test_limits_are_enforced_where_the_controllers_are_there(tmp_path: Path) -> 
     assert Path(root.path, "uid", "cgroup.subtree_control").read_text() == "+cpu +memory"
 
 
+@pytest.mark.parametrize(("milli_cpu", "weight"), [(0, "1"), (100, "4"), (1000, "39"), (64_000, "2500")])
+def test_requests_become_shares_as_the_kubelet_computes_them(milli_cpu: int, weight: str) -> None:
+    assert cgroups.weight(milli_cpu) == weight
+
+
 @pytest.mark.parametrize(("events", "killed"), [("oom 1\noom_kill 1\n", True), ("oom 0\noom_kill 0\n", False)])
 def test_a_container_that_was_killed_for_its_memory_is_known(tmp_path: Path, events: str, killed: bool) -> None:
     (tmp_path / "memory.events").write_text(events)

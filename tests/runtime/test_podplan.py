@@ -294,6 +294,7 @@ def test_roles_and_restart_policies() -> None:
 def test_limits_become_control_group_files() -> None:
     container = {"resources": {"limits": {"cpu": "500m", "memory": "64Mi"}}}
     assert container_of(plan(pod(container)))["limits"] == {
+        "cpu.weight": "20",
         "cpu.max": "50000 100000",
         "memory.max": "67108864",
         "memory.swap.max": "0",
