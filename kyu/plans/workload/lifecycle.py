@@ -425,16 +425,17 @@ def say_why_not_queued(life: Life) -> list[Action]:
     return life.written(life.event(life.word(stop), stop.message, warning=True))
 
 
+# In the order of Kueue: quota whose checks are all ready becomes an admission, even if a queue was stopped meanwhile.
 RULES: tuple[Callable[[Life], list[Action]], ...] = (
     deactivate_for_cause,
     reactivate,
     leave_with_orphans,
     release_evicted,
-    follow_checks,
-    cancel_without_queue,
     restart_with_queue,
     keep_checks_listed,
     complete_admission,
+    follow_checks,
+    cancel_without_queue,
     time_out_pods,
     end_overlong,
     finish_backoff,
