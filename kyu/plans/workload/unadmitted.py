@@ -16,6 +16,8 @@ from kyu.plans.queues import activity
 from kyu.plans.status import StatusEdit
 
 GATE = "UnadmittedWorkloadsObservability"
+# With this gate, too, a new Workload has the conditions before the scheduler has tried it.
+AT_ONCE = "UnadmittedWorkloadsExplicitStatus"
 NO_RESERVATION = "The workload has no reservation"
 # Words that Kueue writes with and without the gate.
 SAME_WORDS = frozenset({"AdmissionGated", "OnHold", "Deactivated"})
