@@ -26,6 +26,7 @@ NO_FIT_SEVERITY: tuple[NoFitWord, ...] = (
     "ExceedsMaxQuota",
     "NoMatchingFlavor",
 )
+PREEMPTION_GATED = "Workload requires preemption, but it's gated"
 PreemptionReason = Literal[
     "InClusterQueue", "InCohortReclamation", "InCohortFairSharing", "InCohortReclaimWhileBorrowing"
 ]
@@ -287,7 +288,7 @@ def render(reason: Reason) -> tuple[str, str]:
         case Skipped():
             return "WaitingForQuota", "Workload no longer fits after processing another workload"
         case Gated():
-            return "AdmissionGated", "Workload requires preemption, but it's gated"
+            return "AdmissionGated", PREEMPTION_GATED
         case WaitsForPodsReady():
             return "WaitingForPodsReady", "waiting for all admitted workloads to be in PodsReady condition"
         case ChecksFailed() | BetterVariant() | MigrationForbidden() | BackingOff() | Untried():

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from kyu.api import codec
 from kyu.api.config.config import Configuration
-from kyu.api.meta import Json, key_of
+from kyu.api.meta import Json, Key, key_of
 from kyu.controllers.clusters.metrics import DispatchMetrics
 from kyu.controllers.metrics import families
 from kyu.controllers.metrics.kueue import KueueMetrics
@@ -301,6 +301,17 @@ def test_series_end_with_their_queue() -> None:
         world.delete(body)
     left = {label for family in world.registry.collect() for s in family.samples for label in s.labels.values()}
     assert left.isdisjoint({"main", "team"})
+
+
+def test_a_cycle_without_a_head_is_no_attempt() -> None:
+    world = World()
+    world.put(*queues("main", flavor="spot"), workload("w", namespace="default", cpu="1"))
+    world.admit()
+    world.metrics.note_cycle(Cycle(), 0.1)
+    counted = {"result": "inadmissible"}
+    assert world.value("kueue_admission_attempts_total", **counted) is None
+    world.metrics.note_cycle(Cycle([Wait(Key("default", "w"), "main", Skipped("overlap"), inadmissible=False)]), 0.1)
+    assert world.value("kueue_admission_attempts_total", **counted) == 1
 
 
 def test_a_deleted_local_queue_keeps_the_series_of_others() -> None:

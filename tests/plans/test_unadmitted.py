@@ -26,7 +26,8 @@ FINE = feature_gates({unadmitted.GATE: True})
         ("Misconfigured", "LocalQueue main doesn't exist", "Inadmissible"),
         ("Misconfigured", "no queue name is set", "Inadmissible"),
         ("Misconfigured", "workload namespace doesn't match ClusterQueue selector", "Pending"),
-        ("AdmissionGated", "", "AdmissionGated"),
+        ("AdmissionGated", "Admission is gated by: a", "AdmissionGated"),
+        ("AdmissionGated", "Workload requires preemption, but it's gated", "Pending"),
     ],
 )
 def test_the_reason_is_coarse_unless_the_gate_is_on(word: str, message: str, coarse: str) -> None:

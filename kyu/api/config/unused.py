@@ -74,7 +74,6 @@ GATES_NOT_FOLLOWED = {
     "TASReplaceNodeDueToNotReadyOverFixedTime": "use TASReplaceNodeOnPodTermination",
     "TASReplaceNodeOnNodeTaints": NO_SWITCH,
     "TLSOptions": NO_SWITCH,
-    "UnadmittedWorkloadsExplicitStatus": "a reason is written once the scheduler has tried the workload",
     "ValidateRayAndSparkJobUpdates": NO_SWITCH,
     "VectorizedResourceRequests": ONLY_SPEED,
     "WorkloadIdentifierAnnotations": NO_SWITCH,

@@ -60,6 +60,9 @@ class KueueMetrics:
         self._counts.reset(workloads)
 
     def note_cycle(self, decided: Cycle, seconds: float) -> None:
+        if not decided.decisions:
+            # Kueue waits for a head before it begins a cycle. Kyu looks after each change of an object.
+            return
         result = "success" if any(decided.admitted()) else "inadmissible"
         self._series.count(families.ATTEMPTS, (result,))
         self._series.observe(families.ATTEMPT_SECONDS, (result,), seconds)

@@ -405,10 +405,10 @@ def say_why_not_queued(life: Life) -> list[Action]:
     """Report why a workload cannot queue. The scheduler reports about those that do."""
     if life.is_reserved:
         return []
-    if gates := life.workload.metadata.annotations.get(metadata.ADMISSION_GATED_BY):
-        unadmitted.set_no_quota(life.edit, "AdmissionGated", f"{GATED_BY}{gates}", life.configuration.gates)
+    if gated_by := life.workload.metadata.annotations.get(metadata.ADMISSION_GATED_BY):
+        unadmitted.set_no_quota(life.edit, "AdmissionGated", f"{GATED_BY}{gated_by}", life.configuration.gates)
         checks.await_pods(life.edit, life.workload, life.configuration)
-        return life.written(life.event("AdmissionGated", f"Workload admission is gated by: {gates}"))
+        return life.written(life.event("AdmissionGated", f"Workload admission is gated by: {gated_by}"))
     told = life.condition("QuotaReserved")
     if told is not None and told.message.startswith(GATED_BY):
         cleared = "AdmissionGatedBy cleared, waiting for quota reservation"
@@ -416,7 +416,9 @@ def say_why_not_queued(life: Life) -> list[Action]:
         return life.written(life.event("AdmissionGateCleared", "Admission gate cleared, workload is now admissible"))
     stop = activity.why_stopped(life.local_queue, life.cluster_queue, life.workload)
     if stop is None:
-        if told is not None and activity.is_told_by_stop(told.reason, told.message):
+        gates = life.configuration.gates
+        is_told_at_once = told is None and gates.enabled(unadmitted.GATE) and gates.enabled(unadmitted.AT_ONCE)
+        if is_told_at_once or (told is not None and activity.is_told_by_stop(told.reason, told.message)):
             # The scheduler may find no need to look at it soon: equals of it that came first do not fit.
             unadmitted.set_no_quota(life.edit, *reasons.render(Untried()), life.configuration.gates)
         return life.written()
@@ -425,16 +427,17 @@ def say_why_not_queued(life: Life) -> list[Action]:
     return life.written(life.event(life.word(stop), stop.message, warning=True))
 
 
+# In the order of Kueue: quota whose checks are all ready becomes an admission, even if a queue was stopped meanwhile.
 RULES: tuple[Callable[[Life], list[Action]], ...] = (
     deactivate_for_cause,
     reactivate,
     leave_with_orphans,
     release_evicted,
-    follow_checks,
-    cancel_without_queue,
     restart_with_queue,
     keep_checks_listed,
     complete_admission,
+    follow_checks,
+    cancel_without_queue,
     time_out_pods,
     end_overlong,
     finish_backoff,

@@ -11,18 +11,23 @@ Kueue: pkg/workload/workload.go (UnadmittedWorkloadReasonWithFallback), pkg/work
 from __future__ import annotations
 
 from kyu.api.config.features import FeatureGates
+from kyu.engine import reasons
 from kyu.plans.queues import activity
 from kyu.plans.status import StatusEdit
 
 GATE = "UnadmittedWorkloadsObservability"
+# With this gate, too, a new Workload has the conditions before the scheduler has tried it.
+AT_ONCE = "UnadmittedWorkloadsExplicitStatus"
 NO_RESERVATION = "The workload has no reservation"
 # Words that Kueue writes with and without the gate.
 SAME_WORDS = frozenset({"AdmissionGated", "OnHold", "Deactivated"})
+# The scheduler of Kueue has only one word without the gate, also for a closed preemption gate.
+SCHEDULER_MESSAGES = frozenset({reasons.PREEMPTION_GATED})
 
 
 def reason_word(word: str, message: str, gates: FeatureGates) -> str:
     """Return the reason of QuotaReserved=False for a fine word and its message."""
-    if gates.enabled(GATE) or word in SAME_WORDS:
+    if gates.enabled(GATE) or (word in SAME_WORDS and message not in SCHEDULER_MESSAGES):
         return word
     if word == "WaitingForPodsReady":
         return "Waiting"
