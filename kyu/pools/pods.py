@@ -89,6 +89,9 @@ class PoolRuntime:
         entry = self._entries.get(uid)
         return entry.status if entry else None
 
+    async def prepare(self, pod: Json) -> None:
+        """Do nothing: the runner of the pool gets what the pod needs."""
+
     def start(self, pod: Json, objects: Objects) -> None:
         uid = pod["metadata"]["uid"]
         if uid in self._entries:

@@ -35,6 +35,9 @@ LONGEST_DELAY_SECONDS = 30.0
 DEFAULT_GRACE_SECONDS = 30
 WRITES_AT_ONCE = 64
 
+# Reasons of a pod that waits whose event has another name than Failed.
+EVENTS = {"ContainerCreating": "Pulling", "ImagePullBackOff": "BackOff"}
+
 Write = Callable[[Sequence[Action]], Awaitable[None]]
 
 
@@ -48,6 +51,10 @@ class PodRuntime(Protocol):
     def uids(self) -> list[str]: ...
 
     def find_status(self, uid: str) -> Json | None: ...
+
+    async def prepare(self, pod: Json) -> podplan.NotYet | None:
+        """Get what the pod needs before it can start; return what is missing."""
+        ...
 
     def start(self, pod: Json, objects: Objects) -> podplan.Outcome | None: ...
 
@@ -206,9 +213,10 @@ class Agent:
         uid = pod["metadata"]["uid"]
         try:
             objects = await self._fetch(pod)
+            outcome: podplan.Outcome | None = await runtime.prepare(pod)
             # The pod may have been deleted meanwhile.
             if uid in self._pods and not self._pods[uid]["metadata"].get("deletionTimestamp"):
-                outcome = runtime.start(pod, objects)
+                outcome = outcome or runtime.start(pod, objects)
                 if isinstance(outcome, podplan.NotYet):
                     self._later(uid)
                 await self._tell(pod, outcome)
@@ -231,7 +239,7 @@ class Agent:
         """Write events about how the pod was started."""
         events = []
         if isinstance(outcome, podplan.Refused | podplan.NotYet):
-            events.append(("Failed", outcome.message))
+            events.append((EVENTS.get(outcome.reason, "Failed"), outcome.message))
         elif isinstance(outcome, podplan.Plan) and outcome.no_effect:
             events.append(("NotSupported", f"no effect on this node: {', '.join(outcome.no_effect)}"))
         uid = pod["metadata"]["uid"]

@@ -4,7 +4,7 @@ Turns a Pod into the plan of its supervisor: plain words, with every reference r
 The plan is all that the supervisor knows of the pod; it never reads the API. A pod that cannot run as its manifest
 says is ``Refused`` with the reason, one that waits for a ConfigMap or Secret is ``NotYet``. No pod is half planned.
 
-Called by: processes.py. Calls: environment.py, volumes.py.
+Called by: processes.py. Calls: environment.py, volumes.py, podman/plan.py.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from kyu.api import quantity
 from kyu.api.meta import Json
 from kyu.runtime import cgroups, environment, records, user_files, user_ids, volumes
 from kyu.runtime.environment import Facts, Objects
+from kyu.runtime.podman import plan as podman
+from kyu.runtime.podman.plan import Image
 from kyu.runtime.sandbox.mounts import Mount
 from kyu.runtime.sandbox.namespaces import Sandbox
 
@@ -27,6 +29,7 @@ VOLUME_MOUNTS_ANNOTATION = "kyu.dev/volume-mounts"
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 GPU = "nvidia.com/gpu"
 DEFAULT_GRACE_SECONDS = 30.0
+RuntimeChoice: TypeAlias = Literal["auto", "process", "podman"]
 DEFAULT_MESSAGE_PATH = "/dev/termination-log"
 # The image of pods that run commands of this machine.
 HOST_IMAGE = "kyu.dev/host"
@@ -50,6 +53,8 @@ class Options:
     user_ids: str = user_ids.REGISTRY
     # The machine's network for all pods, or for each pod a loopback interface of its own.
     network: Literal["host", "none"] = "host"
+    # Pods are processes of the machine, or containers of podman; with auto those that name an image of their own.
+    runtime: RuntimeChoice = "process"
     # A longer grace period is cut: a pod that is being deleted may have given its quota back already.
     longest_grace_seconds: float = 600.0
     # The kubelet's numbers: five files of 10 MiB a container.
@@ -73,6 +78,8 @@ class Place:
     # The name of the pod's user, and the folder with the files that say so.
     user_name: str = ""
     accounts: str = ""
+    # The images of its containers by name, if they run from images; else they are processes of the machine.
+    images: Mapping[str, Image] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +103,11 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class NotYet:
-    """The container waits for an object, which the message names."""
+    """The container waits for an object or an image, which the message names."""
 
     container: str
     message: str
+    reason: str = "CreateContainerConfigError"
 
 
 Outcome: TypeAlias = Plan | Refused | NotYet
@@ -134,7 +142,7 @@ def plan_pod(facts: Facts, objects: Objects, options: Options, place: Place) -> 
         "logMostFiles": options.log_most_files,
         "containers": containers,
     }
-    return Plan(document, tuple(planned), tuple(not_done(facts.pod, options)))
+    return Plan(document, tuple(planned), tuple(not_done(facts.pod, options, place)))
 
 
 def grace_seconds(spec: Json) -> float:
@@ -157,11 +165,58 @@ def plan_container(
     options: Options,
     place: Place,
 ) -> Json:
-    name = container["name"]
     declared = environment.resolve(container, facts, objects)
+    parts = container_of_image if place.images else process_of_machine
+    return {
+        "name": container["name"],
+        "role": role,
+        "image": container.get("image", ""),
+        "restartPolicy": restart_policy(facts.pod["spec"], role),
+        "mayCover": [*options.mount_over, DEFAULT_MESSAGE_PATH],
+        "scratch": os.path.join(place.folder, records.SCRATCH),
+        "messageFromLog": container.get("terminationMessagePolicy") == "FallbackToLogsOnError",
+        "limits": container_limits(container),
+        "umask": user_files.umask_of(facts.pod),
+        "stdin": bool(container.get("stdin")),
+        "stdinOnce": bool(container.get("stdinOnce")),
+        "tty": bool(container.get("tty")),
+        **parts(container, planned, declared, facts, options, place),
+    }
+
+
+def container_of_image(
+    container: Json,
+    planned: Sequence[volumes.Volume],
+    declared: Mapping[str, str],
+    facts: Facts,
+    options: Options,
+    place: Place,
+) -> Json:
+    """Return the parts of a plan that podman runs."""
+    message_file = os.path.join(place.folder, records.message_file(container["name"]))
+    return podman.plan_container(
+        container,
+        place.images[container.get("image", "")],
+        facts.pod,
+        declared,
+        plan_mounts(container, planned, declared, facts, options, place),
+        Mount(message_file, container.get("terminationMessagePath") or DEFAULT_MESSAGE_PATH),
+        container_gpus(container, facts.pod, place),
+    )
+
+
+def process_of_machine(
+    container: Json,
+    planned: Sequence[volumes.Volume],
+    declared: Mapping[str, str],
+    facts: Facts,
+    options: Options,
+    place: Place,
+) -> Json:
+    """Return the parts of a plan that runs a command of the machine."""
     home = os.path.join(place.folder, records.HOME)
-    message_file = os.path.join(place.folder, records.message_file(name))
-    known = {**volume_variables(planned, place), "KYU_TERMINATION_LOG": message_file} | declared
+    message_file = os.path.join(place.folder, records.message_file(container["name"]))
+    known = {**volume_variables(planned, place), "KYU_TERMINATION_LOG": message_file, **declared}
     base = {
         "PATH": options.path,
         "HOME": home,
@@ -180,23 +235,11 @@ def plan_container(
     message_mounts = message_mount(container, message_file, facts.pod, place)
     volume_mounts = plan_mounts(container, planned, known, facts, options, place)
     return {
-        "name": name,
-        "role": role,
-        "image": container.get("image", ""),
-        "restartPolicy": restart_policy(facts.pod["spec"], role),
         "argv": command_line(container, known),
         "env": base | known | {records.MARK: facts.pod["metadata"]["uid"]},
         "workingDir": working_dir,
         "mounts": [asdict(mount) for mount in (*volume_mounts, *message_mounts)],
         "messageIsMounted": bool(message_mounts),
-        "mayCover": [*options.mount_over, DEFAULT_MESSAGE_PATH],
-        "scratch": os.path.join(place.folder, records.SCRATCH),
-        "messageFromLog": container.get("terminationMessagePolicy") == "FallbackToLogsOnError",
-        "limits": container_limits(container),
-        "umask": user_files.umask_of(facts.pod),
-        "stdin": bool(container.get("stdin")),
-        "stdinOnce": bool(container.get("stdinOnce")),
-        "tty": bool(container.get("tty")),
         "outputFiles": output_files(container, facts.pod, working_dir),
     }
 
@@ -259,7 +302,7 @@ def plan_mounts(
     place: Place,
 ) -> list[Mount]:
     mounts = container.get("volumeMounts") or []
-    if not mounts or wants_no_mounts(facts.pod):
+    if not mounts or (wants_no_mounts(facts.pod) and not place.images):
         return []
     if place.mounts_refused:
         paths = ", ".join(mount["mountPath"] for mount in mounts)
@@ -341,7 +384,7 @@ def container_limits(container: Json) -> dict[str, str]:
     )
 
 
-def not_done(pod: Json, options: Options) -> list[str]:
+def not_done(pod: Json, options: Options, place: Place) -> list[str]:
     """Return the fields of the manifest that have no effect here; the user is told, the pod runs."""
     wishes = []
     if (grace := grace_seconds(pod["spec"])) > options.longest_grace_seconds:
@@ -349,6 +392,6 @@ def not_done(pod: Json, options: Options) -> list[str]:
     for container, _ in ordered(pod["spec"]):
         keys = [key for key in ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle") if container.get(key)]
         wishes += [f"{container['name']}: {key}" for key in keys]
-        if (container.get("securityContext") or {}).get("runAsUser") is not None:
+        if not place.images and (container.get("securityContext") or {}).get("runAsUser") is not None:
             wishes.append(f"{container['name']}: securityContext.runAsUser")
     return wishes

@@ -19,7 +19,7 @@ from kyu.runtime.environment import Facts, Missing, Objects, Refused
 from kyu.runtime.sandbox import files, mounts
 
 DEFAULT_MODE = 0o644
-# The widest mode of a Secret's files, whatever the manifest says: other users have no business with them.
+# The widest mode of a Secret's files where a pod has one user, whatever the manifest says.
 SECRET_MODE = 0o500
 LONGEST_SHOWN = 100
 HOST_PATH_TYPES = ("", "Directory", "File")
@@ -34,6 +34,7 @@ class File:
     path: str
     content: bytes
     mode: int
+    is_secret: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ def source_files(name: str, source: Json, mode: int | None, facts: Facts, object
         )
     if "secret" in source:
         data = environment.secret_data(source["secret"], facts.namespace, objects)
-        return [replace(file, mode=file.mode & SECRET_MODE) for file in keyed_files(source["secret"], data, mode)]
+        return [replace(file, is_secret=True) for file in keyed_files(source["secret"], data, mode)]
     raise Refused("VolumeRefused", f'volume "{name}": a projected {", ".join(source)} is not supported by this node')
 
 
@@ -144,8 +145,11 @@ def check_path(path: str, what: str) -> None:
         raise Refused("InvalidPod", f"{what} {shown!r} cannot be: {reason}")
 
 
-def write(volumes: Sequence[Volume], folder: str, user: int | None) -> None:
-    """Make the folders and files, for the pod's user alone."""
+def write(volumes: Sequence[Volume], folder: str, user: int | None, *, has_users: bool = False) -> None:
+    """Make the folders and files, for the pod's user alone, or for all users that an image has.
+
+    Users of the machine do not reach them either way: the folder that holds them is closed.
+    """
     for volume in volumes:
         if volume.host_path:
             continue
@@ -155,10 +159,18 @@ def write(volumes: Sequence[Volume], folder: str, user: int | None) -> None:
             path = os.path.join(root, file.path)
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(path, "wb") as writer:
-                os.fchmod(writer.fileno(), file.mode)
+                os.fchmod(writer.fileno(), file.mode & SECRET_MODE if file.is_secret and not has_users else file.mode)
                 writer.write(file.content)
+        if has_users:
+            open_to_all(root, 0o777 if volume.writable else 0o755)
         if user is not None:
             give(root, user)
+
+
+def open_to_all(root: str, mode: int) -> None:
+    """Let all users into the folders, also where the server has a narrow umask. The kubelet's modes."""
+    for folder, _, _ in os.walk(root):
+        os.chmod(folder, mode)
 
 
 def give(root: str, user: int) -> None:
