@@ -98,7 +98,7 @@ class Supervisor:
         try:
             entering.enter(self.sandbox, folder)
             if self.sandbox.images:
-                self.engine = self.execs.engine = engine.Engine.open(self.sandbox, folder)
+                self.engine = self.execs.engine = engine.Engine.open(self.sandbox)
             namespaces.load_nothing_more()
             self.run_containers(wakeup)
         except SandboxFailed as error:

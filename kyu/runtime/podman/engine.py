@@ -11,9 +11,11 @@ Called by: supervisor.py, execs.py. Standard library only.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import resource
 import select
+import shlex
 import signal
 import socket
 import stat
@@ -23,7 +25,7 @@ from typing import Any
 from kyu.runtime.podman import entering
 from kyu.runtime.sandbox import files, mounts
 from kyu.runtime.sandbox.mounts import Mount, MountFailed
-from kyu.runtime.sandbox.namespaces import ENGINE, Sandbox
+from kyu.runtime.sandbox.namespaces import Sandbox
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # A command that was started in a container has this variable, so that it can be found.
@@ -38,14 +40,21 @@ log_driver = "none"
 cgroup_manager = "cgroupfs"
 events_logger = "none"
 runtime = "crun"
-tmp_dir = "{folder}/tmp"
+tmp_dir = {tmp}
+[engine.runtimes]
+crun = [{crun}]
+"""
+CRUN_SCRIPT = "crun.sh"
+# Podman does not always say where crun keeps the states of containers.
+CRUN = """#!/bin/sh
+exec crun --root={root} "$@"
 """
 STORAGE_CONF = """[storage]
 driver = "overlay"
-graphroot = "{folder}/storage"
-runroot = "{folder}/run"
+graphroot = {storage}
+runroot = {run}
 [storage.options]
-additionalimagestores = ["{images}"]
+additionalimagestores = [{images}]
 """
 
 
@@ -109,13 +118,18 @@ class Engine:
     largest_kilobytes: int = 0
 
     @classmethod
-    def open(cls, sandbox: Sandbox, pod_folder: str) -> Engine:
+    def open(cls, sandbox: Sandbox) -> Engine:
         """Write the settings of podman, in the namespaces of the pod."""
-        folder = os.path.join(pod_folder, ENGINE)
+        folder = entering.PLACE
         images = os.path.join(folder, entering.IMAGES) if sandbox.user is not None else sandbox.images
-        for name, text in (("containers.conf", CONTAINERS_CONF), ("storage.conf", STORAGE_CONF)):
+        # A string of TOML is one of JSON.
+        words = {name: json.dumps(f"{folder}/{name}") for name in ("tmp", "storage", "run")}
+        words |= {"images": json.dumps(images), "crun": json.dumps(f"{folder}/{CRUN_SCRIPT}")}
+        words["root"] = shlex.quote(f"{folder}/crun")
+        for name, text in (("containers.conf", CONTAINERS_CONF), ("storage.conf", STORAGE_CONF), (CRUN_SCRIPT, CRUN)):
             with open(os.path.join(folder, name), "w") as file:
-                file.write(text.format(folder=folder, images=images))
+                file.write(text.format(**words))
+                os.fchmod(file.fileno(), 0o700)
         return cls(folder)
 
     # Command lines
@@ -149,8 +163,7 @@ class Engine:
             "CONTAINERS_CONF": self.path("containers.conf"),
             "CONTAINERS_STORAGE_CONF": self.path("storage.conf"),
         }
-        argv = ["podman", f"--runtime-flag=root={self.path('crun')}", *words]
-        return {**plan, "argv": argv, "env": environment | own, "workingDir": self.folder, "mounts": []}
+        return {**plan, "argv": ["podman", *words], "env": environment | own, "workingDir": self.folder, "mounts": []}
 
     def write_environment(self, name: str, environment: dict[str, str]) -> dict[str, str]:
         """Write the variables of a container to a file: a list of processes would show them to all users.

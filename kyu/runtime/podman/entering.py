@@ -23,6 +23,8 @@ from kyu.runtime.sandbox.namespaces import ENGINE, HOME, VOLUMES, Sandbox, Sandb
 IMAGES = "images"
 CGROUP_ROOT = "/sys/fs/cgroup"
 SHARED_MEMORY = "/dev/shm"
+# The folder of the engine as podman sees it: its sockets need a short path.
+PLACE = f"{SHARED_MEMORY}/kyu"
 
 
 def enter(sandbox: Sandbox, folder: str) -> None:
@@ -47,11 +49,13 @@ def enter(sandbox: Sandbox, folder: str) -> None:
 
 
 def cover_machine() -> None:
-    """Cover what the engine would share with other pods: its locks, and the control groups.
+    """Cover what the engine would share with other pods: its locks, and the control groups. Show its folder there.
 
     The engine makes no control groups, and takes those of the machine for unusable if two versions are mounted.
     """
     kernel.mount("tmpfs", SHARED_MEMORY, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "mode=1777")
+    os.mkdir(PLACE)
+    kernel.mount(ENGINE, PLACE, "", kernel.MS_BIND)
     if os.path.isdir(os.path.join(CGROUP_ROOT, "unified")):
         with contextlib.suppress(OSError):
             kernel.mount("cgroup2", CGROUP_ROOT, "cgroup2", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
@@ -69,7 +73,7 @@ def become_tenant(sandbox: Sandbox, user: int, folder: str) -> None:
             # Else this process would wait for itself.
             os.close(go_writer)
             os.read(go_reader, 1)
-            map_tenant(sandbox, process, images, os.path.join(folder, ENGINE, IMAGES))
+            map_tenant(sandbox, process, images)
         except BaseException as error:
             os.write(failure_writer, str(error).encode(errors="replace"))
         finally:
@@ -78,7 +82,7 @@ def become_tenant(sandbox: Sandbox, user: int, folder: str) -> None:
         os.close(descriptor)
     try:
         namespaces.become_user(sandbox, user)
-        namespaces.show_own_folder(folder, (ENGINE, HOME, VOLUMES))
+        namespaces.show_own_folder(folder, (HOME, VOLUMES))
         kernel.unshare(kernel.CLONE_NEWUSER)
     finally:
         os.close(go_writer)
@@ -93,11 +97,11 @@ def become_tenant(sandbox: Sandbox, user: int, folder: str) -> None:
     kernel.unshare(kernel.CLONE_NEWNS)
 
 
-def map_tenant(sandbox: Sandbox, process: int, images: int, place: str) -> None:
+def map_tenant(sandbox: Sandbox, process: int, images: int) -> None:
     """Write the numbers of the user namespace of the supervisor, and mount the images for it. Runs in the helper."""
     for name, text in (("uid_map", sandbox.uid_map), ("gid_map", sandbox.gid_map)):
         descriptor = os.open(name, os.O_WRONLY | os.O_CLOEXEC, dir_fd=process)
         os.write(descriptor, text.encode())
         os.close(descriptor)
     user_namespace = os.open("ns/user", os.O_RDONLY | os.O_CLOEXEC, dir_fd=process)
-    kernel.mount_for(images, user_namespace, place)
+    kernel.mount_for(images, user_namespace, f"{PLACE}/{IMAGES}")

@@ -126,10 +126,11 @@ def plan_container(
 
 
 def volume_variables(container: Json) -> dict[str, str]:
-    """Return where the container finds its volumes, as pods without mounts are told."""
+    """Return where the container finds its volumes, in the words of pods without mounts."""
     return {
         "KYU_VOLUME_" + re.sub(r"[^A-Z0-9]", "_", mount["name"].upper()): mount["mountPath"]
         for mount in reversed(container.get("volumeMounts") or ())
+        if not mount.get("subPath") and not mount.get("subPathExpr")
     }
 
 
