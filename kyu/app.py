@@ -84,9 +84,9 @@ class Settings:
     ``trust_users``: users need not be isolated from each other. ``host_paths``: pods may use hostPath volumes.
     ``log_days`` and ``log_bytes``: the age and size up to which logs of deleted pods are kept.
     ``history_days`` and ``history_bytes``: the same for the ledger of accounts.
-    ``mount_over``: folders of the system that volumes may cover. ``pod_network``: the network of pods. ``hub``: the
-    kubeconfig of the hub that this server reports its nodes to, as the cluster ``cluster_name``. ``socket``: the socket
-    where local accounts log in.
+    ``mount_over``: folders of the system that volumes may cover. ``pod_network``: the network of pods. ``runtime``:
+    whether pods run as processes or from images. ``hub``: the kubeconfig of the hub that this server reports its nodes
+    to, as the cluster ``cluster_name``. ``socket``: the socket where local accounts log in.
     """
 
     data: Path
@@ -101,6 +101,7 @@ class Settings:
     host_paths: bool = False
     mount_over: tuple[str, ...] = ()
     pod_network: Literal["host", "none"] = "host"
+    runtime: Literal["auto", "process", "podman"] = "process"
     virtual_node: Literal["pools", "local", "simulate"] = "pools"
     log_days: float = 14
     log_bytes: int = 1024**3
@@ -146,6 +147,7 @@ class Settings:
             self.virtual_node,
             kept_logs,
             LedgerLimits(self.history_days * 24 * 3600, self.history_bytes),
+            self.runtime,
         )
 
 

@@ -79,7 +79,8 @@ class NodeSettings:
     ``trust_users``: all pods run as one user. ``host_paths``: pods may use hostPath volumes. ``mount_over``: folders of
     the system that volumes may cover. ``pod_network``: the machine's network, or none. ``simulated``: simulated nodes.
     ``virtual_node``: whether pods on virtual nodes of MasterQueues go to pools, run on this machine, or are simulated.
-    ``kept_logs``: the bounds of the logs of deleted pods. ``ledger``: the bounds of the accounts.
+    ``kept_logs``: the bounds of the logs of deleted pods. ``ledger``: the bounds of the accounts. ``runtime``: whether
+    pods run as processes of this machine or from images.
     """
 
     path: str = podplan.DEFAULT_PATH
@@ -92,6 +93,7 @@ class NodeSettings:
     virtual_node: Literal["pools", "local", "simulate"] = "pools"
     kept_logs: ArchiveLimits = field(default_factory=ArchiveLimits)
     ledger: LedgerLimits = field(default_factory=LedgerLimits)
+    runtime: podplan.RuntimeChoice = "process"
 
 
 class ControlPlane:
@@ -116,6 +118,7 @@ class ControlPlane:
             host_paths=host_paths(settings),
             mount_over=settings.mount_over,
             network=settings.pod_network,
+            runtime=settings.runtime,
             tenants=not settings.trust_users and is_for_others(data),
         )
         facts = node.read_facts(str(self._folder))
@@ -208,6 +211,7 @@ class ControlPlane:
             isolation_missing=runtime.isolation.missing,
             trusts_users=self._settings.trust_users,
             refuses_pods=bool(runtime.isolation.refused),
+            images_refused=runtime.images.refused if self._settings.runtime != "process" else None,
         )
         await heartbeat.register(client, [node.make_node(self._name, self._facts, abilities, self._clock())])
         self.ready.set()

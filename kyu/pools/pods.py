@@ -90,6 +90,9 @@ class PoolRuntime:
         entry = self._entries.get(uid)
         return entry.status if entry else None
 
+    async def prepare(self, pod: Json) -> None:
+        """Do nothing: the runner of the pool gets what the pod needs."""
+
     def start(self, pod: Json, objects: SettingsSource, access: ServerAccess = NO_ACCESS) -> None:
         uid = pod["metadata"]["uid"]
         if uid in self._entries:

@@ -38,6 +38,9 @@ LONGEST_DELAY_SECONDS = 30.0
 DEFAULT_GRACE_SECONDS = 30
 WRITES_AT_ONCE = 64
 
+# Reasons of a pod that waits whose event has another name than Failed.
+EVENTS = {"ContainerCreating": "Pulling", "ImagePullBackOff": "BackOff"}
+
 Write = Callable[[Sequence[Action]], Awaitable[None]]
 
 
@@ -51,6 +54,10 @@ class PodRuntime(Protocol):
     def uids(self) -> list[str]: ...
 
     def find_status(self, uid: str) -> Json | None: ...
+
+    async def prepare(self, pod: Json) -> podplan.NotYet | None:
+        """Get what the pod needs before it can start; return what is missing."""
+        ...
 
     def start(self, pod: Json, objects: SettingsSource, access: ServerAccess) -> podplan.Outcome | None: ...
 
@@ -219,9 +226,10 @@ class Agent:
         try:
             access = await self._accounts.find(pod) if self._accounts is not None else NO_ACCESS
             objects = await self._fetch(service_account.with_volume(pod, access))
+            outcome: podplan.Outcome | None = await runtime.prepare(pod)
             # The pod may have been deleted meanwhile.
             if uid in self._pods and not self._pods[uid]["metadata"].get("deletionTimestamp"):
-                outcome = runtime.start(pod, objects, access)
+                outcome = outcome or runtime.start(pod, objects, access)
                 if isinstance(outcome, podplan.NotYet):
                     self._later(uid)
                 await self._tell(pod, outcome)
@@ -244,7 +252,7 @@ class Agent:
         """Write events about how the pod was started."""
         events = []
         if isinstance(outcome, podplan.PodRefused | podplan.NotYet):
-            events.append(("Failed", outcome.message))
+            events.append((EVENTS.get(outcome.reason, "Failed"), outcome.message))
         elif isinstance(outcome, podplan.Plan) and outcome.no_effect:
             events.append(("NotSupported", f"no effect on this node: {', '.join(outcome.no_effect)}"))
         uid = pod["metadata"]["uid"]

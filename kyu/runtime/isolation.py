@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field, replace
 
-from kyu.runtime import podplan
+from kyu.runtime import podplan, user_ids
 from kyu.runtime.sandbox import namespaces, seccomp
 from kyu.runtime.sandbox.namespaces import Sandbox
 
@@ -35,6 +35,22 @@ def sandboxes(options: podplan.RuntimeOptions, first_user: int | None) -> list[S
     if options.tenants:
         return []
     return [Sandbox(None, namespaces=True, user_namespace=os.geteuid() != 0, network=network)]
+
+
+def engine_sandbox(options: podplan.RuntimeOptions, first_user: int | None, images: str) -> Sandbox:
+    """Return the sandbox of pods that podman runs, with the folder of its images."""
+    if first_user is None:
+        return Sandbox(None, namespaces=True, network=options.network, images=images)
+    tenant = Sandbox(
+        first_user, namespaces=True, user_namespace=True, tenant=True, network=options.network, images=images
+    )
+    return with_users(tenant, first_user, first_user)
+
+
+def with_users(sandbox: Sandbox, user: int, block: int) -> Sandbox:
+    """Give the user namespace its numbers: root is the pod's user, the others are those of the block."""
+    numbers = f"0 {user} 1\n1 {block + 1} {user_ids.RANGE_SIZE - 1}\n"
+    return replace(sandbox, user=user, uid_map=numbers, gid_map=numbers)
 
 
 def choose(wanted: list[Sandbox], refused: list[str], *, tenants: bool) -> Isolation:

@@ -19,6 +19,7 @@ import sys
 import traceback
 
 from kyu.runtime import records, supervisor
+from kyu.runtime.podman import entering
 from kyu.runtime.sandbox import files, kernel, mounts, namespaces, seccomp
 from kyu.runtime.sandbox.namespaces import Sandbox
 
@@ -26,7 +27,7 @@ from kyu.runtime.sandbox.namespaces import Sandbox
 def main() -> None:
     namespaces.close_descriptors()
     wanted, folder = json.loads(sys.argv[1]), sys.argv[2]
-    refused = [namespaces.why_not_permitted(Sandbox(**sandbox), folder) for sandbox in wanted]
+    refused = [namespaces.why_not_permitted(Sandbox(**sandbox), folder, entering.enter) for sandbox in wanted]
     mounts_refused = mounts.why_not_permitted()
     print(json.dumps({"refused": refused, "mountsRefused": mounts_refused}), flush=True)
     # Built once, before the forks.

@@ -15,6 +15,7 @@ import os
 from dataclasses import asdict
 
 from kyu.runtime import accounts, podplan, records, volumes
+from kyu.runtime.podman import entering
 from kyu.runtime.sandbox import files
 from kyu.runtime.sandbox.namespaces import Sandbox
 
@@ -38,9 +39,13 @@ def make(folder: str, plan: podplan.Plan, place: podplan.Place) -> None:
             owned(os.path.join(folder, records.SCRATCH), user)
         if container["messageIsMounted"]:
             make_message_file(os.path.join(folder, records.message_file(container["name"])), user)
+            if place.images:
+                os.chmod(os.path.join(folder, records.message_file(container["name"])), 0o666)
+    if place.images:
+        make_engine(folder, user)
     if plan.volumes:
         passable(os.path.join(folder, records.VOLUMES), group)
-        volumes.write(plan.volumes, os.path.join(folder, records.VOLUMES), user)
+        volumes.write(plan.volumes, os.path.join(folder, records.VOLUMES), user, has_users=bool(place.images))
     records.write(os.path.join(folder, records.PLAN), plan.document)
 
 
@@ -58,11 +63,18 @@ def make_message_file(path: str, user: int | None) -> None:
     os.close(descriptor)
 
 
+def make_engine(folder: str, user: int | None) -> None:
+    """Make the folder of podman, with the place where a tenant's engine sees the images of the machine."""
+    owned(os.path.join(folder, records.ENGINE), user)
+    owned(os.path.join(folder, records.ENGINE, entering.IMAGES), user)
+
+
 def make_trial(folder: str, user: int | None) -> None:
     """Make the folder of a pod that never runs, to try whether pods can be isolated."""
     passable(folder, user)
     owned(os.path.join(folder, records.HOME), user)
     owned(os.path.join(folder, records.TEMPORARY), user)
+    make_engine(folder, user)
 
 
 def passable(path: str, group: int | None) -> None:

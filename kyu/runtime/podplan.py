@@ -4,7 +4,7 @@ Turns a Pod into the plan of its supervisor: plain words, with every reference r
 The plan is all that the supervisor knows of the pod; it never reads the API. A pod that cannot run as its manifest
 says is ``PodRefused`` with the reason, one that waits for a ConfigMap or Secret is ``NotYet``. No pod is half planned.
 
-Called by: processes.py. Calls: environment.py, volumes.py.
+Called by: processes.py. Calls: environment.py, volumes.py, podman/plan.py.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from kyu.api.meta import Json
 from kyu.runtime import cgroups, environment, records, user_files, user_ids, volumes
 from kyu.runtime.environment import PodFacts, SettingsSource
 from kyu.runtime.identity import service_account
+from kyu.runtime.podman import plan as podman
+from kyu.runtime.podman.plan import Image
 from kyu.runtime.sandbox.mounts import Mount
 from kyu.runtime.sandbox.namespaces import Sandbox
 from kyu.runtime.storage import limits
@@ -29,6 +31,7 @@ VOLUME_MOUNTS_ANNOTATION = "kyu.dev/volume-mounts"
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 GPU = "nvidia.com/gpu"
 DEFAULT_GRACE_SECONDS = 30.0
+RuntimeChoice: TypeAlias = Literal["auto", "process", "podman"]
 DEFAULT_MESSAGE_PATH = "/dev/termination-log"
 # Images whose whole purpose is one program that every machine has: with them, args alone are enough.
 ENTRYPOINTS: Mapping[str, tuple[str, ...]] = {"perf-tests/sleep": ("sleep",), "pause": ("sleep", "infinity")}
@@ -56,6 +59,8 @@ class RuntimeOptions:
     user_ids: str = user_ids.REGISTRY
     # The machine's network for all pods, or for each pod a loopback interface of its own.
     network: Literal["host", "none"] = "host"
+    # Pods are processes of the machine, or containers of podman; with auto those that name an image of their own.
+    runtime: RuntimeChoice = "process"
     # A longer grace period is cut: a pod that is being deleted may have given its quota back already.
     longest_grace_seconds: float = 600.0
     # How often the storage of pods is measured; the kubelet's number.
@@ -83,6 +88,8 @@ class Place:
     accounts: str = ""
     # The home folder of the pod's user; empty for a folder of the pod.
     home: str = ""
+    # The images of its containers by name, if they run from images; else they are processes of the machine.
+    images: Mapping[str, Image] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +113,11 @@ class PodRefused:
 
 @dataclass(frozen=True, slots=True)
 class NotYet:
-    """The container waits for an object, which the message names."""
+    """The container waits for an object or an image, which the message names."""
 
     container: str
     message: str
+    reason: str = "CreateContainerConfigError"
 
 
 Outcome: TypeAlias = Plan | PodRefused | NotYet
@@ -182,9 +190,57 @@ def plan_container(
 ) -> Json:
     name = volumes.check_name(container["name"], "container")
     declared = environment.resolve(container, facts, objects)
+    parts = container_of_image if place.images else process_of_machine
+    return {
+        "name": name,
+        "role": role,
+        "image": container.get("image", ""),
+        "restartPolicy": restart_policy(facts.pod["spec"], role),
+        "mayCover": [*options.mount_over, DEFAULT_MESSAGE_PATH, service_account.FOLDER],
+        "scratch": os.path.join(place.folder, records.SCRATCH),
+        "messageFromLog": container.get("terminationMessagePolicy") == "FallbackToLogsOnError",
+        "limits": container_limits(container),
+        "umask": user_files.umask_of(facts.pod),
+        "stdin": bool(container.get("stdin")),
+        "stdinOnce": bool(container.get("stdinOnce")),
+        "tty": bool(container.get("tty")),
+        **parts(container, planned, declared, facts, options, place),
+    }
+
+
+def container_of_image(
+    container: Json,
+    planned: Sequence[volumes.Volume],
+    declared: Mapping[str, str],
+    facts: PodFacts,
+    options: RuntimeOptions,
+    place: Place,
+) -> Json:
+    """Return the parts of a plan that podman runs."""
+    message_file = os.path.join(place.folder, records.message_file(container["name"]))
+    return podman.plan_container(
+        container,
+        place.images[container.get("image", "")],
+        facts.pod,
+        declared,
+        plan_mounts(container, planned, declared, facts, options, place),
+        Mount(message_file, container.get("terminationMessagePath") or DEFAULT_MESSAGE_PATH),
+        container_gpus(container, facts.pod, place),
+    )
+
+
+def process_of_machine(
+    container: Json,
+    planned: Sequence[volumes.Volume],
+    declared: Mapping[str, str],
+    facts: PodFacts,
+    options: RuntimeOptions,
+    place: Place,
+) -> Json:
+    """Return the parts of a plan that runs a command of the machine."""
     home = place.home or os.path.join(place.folder, records.HOME)
-    message_file = os.path.join(place.folder, records.message_file(name))
-    known = {**volume_variables(planned, place), "KYU_TERMINATION_LOG": message_file} | declared
+    message_file = os.path.join(place.folder, records.message_file(container["name"]))
+    known = {**volume_variables(planned, place), "KYU_TERMINATION_LOG": message_file, **declared}
     base = {
         "PATH": options.path,
         "HOME": home,
@@ -207,23 +263,11 @@ def plan_container(
     message_mounts = message_mount(container, message_file, facts.pod, place)
     volume_mounts = plan_mounts(container, planned, known, facts, options, place)
     return {
-        "name": name,
-        "role": role,
-        "image": container.get("image", ""),
-        "restartPolicy": restart_policy(facts.pod["spec"], role),
         "argv": command_line(container, known),
         "env": base | known | {records.MARK: facts.pod["metadata"]["uid"]},
         "workingDir": working_dir,
         "mounts": [asdict(mount) for mount in (*volume_mounts, *message_mounts)],
         "messageIsMounted": bool(message_mounts),
-        "mayCover": [*options.mount_over, DEFAULT_MESSAGE_PATH, service_account.FOLDER],
-        "scratch": os.path.join(place.folder, records.SCRATCH),
-        "messageFromLog": container.get("terminationMessagePolicy") == "FallbackToLogsOnError",
-        "limits": container_limits(container),
-        "umask": user_files.umask_of(facts.pod),
-        "stdin": bool(container.get("stdin")),
-        "stdinOnce": bool(container.get("stdinOnce")),
-        "tty": bool(container.get("tty")),
         "outputFiles": output_files(container, facts.pod, working_dir),
     }
 
@@ -286,7 +330,7 @@ def plan_mounts(
     place: Place,
 ) -> list[Mount]:
     mounts = container.get("volumeMounts") or []
-    if not mounts or wants_no_mounts(facts.pod):
+    if not mounts or (wants_no_mounts(facts.pod) and not place.images):
         return []
     if place.mounts_refused:
         paths = ", ".join(mount["mountPath"] for mount in mounts)
@@ -390,7 +434,8 @@ def not_done(pod: Json, options: RuntimeOptions, place: Place) -> list[str]:
     for container, _ in ordered(pod["spec"]):
         keys = [key for key in ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle") if container.get(key)]
         wishes += [f"{container['name']}: {key}" for key in keys]
-        wishes += [f"{container['name']}: {wish}" for wish in security_not_done(container.get("securityContext"))]
+        if not place.images:
+            wishes += [f"{container['name']}: {wish}" for wish in security_not_done(container.get("securityContext"))]
     return wishes
 
 

@@ -33,9 +33,10 @@ from kyu.runtime.identity.service_account import NO_ACCESS, ServerAccess, TokenF
 from kyu.runtime.identity.unix_users import NoUnixUser
 from kyu.runtime.interactive import commands
 from kyu.runtime.interactive.pipes import Descriptor
-from kyu.runtime.isolation import Isolation, choose, sandboxes
+from kyu.runtime.isolation import Isolation, choose, engine_sandbox, sandboxes, with_users
 from kyu.runtime.launching import GONE, NEW, Launch, Launching, remove_folder
 from kyu.runtime.log_archive import LogArchive
+from kyu.runtime.podman.images import Images
 from kyu.runtime.sandbox import namespaces
 from kyu.runtime.sandbox.namespaces import Sandbox
 from kyu.runtime.storage.eviction import EVICTED, Evictor, RunningPod
@@ -145,6 +146,9 @@ class Runtime:
         self._users: user_ids.UserIds | None = None
         self._isolation = Isolation()
         self._background = Background("runtime")
+        self._images = Images(self._options.runtime)
+        # The sandbox of pods that run from images.
+        self._engine = Sandbox()
         self._launching = Launching(self._pods, self._background, self._give_up, self._unclaimed)
         interval, tenants = self._options.storage_interval_seconds, self._options.tenants
         self._evictor = Evictor(self._pods, self._evictable, self._evict, interval, protects_disk=tenants)
@@ -174,9 +178,13 @@ class Runtime:
             self._isolation = Isolation(refused=f"no user ids: {error}")
         first = self._users.first if self._users is not None else None
         wanted = sandboxes(self._options, first)
-        trial = await self._launching.start(wanted, first)
+        await self._images.open()
+        engine = [] if self._images.refused else [engine_sandbox(self._options, first, self._images.store)]
+        trial = await self._launching.start([*wanted, *engine], first)
         if not self._isolation.refused:
-            self._isolation = choose(wanted, trial.refused, tenants=self._options.tenants)
+            self._isolation = choose(wanted, trial.refused[: len(wanted)], tenants=self._options.tenants)
+        if engine:
+            self._engine, self._images.refused = engine[0], self._isolation.refused or trial.refused[-1]
         self._mounts_refused = "" if self._isolation.sandbox.namespaces else trial.mounts_refused
         if self._archive is not None:
             self._archive.open()
@@ -192,6 +200,7 @@ class Runtime:
         loop = asyncio.get_running_loop()
         self._launching.stop()
         await self._watching.cancel()
+        await self._images.close()
         await self._background.finish()
         if self._notice_reader >= 0:
             loop.remove_reader(self._notice_reader)
@@ -211,6 +220,11 @@ class Runtime:
         return self._mounts_refused
 
     @property
+    def images(self) -> Images:
+        """The images of this machine, or why pods do not run from images."""
+        return self._images
+
+    @property
     def isolation(self) -> Isolation:
         """How pods are isolated, once the runtime is open."""
         return self._isolation
@@ -227,6 +241,19 @@ class Runtime:
     def folder(self, uid: str) -> str:
         """Return the pod's folder, in which logs.py finds its output."""
         return os.path.join(self._pods, uid)
+
+    async def prepare(self, pod: Json) -> podplan.NotYet | None:
+        """Get what a pod needs before it can start: its images. A pod that waits for one says so."""
+        if not self._images.runs(pod) or self._images.why_not(pod):
+            return None
+        outcome = await self._images.prepare(pod)
+        if outcome is not None:
+            self._tell_waiting(pod, outcome)
+        return outcome
+
+    def _tell_waiting(self, pod: Json, outcome: podplan.NotYet) -> None:
+        now = records.rfc3339(time.time())
+        self._on_status(pod, status.waiting_status(pod, outcome.container, outcome.reason, outcome.message, now))
 
     def start(self, pod: Json, objects: SettingsSource, access: ServerAccess = NO_ACCESS) -> podplan.Outcome | None:
         """
@@ -260,8 +287,8 @@ class Runtime:
                 self._launching.launch_soon(entry.launch)
             case podplan.PodRefused(reason, message, container):
                 self._on_status(pod, status.failed_status(pod, reason, message, container, now))
-            case podplan.NotYet(container, message):
-                self._on_status(pod, status.waiting_status(pod, container, message, now))
+            case podplan.NotYet():
+                self._tell_waiting(pod, outcome)
             case _:
                 assert_never(outcome)
         return outcome
@@ -424,6 +451,8 @@ class Runtime:
         if self._isolation.refused:
             message = f"pods of several users are not run here: {self._isolation.refused}"
             return podplan.PodRefused("IsolationFailed", message)
+        if self._images.runs(pod) and (refusal := self._images.why_not(pod)):
+            return refusal
         facts = PodFacts(pod, self._machine.node_name, self._machine.allocatable, access)
         try:
             place = self._place(pod)
@@ -443,10 +472,11 @@ class Runtime:
 
     def _place(self, pod: Json) -> podplan.Place:
         meta = pod["metadata"]
-        sandbox = self._isolation.sandbox
+        images = self._images.known(pod) if self._images.runs(pod) else {}
+        sandbox = self._engine if images else self._isolation.sandbox
         user_name, files, home = accounts.own_name(), "", ""
         account = unix_users.user_of(pod, can_switch=self._users is not None and sandbox.tenant)
-        if account is not None:
+        if account is not None and not images:
             # Without a user namespace: the user sees the owners and groups of all files as at a login.
             sandbox = replace(sandbox, user=account.uid, group=account.gid, groups=account.groups, user_namespace=False)
             user_name, home = account.name, account.home if os.path.isdir(account.home) else ""
@@ -455,6 +485,8 @@ class Runtime:
             namespace = meta.get("namespace", "")
             user = self._users.user(namespace)
             sandbox = replace(sandbox, user=user)
+            if images:
+                sandbox = with_users(sandbox, user, self._users.block(namespace))
             user_name = accounts.name_of(namespace)
             files = accounts.ensure(self._folder, user, accounts.entries_for(user, user_name))
         return podplan.Place(
@@ -462,12 +494,13 @@ class Runtime:
             self._notices,
             self._boot_id,
             self._cgroups.path,
-            self._mounts_refused,
+            "" if images else self._mounts_refused,
             sandbox,
             self._gpus(pod),
             user_name,
             files,
             home,
+            images,
         )
 
     def _gpus(self, pod: Json) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ to: the kernel may have given the pid to another process meanwhile.
       plan.json, stop.json, claim.json
       state/             of the pod's user, for its supervisor: record.json, logs/, supervisor.log
       home/, volumes/    for the containers, and tmp/, which tenants see as /tmp
+      engine/            of podman, where the containers come from images
 
 Used by: supervisor.py (writes claim and record), processes.py (writes plan and stop). Standard library only.
 """
@@ -40,6 +41,7 @@ HOME = namespaces.HOME
 VOLUMES = namespaces.VOLUMES
 TEMPORARY = namespaces.TEMPORARY
 SCRATCH = namespaces.SCRATCH
+ENGINE = namespaces.ENGINE
 # The pipe beside the folders: a supervisor writes its pod's uid there after each change.
 NOTICES = "notices"
 # The containers of a pod have this variable, with the pod's uid.

@@ -228,7 +228,9 @@ def isolate(container: dict[str, Any], sandbox: Sandbox) -> None:
             mounts.enter_namespaces()
         wanted = [mounts.Mount(**mount) for mount in container["mounts"]]
         mounts.enter(wanted, container["scratch"], container["mayCover"])
-    namespaces.drop_privileges(sandbox)
+    if not sandbox.images:
+        # Podman does this for its containers.
+        namespaces.drop_privileges(sandbox)
     kernel.die_with_parent(signal.SIGKILL)
 
 

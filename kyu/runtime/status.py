@@ -55,7 +55,7 @@ def container_status(container: Json, record: Json, *, is_init: bool) -> Json:
         "ready": running or (is_init and succeeded),
         "restartCount": entry.get("restartCount", 0),
         "image": container.get("image", ""),
-        "imageID": "",
+        "imageID": entry.get("imageID", ""),
         "started": running,
     }
     if running or "terminated" in state:
@@ -109,10 +109,10 @@ def failed_status(pod: Json, reason: str, message: str, container: str, now: str
     return pod_status(pod, record, now)
 
 
-def waiting_status(pod: Json, container: str, message: str, now: str) -> Json:
-    """Return the status of a pod that waits for a ConfigMap or a Secret."""
+def waiting_status(pod: Json, container: str, reason: str, message: str, now: str) -> Json:
+    """Return the status of a pod that waits for a ConfigMap, a Secret or an image."""
     names = [c["name"] for c in pod["spec"]["containers"]]
-    at_fault = {"reason": "CreateContainerConfigError", "message": message}
+    at_fault = {"reason": reason, "message": message}
     states = {
         name: {
             "state": {"waiting": at_fault if name == container or not container else {"reason": "ContainerCreating"}}

@@ -27,7 +27,9 @@ from typing import Any, assert_never
 from kyu.runtime import cgroups, lifecycle, output, records, spawn, user_files
 from kyu.runtime.interactive.attaching import ContainerStreams
 from kyu.runtime.interactive.execs import Execs, listen
+from kyu.runtime.podman import engine, entering
 from kyu.runtime.sandbox import files, kernel, namespaces
+from kyu.runtime.sandbox.mounts import MountFailed
 from kyu.runtime.sandbox.namespaces import Sandbox, SandboxFailed
 
 READ_BYTES = 65536
@@ -52,6 +54,12 @@ class Running:
     pid: int
     log: output.LogFile
     streams: dict[int, output.Stream] = field(default_factory=dict)
+    # The start of its container, where podman runs it.
+    start: engine.Start | None = None
+
+    @property
+    def is_started(self) -> bool:
+        return self.start is None or self.start.is_ready
 
 
 @dataclass(slots=True)
@@ -70,22 +78,27 @@ class Supervisor:
     saved: str = ""
     must_notify: bool = False
     sandbox: Sandbox = field(default_factory=Sandbox)
+    # Podman, for a pod that runs from images.
+    engine: engine.Engine | None = None
     # Commands that are started in the containers while they run.
     execs: Execs = field(init=False)
     listener: socket.socket | None = None
 
     def __post_init__(self) -> None:
         plans = {plan["name"]: plan for plan in self.plan["containers"]}
-        self.execs = Execs(self.listener, plans, self.is_running)
+        numbers = {container.name: container for container in self.pod.containers}
+        self.execs = Execs(self.listener, plans, self.is_running, numbers=lambda name: numbers[name].starts - 1)
 
     def is_running(self, name: str) -> bool:
-        return any(running.container.name == name for running in self.running.values())
+        return any(running.container.name == name and running.is_started for running in self.running.values())
 
     def run(self, folder: str, wakeup: int) -> None:
         self.sandbox = Sandbox(**self.plan["sandbox"])
         self.execs.sandbox, self.execs.groups = self.sandbox, self.groups
         try:
-            namespaces.enter(self.sandbox, folder, memory_of(self.plan))
+            entering.enter(self.sandbox, folder, memory_of(self.plan))
+            if self.sandbox.images:
+                self.engine = self.execs.engine = engine.Engine.open(self.sandbox)
             namespaces.load_nothing_more()
             self.run_containers(wakeup)
         except SandboxFailed as error:
@@ -158,12 +171,16 @@ class Supervisor:
         path = records.log_file(container.name, container.starts)
         output.remove_log(records.log_file(container.name, container.starts - output.MOST_STARTS))
         log = output.LogFile(path, self.plan["logMostBytes"], self.plan["logMostFiles"])
+        start = None
         try:
-            child = spawn.fork(plan, self.sandbox)
-        except OSError as error:
+            process = plan
+            if self.engine is not None:
+                start, process = self.engine.run(plan, container.starts)
+            child = spawn.fork(process, self.sandbox)
+        except (OSError, MountFailed) as error:
             self.fail_to_fork(container, error)
             return
-        running = Running(container, plan, child.pid, log)
+        running = Running(container, plan, child.pid, log, start=start)
         running.streams = {
             descriptor: output.Stream(name, log)
             for descriptor, name in ((child.stdout, "stdout"), (child.stderr, "stderr"))
@@ -172,7 +189,10 @@ class Supervisor:
         self.running[child.pid] = running
         self.execs.attaching.add(container_streams(plan, child))
         lifecycle.started(container, time.time())
-        self.show_started(running)
+        if start is None:
+            self.show_started(running)
+        else:
+            poll.register(start.listener, select.POLLIN)
         try:
             # The record knows the process before it may run.
             self.save()
@@ -204,15 +224,15 @@ class Supervisor:
         for descriptor in found.values():
             os.close(descriptor)
 
-    def fail_to_fork(self, container: lifecycle.ContainerState, error: OSError) -> None:
-        """End the pod, whose user has too many processes."""
-        message = f"no process can be started: {error.strerror}"
+    def fail_to_fork(self, container: lifecycle.ContainerState, error: Exception) -> None:
+        """End the pod, whose user has too many processes, or whose volumes podman cannot be given."""
+        message = f"no process can be started: {error.strerror}" if isinstance(error, OSError) else str(error)
         lifecycle.request_stop(self.pod, lifecycle.Stop(time.time(), "StartError", message, fails=True))
         container.hopeless = True
 
     def signal(self, container: lifecycle.ContainerState, number: signal.Signals) -> None:
         for pid, running in self.running.items():
-            if running.container is container:
+            if running.container is container and not (running.start and running.start.signal(number)):
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(pid, number)
 
@@ -229,10 +249,19 @@ class Supervisor:
                     while signals := os.read(wakeup, READ_BYTES):
                         if signal.SIGTERM in signals:
                             self.read_stop()
-            elif not self.execs.handle(descriptor, poll):
+            elif not self.execs.handle(descriptor, poll) and not self.read_start(descriptor):
                 self.read_output(descriptor, poll)
         self.execs.attaching.drop_stalled()
         self.reap(poll)
+
+    def read_start(self, descriptor: int) -> bool:
+        """Take note that a container runs; return False if the descriptor is of another kind."""
+        for running in self.running.values():
+            if running.start is not None and running.start.listener.fileno() == descriptor:
+                if running.start.read():
+                    self.show_started(running)
+                return True
+        return False
 
     def read_output(self, descriptor: int, poll: select.poll) -> None:
         for running in self.running.values():
@@ -266,12 +295,14 @@ class Supervisor:
     def reap(self, poll: select.poll) -> None:
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status, used = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
                 return
             if pid == 0:
                 return
             code = os.waitstatus_to_exitcode(status)
+            if self.engine is not None:
+                self.engine.count(used, is_podman=pid in self.running or pid in self.execs.by_pid)
             if pid not in self.running:
                 self.execs.exited(pid, code if code >= 0 else 128 - code, poll)
                 continue
@@ -280,12 +311,18 @@ class Supervisor:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
             self.execs.end_container(running.container.name)
+            is_started = running.start is None or running.start.end(poll)
             self.close(running, poll)
-            self.show_exited(running, code if code >= 0 else 128 - code, self.exit_reason(running, code), None)
+            exit_code = code if code >= 0 else 128 - code
+            if is_started or running.container.killed:
+                self.show_exited(running, exit_code, self.exit_reason(running, exit_code), None)
+            else:
+                running.container.hopeless = True
+                self.show_exited(running, exit_code, "StartError", engine.why_failed(running.log.path))
 
     def exit_reason(self, running: Running, code: int) -> str:
         group = self.groups.get(running.container.name)
-        if group is not None and code == -signal.SIGKILL and cgroups.was_killed_for_memory(group.path):
+        if group is not None and code == 128 + signal.SIGKILL and cgroups.was_killed_for_memory(group.path):
             return "OOMKilled"
         return "Error" if code else "Completed"
 
@@ -378,7 +415,7 @@ class Supervisor:
         }
 
     def save(self) -> None:
-        document = self.record(phase_before_end(self.pod))
+        document = self.record(phase_before_end(self.pod, self.states))
         if (text := json.dumps(document)) != self.saved:
             records.write(records.RECORD, document)
             self.saved = text
@@ -404,11 +441,14 @@ class Supervisor:
         """Return what the pod has used. All its processes have ended, and the supervisor was the parent of each."""
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         peaks = [cgroups.peak_memory(group.path) for group in self.groups.values()]
+        # The work of podman is not that of the pod.
+        podman_seconds = self.engine.podman_seconds if self.engine is not None else 0.0
+        largest = used.ru_maxrss if self.engine is None else self.engine.largest_kilobytes
         return {
             "seconds": round(time.time() - self.pod.started_at, 3),
-            "cpuSeconds": round(used.ru_utime + used.ru_stime, 3),
+            "cpuSeconds": round(max(0.0, used.ru_utime + used.ru_stime - podman_seconds), 3),
             # If the kernel does not count the memory of the group, that of the largest process.
-            "peakBytes": sum(filter(None, peaks)) or used.ru_maxrss * 1024,
+            "peakBytes": sum(filter(None, peaks)) or largest * 1024,
         }
 
     def end_left_over(self) -> None:
@@ -446,9 +486,9 @@ def folder_is_gone() -> bool:
         return True
 
 
-def phase_before_end(pod: lifecycle.PodState) -> str:
-    started = any(container.starts for container in pod.containers if container.role == "main")
-    return "Running" if started else "Pending"
+def phase_before_end(pod: lifecycle.PodState, states: dict[str, dict[str, Any]]) -> str:
+    mains = [states[container.name] for container in pod.containers if container.role == "main"]
+    return "Running" if any("waiting" not in each["state"] or each["lastState"] for each in mains) else "Pending"
 
 
 def tail(path: str) -> str:

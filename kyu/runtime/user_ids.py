@@ -19,6 +19,8 @@ from typing import Any
 from kyu.runtime import records
 
 USERS = "users.json"
+# The folder of the ranges of namespaces, for the users that their images have.
+BLOCKS = "user-ranges"
 REGISTRY = "/var/lib/kyu-user-ids.json"
 SUBORDINATE = "/etc/subuid"
 # The part of the numbers that systemd's documentation lists as unused: 0x70000000 to 0x7FFDFFFF.
@@ -36,6 +38,8 @@ class UserIds:
 
     def __init__(self, folder: str, registry: str = REGISTRY) -> None:
         self._path = os.path.join(folder, USERS)
+        self._blocks = os.path.join(folder, BLOCKS)
+        self._registry = registry
         known = records.find(self._path) or {}
         first = claim_range(registry, self._path, known.get("first"))
         if first != known.get("first"):
@@ -54,6 +58,19 @@ class UserIds:
             records.write(self._path, document, durable=True)
             self._user_by_namespace[namespace] = number
         return self._user_by_namespace[namespace]
+
+    def block(self, namespace: str) -> int:
+        """Return the first number of a range for the users of images, which the namespace alone has."""
+        os.makedirs(self._blocks, mode=0o700, exist_ok=True)
+        path = os.path.join(self._blocks, f"{namespace}.json")
+        known = (records.find(path) or {}).get("first")
+        if known is None:
+            # The file is there before the range: ranges of missing files are free for others.
+            records.write(path, {}, durable=True)
+        first = claim_range(self._registry, path, known)
+        if first != known:
+            records.write(path, {"first": first}, durable=True)
+        return first
 
 
 def claim_range(registry: str, owner: str, known: int | None) -> int:

@@ -23,7 +23,7 @@ from kyu.runtime.identity import service_account
 from kyu.runtime.sandbox import files, mounts
 
 DEFAULT_MODE = 0o644
-# The widest mode of a Secret's files, whatever the manifest says: other users have no business with them.
+# The widest mode of a Secret's files where a pod has one user, whatever the manifest says.
 SECRET_MODE = 0o500
 LONGEST_SHOWN = 100
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -39,6 +39,7 @@ class File:
     path: str
     content: bytes
     mode: int
+    is_secret: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ def source_files(name: str, source: Json, mode: int | None, facts: PodFacts, obj
         )
     if "secret" in source:
         data = environment.secret_data(source["secret"], facts.namespace, objects)
-        return [replace(file, mode=file.mode & SECRET_MODE) for file in keyed_files(source["secret"], data, mode)]
+        return [replace(file, is_secret=True) for file in keyed_files(source["secret"], data, mode)]
     if "serviceAccountToken" in source:
         return [token_file(name, source["serviceAccountToken"], mode, facts)]
     what = ", ".join(source)
@@ -119,7 +120,7 @@ def token_file(name: str, source: Json, mode: int | None, facts: PodFacts) -> Fi
     if token is None:
         account = service_account.account_name(facts.pod)
         raise Missing(f'volume "{name}": serviceaccount "{account}" not found')
-    return File(inner_path(source["path"]), token.encode(), (DEFAULT_MODE if mode is None else mode) & SECRET_MODE)
+    return File(inner_path(source["path"]), token.encode(), DEFAULT_MODE if mode is None else mode, is_secret=True)
 
 
 def keyed_files(ref: Json, data: Mapping[str, bytes], mode: int | None) -> list[File]:
@@ -174,8 +175,11 @@ def check_name(name: str, what: str) -> str:
     return name
 
 
-def write(volumes: Sequence[Volume], folder: str, user: int | None) -> None:
-    """Make the folders and files, for the pod's user alone."""
+def write(volumes: Sequence[Volume], folder: str, user: int | None, *, has_users: bool = False) -> None:
+    """Make the folders and files, for the pod's user alone, or for all users that an image has.
+
+    Users of the machine do not reach them either way: the folder that holds them is closed.
+    """
     for volume in volumes:
         if volume.host_path:
             continue
@@ -185,8 +189,10 @@ def write(volumes: Sequence[Volume], folder: str, user: int | None) -> None:
             path = os.path.join(root, file.path)
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(path, "wb") as writer:
-                os.fchmod(writer.fileno(), file.mode)
+                os.fchmod(writer.fileno(), file.mode & SECRET_MODE if file.is_secret and not has_users else file.mode)
                 writer.write(file.content)
+        if has_users:
+            open_to_all(root, 0o777 if volume.writable else 0o755)
         if user is not None:
             give(root, user)
 
@@ -212,6 +218,12 @@ def replace_file(root: str, path: str, content: bytes) -> None:
         os.rename(temporary, name, src_dir_fd=place, dst_dir_fd=place)
     finally:
         os.close(place)
+
+
+def open_to_all(root: str, mode: int) -> None:
+    """Let all users into the folders, also where the server has a narrow umask. The kubelet's modes."""
+    for folder, _, _ in os.walk(root):
+        os.chmod(folder, mode)
 
 
 def give(root: str, user: int) -> None:

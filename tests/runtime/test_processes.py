@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from kyu.runtime import logs, podplan, records, shutdown, spawn, user_ids
 from kyu.runtime.logs import LogOptions
 from kyu.runtime.processes import Machine, Runtime
 from tests.runtime.test_crash import processes_of
+from tests.support.images import made_image
 
 
 class Objects:
@@ -28,17 +30,46 @@ class Objects:
         return None
 
 
+# The image of the test's pods: a name for processes, a real image for podman.
+IMAGE = "kyu-test-any"
+# How pods run in the test at hand.
+CHOICE: list[podplan.RuntimeChoice] = ["process"]
+
+
+@pytest.fixture(scope="session")
+def image() -> Iterator[None]:
+    with made_image(f"localhost/{IMAGE}"):
+        yield
+
+
+@pytest.fixture(params=["process", "podman"])
+def both_runtimes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run a test with pods as processes, then with pods from images."""
+    if request.param == "podman":
+        request.getfixturevalue("image")
+    CHOICE[0] = request.param
+    yield
+    CHOICE[0] = "process"
+
+
 class Watched:
     """A runtime, and the statuses that it has told, by the pod's name."""
 
     def __init__(self, folder: Path, options: podplan.RuntimeOptions | None = None) -> None:
         self.told: dict[str, list[Json]] = {}
         self._changed = asyncio.Event()
+        options = replace(options or podplan.RuntimeOptions(), runtime=CHOICE[0])
         self.runtime = Runtime(str(folder), Machine("node-1"), self._tell, options)
 
     def _tell(self, pod: Json, status: Json) -> None:
         self.told.setdefault(pod["metadata"]["name"], []).append(status)
         self._changed.set()
+
+    async def open(self) -> None:
+        await self.runtime.open()
+        if CHOICE[0] == "podman":
+            assert not self.runtime.images.refused
+            assert await self.runtime.prepare(pod("any", shell("true"))) is None
 
     async def until(self, name: str, *phases: str) -> Json:
         """Return the first status of the pod in one of the phases."""
@@ -66,7 +97,7 @@ class Watched:
 @asynccontextmanager
 async def opened(folder: Path, options: podplan.RuntimeOptions | None = None) -> AsyncIterator[Watched]:
     watched = Watched(folder, options)
-    await watched.runtime.open()
+    await watched.open()
     try:
         yield watched
     finally:
@@ -78,7 +109,7 @@ async def opened(folder: Path, options: podplan.RuntimeOptions | None = None) ->
 
 
 def shell(script: str, **more: Any) -> Json:
-    return {"name": "main", "image": "any", "command": ["sh", "-c", script], **more}
+    return {"name": "main", "image": IMAGE, "command": ["sh", "-c", script], **more}
 
 
 def pod(name: str, *containers: Json, **spec: Any) -> Json:
@@ -100,6 +131,7 @@ async def test_the_users_of_pods_have_names(tmp_path: Path) -> None:
             assert (name, group) == ("kyu-team", "kyu-team")
 
 
+@pytest.mark.usefixtures("both_runtimes")
 async def test_the_last_message_is_written_where_kubernetes_has_it(tmp_path: Path) -> None:
     async with opened(tmp_path) as watched:
         if watched.runtime.mounts_refused:
@@ -118,19 +150,30 @@ def condition(status: Json, type_: str) -> str:
     return next(str(c["status"]) for c in status["conditions"] if c["type"] == type_)
 
 
+VOLUME: dict[str, Any] = {"volumeMounts": [{"name": "v", "mountPath": "/v"}]}
+VOLUMES: dict[str, Any] = {"volumes": [{"name": "v", "emptyDir": {}}]}
+
+
+def volume(watched: Watched, name: str) -> Path:
+    """Return the folder of the machine that the pod sees as $KYU_VOLUME_V."""
+    return Path(watched.runtime.folder(f"uid-{name}")) / records.VOLUMES / "v"
+
+
+@pytest.mark.usefixtures("both_runtimes")
 async def test_a_pod_runs_prints_and_tells_its_exit_code(tmp_path: Path) -> None:
-    go = tmp_path / "go"
     async with opened(tmp_path / "runtime") as watched:
-        script = f'echo "out $GREETING"; echo err >&2; while ! test -e {go}; do sleep 0.01; done; exit 3'
-        watched.start(pod("a", shell(script, env=[{"name": "GREETING", "value": "hi"}])))
+        script = 'echo "out $GREETING"; echo err >&2; while ! test -e $KYU_VOLUME_V/go; do sleep 0.01; done; exit 3'
+        watched.start(pod("a", shell(script, env=[{"name": "GREETING", "value": "hi"}], **VOLUME), **VOLUMES))
         await watched.until("a", "Running")
-        go.touch()
+        (volume(watched, "a") / "go").touch()
         status = await watched.over("a")
         assert status["phase"] == "Failed"
         assert terminated(status)["exitCode"] == 3
         assert terminated(status)["reason"] == "Error"
-        assert [s["phase"] for s in watched.told["a"]] == ["Running", "Failed"]
-        assert condition(watched.told["a"][0], "Ready") == "True"
+        # An image takes a moment to start.
+        told = [s for s in watched.told["a"] if s["phase"] != "Pending"]
+        assert [s["phase"] for s in told] == ["Running", "Failed"]
+        assert condition(told[0], "Ready") == "True"
         assert condition(status, "Ready") == "False"
         assert sorted((await watched.text("a")).splitlines()) == ["err", "out hi"]
 
@@ -159,6 +202,7 @@ async def test_a_pod_without_a_command_fails_at_once(tmp_path: Path) -> None:
         assert watched.runtime.uids() == []
 
 
+@pytest.mark.usefixtures("both_runtimes")
 async def test_a_missing_config_map_keeps_the_pod_waiting(tmp_path: Path) -> None:
     async with opened(tmp_path) as watched:
         wanted = {"env": [{"name": "X", "valueFrom": {"configMapKeyRef": {"name": "absent", "key": "k"}}}]}
@@ -168,6 +212,7 @@ async def test_a_missing_config_map_keeps_the_pod_waiting(tmp_path: Path) -> Non
         assert waiting == {"reason": "CreateContainerConfigError", "message": 'configmap "absent" not found'}
 
 
+@pytest.mark.usefixtures("both_runtimes")
 async def test_a_stop_asks_first_and_the_exit_code_is_the_programs_own(tmp_path: Path) -> None:
     async with opened(tmp_path) as watched:
         script = 'trap "echo bye; exit 5" TERM; echo ready; while :; do sleep 0.01; done'
@@ -179,6 +224,7 @@ async def test_a_stop_asks_first_and_the_exit_code_is_the_programs_own(tmp_path:
         assert "bye\n" in await watched.text("a")
 
 
+@pytest.mark.usefixtures("both_runtimes")
 async def test_a_pod_may_be_stopped_before_it_has_begun(tmp_path: Path) -> None:
     async with opened(tmp_path) as watched:
         watched.start(pod("a", shell("sleep 1000")))
@@ -186,6 +232,7 @@ async def test_a_pod_may_be_stopped_before_it_has_begun(tmp_path: Path) -> None:
         assert (await watched.over("a"))["phase"] == "Failed"
 
 
+@pytest.mark.usefixtures("both_runtimes")
 async def test_a_disk_that_refuses_fails_the_pod_and_the_next_one_runs(tmp_path: Path) -> None:
     async with opened(tmp_path) as watched:
         # A folder in the way that is not empty.
@@ -217,6 +264,7 @@ async def test_a_record_that_the_disk_refuses_is_written_when_it_can_be(tmp_path
         assert ended["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 6
 
 
+@pytest.mark.usefixtures("both_runtimes")
 async def test_after_the_grace_period_the_whole_group_is_killed(tmp_path: Path) -> None:
     async with opened(tmp_path) as watched:
         script = 'trap "" TERM; sh -c \'trap "" TERM; echo $$$$; while :; do sleep 1; done\' & wait; wait'
@@ -229,6 +277,7 @@ async def test_after_the_grace_period_the_whole_group_is_killed(tmp_path: Path) 
         assert processes_of("uid-a") == []
 
 
+@pytest.mark.usefixtures("both_runtimes")
 async def test_processes_that_left_the_session_end_with_the_pod(tmp_path: Path) -> None:
     async with opened(tmp_path) as watched:
         watched.start(pod("a", shell("setsid sleep 1000 & echo $!; exit 0")))
@@ -236,6 +285,7 @@ async def test_processes_that_left_the_session_end_with_the_pod(tmp_path: Path) 
         assert processes_of("uid-a") == []
 
 
+@pytest.mark.usefixtures("both_runtimes")
 async def test_places_of_the_machine_are_mounted_where_that_is_permitted(tmp_path: Path) -> None:
     place = tmp_path / "place"
     place.mkdir()
@@ -257,12 +307,13 @@ async def test_places_of_the_machine_are_mounted_where_that_is_permitted(tmp_pat
     assert (place / "given").exists()
 
 
+@pytest.mark.usefixtures("both_runtimes")
 async def test_init_containers_then_a_sidecar_beside_two_mains(tmp_path: Path) -> None:
     async with opened(tmp_path) as watched:
         share = {"volumeMounts": [{"name": "share", "mountPath": "/share/deep"}]}
         first = [
             shell("echo first > /share/deep/order", **share) | {"name": "first"},
-            shell("echo sidecar >> /share/deep/order; sleep 1000", **share)
+            shell('trap "exit 143" TERM; echo sidecar >> /share/deep/order; while :; do sleep 0.1; done', **share)
             | {"name": "side", "restartPolicy": "Always"},
         ]
         mains = [
@@ -279,6 +330,7 @@ async def test_init_containers_then_a_sidecar_beside_two_mains(tmp_path: Path) -
         assert condition(status, "Initialized") == "True"
 
 
+@pytest.mark.usefixtures("both_runtimes")
 async def test_volumes_appear_at_their_mount_paths_and_nowhere_else(tmp_path: Path) -> None:
     async with opened(tmp_path) as watched:
         volumes = [{"name": "conf", "configMap": {"name": "settings"}}, {"name": "work", "emptyDir": {}}]
@@ -289,7 +341,7 @@ async def test_volumes_appear_at_their_mount_paths_and_nowhere_else(tmp_path: Pa
         ]
         script = (
             "cat /etc/kyu-test/conf/color /kyu-test-data/color; test -e /etc/passwd && echo; echo x > /kyu-test-data/f"
-            ' && cat "$KYU_VOLUME_WORK/inner/f"; echo no > /etc/kyu-test/conf/color || echo read-only'
+            " && cat /kyu-test-data/f; echo no > /etc/kyu-test/conf/color || echo read-only"
         )
         watched.start(pod("a", shell(script, volumeMounts=mounts), volumes=volumes))
         status = await watched.over("a")
@@ -301,11 +353,12 @@ async def test_volumes_appear_at_their_mount_paths_and_nowhere_else(tmp_path: Pa
         assert "kyu-test" not in os.listdir("/etc")
 
 
+@pytest.mark.usefixtures("both_runtimes")
 async def test_a_failing_container_is_restarted_and_its_previous_log_is_kept(tmp_path: Path) -> None:
     async with opened(tmp_path) as watched:
-        first = 'touch again; echo first; echo why > "$KYU_TERMINATION_LOG"; exit 4'
-        script = f"test -e again && {{ echo second; exit 0; }}; {first}"
-        watched.start(pod("a", shell(script), restartPolicy="OnFailure"))
+        first = 'touch $KYU_VOLUME_V/again; echo first; echo why > "$KYU_TERMINATION_LOG"; exit 4'
+        script = f"test -e $KYU_VOLUME_V/again && {{ echo second; exit 0; }}; {first}"
+        watched.start(pod("a", shell(script, **VOLUME), restartPolicy="OnFailure", **VOLUMES))
         status = await watched.over("a")
         assert status["phase"] == "Succeeded"
         main = status["containerStatuses"][0]
@@ -316,6 +369,7 @@ async def test_a_failing_container_is_restarted_and_its_previous_log_is_kept(tmp
         assert await watched.text("a", previous=True) == "first\n"
 
 
+@pytest.mark.usefixtures("both_runtimes")
 async def test_the_log_stands_in_for_a_message_on_request(tmp_path: Path) -> None:
     async with opened(tmp_path) as watched:
         policy = {"terminationMessagePolicy": "FallbackToLogsOnError"}
@@ -323,6 +377,7 @@ async def test_the_log_stands_in_for_a_message_on_request(tmp_path: Path) -> Non
         assert terminated(await watched.over("a"))["message"] == "the end is near"
 
 
+@pytest.mark.usefixtures("both_runtimes")
 async def test_the_deadline_of_a_pod(tmp_path: Path) -> None:
     async with opened(tmp_path) as watched:
         watched.start(pod("a", shell("sleep 1000"), activeDeadlineSeconds=0))
@@ -330,6 +385,7 @@ async def test_the_deadline_of_a_pod(tmp_path: Path) -> None:
         assert (status["phase"], status["reason"]) == ("Failed", "DeadlineExceeded")
 
 
+@pytest.mark.usefixtures("both_runtimes")
 async def test_logs_as_kubectl_asks_for_them(tmp_path: Path) -> None:
     async with opened(tmp_path, podplan.RuntimeOptions(log_most_bytes=2000, log_most_files=3)) as watched:
         watched.start(pod("a", shell("for i in $(seq 500); do echo line $i; done; printf end")))
@@ -348,12 +404,14 @@ async def test_logs_as_kubectl_asks_for_them(tmp_path: Path) -> None:
         assert await watched.text("a", tail_lines=2, limit_bytes=6) == "line 5"
 
 
+@pytest.mark.usefixtures("both_runtimes")
 async def test_following_a_log_ends_with_the_container(tmp_path: Path) -> None:
     async with opened(tmp_path, podplan.RuntimeOptions(log_most_bytes=100)) as watched:
-        script = "for i in $(seq 30); do echo line $i; done; while ! test -e go; do sleep 0.01; done; echo last"
-        watched.start(pod("a", shell(script)))
+        wait = "while ! test -e $KYU_VOLUME_V/go; do sleep 0.01; done"
+        script = f"for i in $(seq 30); do echo line $i; done; {wait}; echo last"
+        watched.start(pod("a", shell(script, **VOLUME), **VOLUMES))
         await watched.until("a", "Running")
-        go = Path(watched.runtime.folder("uid-a")) / records.HOME / "go"
+        go = volume(watched, "a") / "go"
         log = logs.find_log(watched.runtime.folder("uid-a"), "a", "main", previous=False)
         assert isinstance(log, logs.Log)
         text = b""
@@ -418,6 +476,7 @@ async def test_a_program_in_a_folder_that_its_user_cannot_reach_is_told_so(tmp_p
         assert f"Permission denied, for user {user}" in terminated(await watched.over("b"))["message"]
 
 
+@pytest.mark.usefixtures("both_runtimes")
 async def test_a_killed_launcher_is_replaced(tmp_path: Path) -> None:
     async with opened(tmp_path) as watched:
         watched.start(pod("a", shell("exit 0")))
@@ -430,6 +489,7 @@ async def test_a_killed_launcher_is_replaced(tmp_path: Path) -> None:
         assert (await watched.over("b"))["phase"] == "Succeeded"
 
 
+@pytest.mark.usefixtures("both_runtimes")
 async def test_a_removed_pod_leaves_nothing(tmp_path: Path) -> None:
     async with opened(tmp_path) as watched:
         watched.start(pod("a", shell("echo hi", volumeMounts=[]), volumes=[{"name": "v", "emptyDir": {}}]))
@@ -480,6 +540,7 @@ async def test_gpus_are_given_to_one_pod_at_a_time(tmp_path: Path) -> None:
     await watched.runtime.close()
 
 
+@pytest.mark.usefixtures("both_runtimes")
 async def test_a_pod_that_ran_and_whose_folder_is_gone_is_not_run_again(tmp_path: Path) -> None:
     async with opened(tmp_path) as watched:
         wanted = pod("a", shell("true"))
@@ -488,11 +549,12 @@ async def test_a_pod_that_ran_and_whose_folder_is_gone_is_not_run_again(tmp_path
         assert watched.told["a"][0]["reason"] == "PodFolderLost"
 
 
+@pytest.mark.usefixtures("both_runtimes")
 async def test_all_pods_of_a_folder_can_be_ended_when_kyu_is_down(tmp_path: Path) -> None:
     watched = Watched(tmp_path)
-    await watched.runtime.open()
+    await watched.open()
     for name in ("a", "b"):
-        watched.start(pod(name, shell("sleep 1000")))
+        watched.start(pod(name, shell('trap "exit 143" TERM; while :; do sleep 0.1; done')))
         await watched.until(name, "Running")
     await watched.runtime.close()
     assert await asyncio.to_thread(shutdown.stop_all, str(tmp_path), 60) == 2

@@ -99,7 +99,7 @@ def test_a_pod_that_was_never_started_names_the_container_at_fault(at_fault: str
     found = status.failed_status(pod("a", "b"), "StartError", "no command", at_fault, NOW)
     assert (found["phase"], found["reason"], found["message"]) == ("Failed", "StartError", "no command")
     assert [c["name"] for c in found["containerStatuses"] if "terminated" in c["state"]] == ended
-    waiting = status.waiting_status(pod("a", "b"), at_fault, "no such ConfigMap", NOW)
+    waiting = status.waiting_status(pod("a", "b"), at_fault, "CreateContainerConfigError", "no such ConfigMap", NOW)
     blamed = [c["name"] for c in waiting["containerStatuses"] if c["state"]["waiting"].get("message")]
     assert (waiting["phase"], blamed) == ("Pending", ended)
 

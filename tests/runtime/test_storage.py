@@ -83,7 +83,8 @@ def test_folders_that_are_too_deep_to_count_are_reported(tmp_path: Path) -> None
 
 
 async def test_a_pod_above_its_limit_is_evicted(tmp_path: Path) -> None:
-    options = replace(tenants(tmp_path) if os.geteuid() == 0 else podplan.Options(), storage_interval_seconds=0.2)
+    plain = tenants(tmp_path) if os.geteuid() == 0 else podplan.RuntimeOptions()
+    options = replace(plain, storage_interval_seconds=0.2)
     async with opened(tmp_path, options) as watched:
         if watched.runtime.isolation.refused:
             pytest.skip(f"tenants cannot be isolated here: {watched.runtime.isolation.refused}")

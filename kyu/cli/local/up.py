@@ -51,6 +51,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="the network of pods: this machine's (default), or a loopback interface for each pod",
     )
     parser.add_argument(
+        "--runtime",
+        choices=("process", "podman", "auto"),
+        default="process",
+        help="run pods as processes of this machine (default), from images with podman, or by the image that they name",
+    )
+    parser.add_argument(
         "--virtual-node",
         choices=("pools", "local", "simulate"),
         default="pools",
@@ -152,6 +158,7 @@ def _serve(args: argparse.Namespace, data: Path) -> int:
         host_paths=args.host_paths,
         mount_over=tuple(args.mount_over),
         pod_network=args.pod_network,
+        runtime=args.runtime,
         virtual_node=args.virtual_node,
         log_days=args.log_days,
         log_bytes=parse_size(args.log_size),
@@ -208,8 +215,8 @@ def options_of(args: argparse.Namespace) -> list[str]:
     given = {"--listen": args.listen, "--config": args.config, "--nodes": args.nodes, "--cpu": args.cpu}
     given |= {"--virtual-node": args.virtual_node, "--log-days": args.log_days, "--log-size": args.log_size}
     given |= {"--history-days": args.history_days, "--history-size": args.history_size}
-    given |= {"--pod-network": args.pod_network, "--hub": args.hub, "--cluster-name": args.cluster_name}
-    given |= {"--socket": args.socket}
+    given |= {"--runtime": args.runtime, "--pod-network": args.pod_network, "--socket": args.socket}
+    given |= {"--hub": args.hub, "--cluster-name": args.cluster_name}
     flags = {"--trust-users": args.trust_users, "--host-paths": args.host_paths}
     flags |= {"--bare": args.bare, "--server-only": args.server_only}
     words = [word for option, value in given.items() if value not in (None, "") for word in (option, str(value))]

@@ -25,6 +25,7 @@ from typing import Any
 
 from kyu.runtime import cgroups, spawn
 from kyu.runtime.interactive.attaching import Attaching
+from kyu.runtime.podman import engine
 from kyu.runtime.sandbox.namespaces import Sandbox
 
 SOCKET = "exec.sock"
@@ -51,6 +52,14 @@ class ExecChild:
     pid: int
     container: str
     connection: socket.socket
+    # The variable by which its process in the container is known, where podman runs it.
+    mark: str = ""
+
+    def signal(self, which: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, which)
+        if self.mark:
+            engine.signal_marked(self.mark, which)
 
 
 def listen() -> socket.socket | None:
@@ -79,6 +88,9 @@ class Execs:
     is_running: Callable[[str], bool]
     sandbox: Sandbox = field(default_factory=Sandbox)
     groups: Mapping[str, cgroups.Group] = field(default_factory=dict)
+    engine: engine.Engine | None = None
+    # The number of the present start of each container.
+    numbers: Callable[[str], int] = lambda name: 0
     attaching: Attaching = field(default_factory=Attaching)
     # Connections by descriptor: without a request yet, and with a command.
     waiting: dict[int, socket.socket] = field(default_factory=dict)
@@ -152,8 +164,11 @@ class Execs:
         is_terminal = bool(request["tty"])
         if len(descriptors) != (1 if is_terminal else MOST_DESCRIPTORS):
             raise NotDone("the streams of the command are missing")
-        environment = {**plan["env"], "TERM": "xterm"} if is_terminal else plan["env"]
-        command = {**plan, "argv": request["argv"], "env": environment}
+        if self.engine is not None:
+            command = self.engine.command(plan, self.numbers(name), request["argv"], is_terminal=is_terminal)
+        else:
+            environment = {**plan["env"], "TERM": "xterm"} if is_terminal else plan["env"]
+            command = {**plan, "argv": request["argv"], "env": environment}
         streams = tuple(descriptors * 3) if is_terminal else tuple(descriptors)
         child = spawn.fork_with(command, self.sandbox, streams, is_terminal=is_terminal)
         try:
@@ -166,7 +181,7 @@ class Execs:
             os.waitpid(child.pid, 0)
             code = error.exit_code if isinstance(error, spawn.StartFailed) else spawn.NOT_RUNNABLE_EXIT_CODE
             raise NotDone(str(error), code) from error
-        started = ExecChild(child.pid, name, connection)
+        started = ExecChild(child.pid, name, connection, command.get("mark", ""))
         self.by_pid[child.pid] = self.by_descriptor[connection.fileno()] = started
         send(connection, {"started": True})
         # The server sends nothing more: the next event is its end.
@@ -183,8 +198,7 @@ class Execs:
         """End a command whose client has gone."""
         poll.unregister(child.connection)
         del self.by_descriptor[child.connection.fileno()]
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGHUP)
+        child.signal(signal.SIGHUP)
 
     def exited(self, pid: int, exit_code: int, poll: select.poll) -> None:
         """Tell the server the exit code of a command, if the process was one."""
@@ -200,8 +214,7 @@ class Execs:
         """Kill the commands of a container that has ended."""
         for child in self.by_pid.values():
             if child.container == name:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(child.pid, signal.SIGKILL)
+                child.signal(signal.SIGKILL)
 
 
 def connect(port: int, family: int) -> int:

@@ -63,6 +63,8 @@ class Abilities:
     trusts_users: bool = False
     # Pods of different users are refused, rather than run without isolation.
     refuses_pods: bool = False
+    # Why pods do not run from images here; None if they need not.
+    images_refused: str | None = None
 
 
 def read_facts(folder: str) -> MachineFacts:
@@ -168,8 +170,12 @@ def conditions(abilities: Abilities, now: datetime) -> list[Json]:
     elif abilities.refuses_pods:
         message = f"pods are refused: {abilities.isolation_refused}"
         isolated = condition(ISOLATED, "False", PODS_REFUSED, message, now)
+    images = []
+    if abilities.images_refused is not None:
+        images = [ability("kyu.dev/ImagesRun", "images as containers of podman", abilities.images_refused, now)]
     return [
         condition("Ready", "True", "KubeletReady", "kyu runs pods as processes", now),
+        *images,
         ability("kyu.dev/LimitsEnforced", "cpu and memory limits", abilities.limits_refused, now),
         ability("kyu.dev/VolumesMounted", "volumes at their mount paths", abilities.mounts_refused, now),
         isolated,

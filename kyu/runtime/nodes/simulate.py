@@ -75,6 +75,9 @@ class SimulatedRuntime:
         entry = self._entries.get(uid)
         return entry.status if entry else None
 
+    async def prepare(self, pod: Json) -> None:
+        """Do nothing: a simulated pod needs no image."""
+
     def start(self, pod: Json, objects: SettingsSource, access: ServerAccess = NO_ACCESS) -> None:
         uid = pod["metadata"]["uid"]
         if uid in self._entries:

@@ -40,12 +40,17 @@ LAST_CAPABILITY = 63
 CAPABILITY_VERSION = 0x20080522
 
 # The same number on every architecture of the kernel since version 5.1.
-NR_MOUNT_SETATTR = 442
+NR_OPEN_TREE, NR_MOVE_MOUNT, NR_MOUNT_SETATTR = 428, 429, 442
 NR_KEYCTL = {"x86_64": 250, "aarch64": 219}
 KEYCTL_JOIN_SESSION_KEYRING = 1
 AT_FDCWD = -100
+AT_EMPTY_PATH = 0x1000
 AT_RECURSIVE = 0x8000
+OPEN_TREE_CLONE = 1
+MOVE_MOUNT_F_EMPTY_PATH = 4
+MOUNT_ATTR_RDONLY = 0x00000001
 MOUNT_ATTR_NOSUID = 0x00000002
+MOUNT_ATTR_IDMAP = 0x00100000
 
 NR_CLONE = {"x86_64": 56, "aarch64": 220}
 
@@ -92,6 +97,25 @@ def ignore_set_uid(path: str) -> None:
     size = ctypes.c_size_t(ctypes.sizeof(attributes))
     number = ctypes.c_long(NR_MOUNT_SETATTR)
     _check(_libc.syscall(number, AT_FDCWD, os.fsencode(path), AT_RECURSIVE, ctypes.byref(attributes), size))
+
+
+def copy_mount(path: str) -> int:
+    """Return a copy of the mount at the path that is mounted nowhere yet."""
+    descriptor: int = _libc.syscall(
+        ctypes.c_long(NR_OPEN_TREE), AT_FDCWD, os.fsencode(path), ctypes.c_uint(OPEN_TREE_CLONE | os.O_CLOEXEC)
+    )
+    _check(descriptor)
+    return descriptor
+
+
+def mount_for(tree: int, user_namespace: int, target: str) -> None:
+    """Mount a copied mount, for reading, with the owners that the user namespace has for them."""
+    attributes = (ctypes.c_uint64 * 4)(MOUNT_ATTR_IDMAP | MOUNT_ATTR_RDONLY, 0, 0, user_namespace)
+    size = ctypes.c_size_t(ctypes.sizeof(attributes))
+    setattr_number, move_number = ctypes.c_long(NR_MOUNT_SETATTR), ctypes.c_long(NR_MOVE_MOUNT)
+    _check(_libc.syscall(setattr_number, tree, b"", ctypes.c_uint(AT_EMPTY_PATH), ctypes.byref(attributes), size))
+    flags = ctypes.c_uint(MOVE_MOUNT_F_EMPTY_PATH)
+    _check(_libc.syscall(move_number, tree, b"", AT_FDCWD, os.fsencode(target), flags))
 
 
 def prctl(option: int, value: int = 0, pointer: object = None) -> None:

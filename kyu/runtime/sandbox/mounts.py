@@ -80,7 +80,7 @@ def enter(mounts: list[Mount], scratch: str, may_cover: Sequence[str] = ()) -> N
         try:
             is_folder = stat.S_ISDIR(os.fstat(source).st_mode)
             target = covers.ensure_target(os.path.normpath(mount.target), is_folder=is_folder)
-            _bind(source, target, read_only=mount.read_only)
+            bind(source, target, read_only=mount.read_only)
             if not mount.read_only:
                 covers.writable.append(target)
         except (OSError, MountFailed) as error:
@@ -97,14 +97,15 @@ def enter(mounts: list[Mount], scratch: str, may_cover: Sequence[str] = ()) -> N
 def _find_source(mount: Mount) -> int:
     """Open the source; return -1 if it is missing and may be."""
     try:
-        return _open_source(mount)
+        return open_source(mount)
     except MountFailed:
         if mount.is_optional:
             return -1
         raise
 
 
-def _open_source(mount: Mount) -> int:
+def open_source(mount: Mount) -> int:
+    """Open the volume, or the part of it, that is to be mounted."""
     root = -1
     try:
         root = os.open(mount.source, os.O_PATH | os.O_CLOEXEC)
@@ -125,7 +126,8 @@ def _check_allowed(root: int, mount: Mount) -> None:
         raise MountFailed(f"mountPath {mount.target}: {real} is in none of the folders that hostPath may name")
 
 
-def _bind(source: int, target: str, *, read_only: bool) -> None:
+def bind(source: int, target: str, *, read_only: bool) -> None:
+    """Bind an open file or folder on a path of this mount namespace."""
     place = os.open(target, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         kernel.bind(source, place)

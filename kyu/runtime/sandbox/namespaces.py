@@ -21,7 +21,7 @@ import resource
 import socket
 import struct
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,6 +30,8 @@ from kyu.runtime.sandbox import kernel, seccomp
 # The parts of a pod's folder that its containers see, and the one that tenants see as /tmp.
 HOME, VOLUMES, SCRATCH = "home", "volumes", "scratch"
 TEMPORARY = "tmp"
+# The files of the engine that runs the pod's containers, where they come from images.
+ENGINE = "engine"
 # Files of the pod's folder that tenants see in /etc.
 ACCOUNTS = ("passwd", "group")
 MACHINE = platform.machine()
@@ -55,7 +57,8 @@ class Sandbox:
     user if None; ``groups``: their other groups. ``namespaces``: whether it has process, mount and IPC namespaces.
     ``user_namespace``: whether it has a user namespace, too. ``tenant``: whether calls into the kernel are filtered,
     and folders of the machine are hidden. ``network``: ``host`` for the machine's network, ``none`` for a loopback
-    interface of its own.
+    interface of its own. ``images``: the folder of the engine that runs the containers from images; empty if they are
+    plain processes. ``uid_map`` and ``gid_map``: the numbers of its user namespace where that has more than one.
     """
 
     user: int | None = None
@@ -65,6 +68,9 @@ class Sandbox:
     network: str = "host"
     group: int | None = None
     groups: tuple[int, ...] = ()
+    images: str = ""
+    uid_map: str = ""
+    gid_map: str = ""
 
     @property
     def own_group(self) -> int | None:
@@ -212,13 +218,13 @@ def show_accounts() -> None:
             kernel.mount("", f"/etc/{name}", "", options)
 
 
-def show_own_folder(folder: str) -> None:
+def show_own_folder(folder: str, names: Sequence[str] = (HOME, VOLUMES, SCRATCH)) -> None:
     """Hide the server's folders, and show those that are the pod's own in their place."""
     hidden = first_closed_folder(folder) or os.path.dirname(os.path.dirname(folder))
     is_there = os.path.isdir(hidden)
     if is_there:
         kernel.mount("tmpfs", hidden, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "mode=755,size=64k")
-    for name in (HOME, VOLUMES, SCRATCH):
+    for name in names:
         if os.path.isdir(name):
             place = os.path.join(folder, name)
             os.makedirs(place, exist_ok=True)
@@ -267,7 +273,7 @@ def close_descriptors(*keep: int) -> None:
                 os.close(int(name))
 
 
-def why_not_permitted(sandbox: Sandbox, folder: str) -> str:
+def why_not_permitted(sandbox: Sandbox, folder: str, enter: Callable[[Sandbox, str], None] = enter) -> str:
     """Try it in a child. Empty if such a sandbox can be made here, else the reason. The folder is that of a pod."""
     reader, writer = os.pipe()
     child = fork(flags(sandbox))
