@@ -12,7 +12,6 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 from kyu.api.meta import Json
@@ -118,7 +117,7 @@ def test_a_container_does_not_begin_without_its_supervisor(tmp_path: Path) -> No
     reader, writer = os.pipe()
     if (supervisor := os.fork()) == 0:
         # After an error, a second process of pytest would go on here.
-        with suppress(Exception):
+        with contextlib.suppress(Exception):
             child = spawn.fork(plan, Sandbox())
             os.write(writer, str(child.pid).encode())
             os.kill(child.pid, signal.SIGSTOP)
