@@ -47,7 +47,7 @@ class NotMeasured(Exception):
 
 @dataclass(slots=True)
 class Outcome:
-    """What one scheduler did with the load, and its cost."""
+    """The result of one scheduler with the load, and its cost."""
 
     seconds: float
     admissions: int

@@ -1,10 +1,10 @@
 """
 Choose the server that a command talks to.
 
-The order is: ``--kubeconfig FILE``, ``--data DIR`` (the local server of that folder), the environment variable
-KUBECONFIG, the running local server of the default folder, the server of this machine at its socket, the service
-account of a pod, the user's default kubeconfig.
-With ``--context`` only kubeconfigs count. Commands that change objects print the chosen server.
+Options come first: ``--kubeconfig FILE``, or ``--data DIR`` for the local server of that folder. Next is the
+environment variable KUBECONFIG. Then come the running local server of the default folder, and the server of this
+machine at its socket. The last are the service account of a pod, and the user's default kubeconfig. With
+``--context`` only kubeconfigs count. Commands that change objects print the chosen server.
 """
 
 from __future__ import annotations
