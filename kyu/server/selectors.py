@@ -85,6 +85,11 @@ class _SelectorParser:
     def is_symbol(self) -> bool:
         return self._next < len(self._tokens) and self._tokens[self._next][1]
 
+    def check_values(self) -> None:
+        """Raise if many values follow, also equal ones: each token takes time."""
+        if len(self._tokens) - self._next > 2 * (MOST_VALUES + MOST_REQUIREMENTS):
+            raise _Unreadable(f"a selector has at most {MOST_VALUES} values for a label")
+
     def take(self) -> str:
         token = self.peek()
         self._next += 1
@@ -142,6 +147,7 @@ def _values(parser: _SelectorParser) -> set[str]:
     if parser.peek() != "(":
         raise _Unreadable(f"found '{parser.peek()}' expected: '('")
     parser.take()
+    parser.check_values()
     values: set[str] = set()
     is_expected = True
     while parser.peek() != ")":
@@ -156,8 +162,6 @@ def _values(parser: _SelectorParser) -> set[str]:
         else:
             values.add(parser.peek())
             is_expected = False
-            if len(values) > MOST_VALUES:
-                raise _Unreadable(f"a selector has at most {MOST_VALUES} values for a label")
         parser.take()
     parser.take()
     return values | {""} if is_expected else values

@@ -422,6 +422,7 @@ def reads() -> Iterator[Hostile]:
     yield Hostile(
         "a set of 5,000 values", "GET", f"{MAPS}?labelSelector=k+in+(" + ",".join(f"v{n}" for n in range(5_000)) + ")"
     )
+    yield Hostile("a value 20,000 times", "GET", f"{MAPS}?labelSelector=k+in+(" + "v," * 20_000 + ")")
     yield Hostile(
         "a field selector of 2,000 terms", "GET", f"{MAPS}?fieldSelector=" + ",".join(["metadata.name=a"] * 2_000)
     )

@@ -131,3 +131,10 @@ def test_a_value_is_read_as_text() -> None:
     assert selectors.at("a.b")({"a": {"b": True}}) == "true"
     assert selectors.at("a.b")({"a": {"b": 3}}) == "3"
     assert selectors.at("a.b")({"a": "x"}) == ""
+
+
+@pytest.mark.parametrize("values", [[f"v{number}" for number in range(3_000)], ["v"] * 3_000])
+def test_too_many_values_of_a_label_are_refused(values: list[str]) -> None:
+    with pytest.raises(StatusError, match="at most"):
+        parse_labels(f"k in ({','.join(values)})")
+    assert parse_labels(f"k in ({','.join(values[:1_000])})")
