@@ -202,6 +202,7 @@ class Runtime:
         await self._watching.cancel()
         await self._images.close()
         await self._background.finish()
+        await asyncio.gather(*(entry.clearing for entry in self._entries.values() if entry.clearing is not None))
         if self._notice_reader >= 0:
             loop.remove_reader(self._notice_reader)
             os.close(self._notice_reader)
