@@ -17,6 +17,7 @@ from pathlib import Path
 from tests.cluster import build, kueue, measure, parts, yunikorn
 from tests.cluster.build import BuildFailed, Unavailable, say
 from tests.cluster.controlplane import EVERYTHING, ControlPlane
+from tests.cluster.upstream import suites
 
 HERE = Path(__file__).parent
 TEST_SECONDS = 600
@@ -35,6 +36,8 @@ def main(arguments: list[str]) -> int:
             return run_tests(others)
         case "up":
             return run_up(options)
+        case "upstream":
+            return suites.run(options.suites, options.focus, always_schedules=options.always_schedules)
         case _:
             return measure.main()
 
@@ -51,6 +54,10 @@ def parser() -> argparse.ArgumentParser:
     up.add_argument("--kueue", action="store_true", help="with upstream Kueue")
     up.add_argument("--yunikorn", action="store_true", help="with YuniKorn as a second scheduler")
     up.add_argument("--fsync", action="store_true", help="every write on disk before its answer, to measure beside")
+    upstream = commands.add_parser("upstream", help="run Kueue's own integration tests on Kyu")
+    upstream.add_argument("suites", nargs="*", help="parts of the paths of suites (default all)")
+    upstream.add_argument("-k", dest="focus", default="", help="only the specs whose name matches")
+    upstream.add_argument("--always-schedules", action="store_true", help="with Kyu's scheduler in every suite")
     commands.add_parser("measure", help="start-up times, memory and writes per second, as in README.md")
     return result
 
