@@ -36,6 +36,8 @@ QUICK_SHARE = 10
 # One Workload that each scheduler admits before it is measured.
 PROBE = Load("probe", 1, 1, (WorkloadSet("probe", 1, 1, 1, 0, 1),))
 START_SECONDS = 120.0
+# After the load, writes are counted until none came for a look.
+LOOK_SECONDS, MOST_LOOKS = 2.0, 60
 WRITES = frozenset({"POST", "PUT", "PATCH", "APPLY", "DELETE"})
 _SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
@@ -97,7 +99,7 @@ async def measure(kubeconfig_file: Path, command: str, load: Load, prefix: str) 
             await playing.make_queues(load)
             before, cpu = await server_samples(client), cpu_seconds(process.pid)
             seconds = await play(playing, load, process)
-            after, used = await server_samples(client), cpu_seconds(process.pid) - cpu
+            after, used = await settled_samples(client), cpu_seconds(process.pid) - cpu
             outcome = Outcome(seconds, sum(map(len, playing.waits.values())), playing.evictions, playing.waits)
             outcome.writes = writes_between(before, after)
             outcome.writes.subtract({f"{verb} {resource}": n for (verb, resource), n in playing.writes.items()})
@@ -163,6 +165,17 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 async def server_samples(client: Client) -> Samples:
     """Return the metrics of the API server."""
     return parse_samples((await client.raw("/metrics")).decode())
+
+
+async def settled_samples(client: Client) -> Samples:
+    """Return the metrics of the API server when no more writes come: events follow the decisions later."""
+    samples = await server_samples(client)
+    for _ in range(MOST_LOOKS):
+        await asyncio.sleep(LOOK_SECONDS)
+        before, samples = samples, await server_samples(client)
+        if not writes_between(before, samples):
+            break
+    return samples
 
 
 def parse_samples(text: str) -> Samples:
