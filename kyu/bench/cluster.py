@@ -5,7 +5,7 @@ A scheduler is a command that runs until it is stopped, so that any version of a
 is read from the kernel, and what it asks of the API server from the metrics of that server. The writes of the load
 itself are counted and subtracted.
 
-Called by: cli/admin/bench.py, tests/cluster (``python -m tests.cluster bench``). Calls: cluster_load.py.
+Called by: cli/admin/bench.py. Calls: cluster_load.py.
 """
 
 from __future__ import annotations
