@@ -48,8 +48,8 @@ class NotMeasured(Exception):
 
 
 @dataclass(slots=True)
-class Outcome:
-    """What one scheduler did with the load, and its cost."""
+class ClusterRun:
+    """The result of one scheduler with the load, and its cost."""
 
     seconds: float
     admissions: int
@@ -65,7 +65,7 @@ class Outcome:
 
 def run(*, quick: bool, kubeconfig_file: Path, systems: Mapping[str, str], load: str = "baseline") -> Iterator[Row]:
     chosen = smaller(LOADS[load]) if quick else LOADS[load]
-    found: dict[str, Outcome] = {}
+    found: dict[str, ClusterRun] = {}
     for number, (name, command) in enumerate(systems.items()):
         found[name] = uvloop.run(measure(kubeconfig_file, command, chosen, f"{number}-"))
         yield from rows_of(name, found[name])
@@ -88,7 +88,7 @@ def own_command(kubeconfig_file: Path) -> str:
     return shlex.join([*words, "--health-probe-bind-address=0", "--metrics-bind-address=0"])
 
 
-async def measure(kubeconfig_file: Path, command: str, load: Load, prefix: str) -> Outcome:
+async def measure(kubeconfig_file: Path, command: str, load: Load, prefix: str) -> ClusterRun:
     client = Client(await http.connect(kubeconfig.load(kubeconfig_file)), "kyu-bench")
     try:
         async with running(command) as process:
@@ -100,7 +100,7 @@ async def measure(kubeconfig_file: Path, command: str, load: Load, prefix: str) 
             before, cpu = await server_samples(client), cpu_seconds(process.pid)
             seconds = await play(playing, load, process)
             after, used = await settled_samples(client), cpu_seconds(process.pid) - cpu
-            outcome = Outcome(seconds, sum(map(len, playing.waits.values())), playing.evictions, playing.waits)
+            outcome = ClusterRun(seconds, sum(map(len, playing.waits.values())), playing.evictions, playing.waits)
             outcome.writes = writes_between(before, after)
             outcome.writes.subtract({f"{verb} {resource}": n for (verb, resource), n in playing.writes.items()})
             outcome.cpu_seconds, outcome.memory_bytes = used, peak_memory(process.pid)
@@ -203,7 +203,7 @@ def writes_between(before: Samples, after: Samples) -> Counter[str]:
 # Rows
 
 
-def rows_of(name: str, found: Outcome) -> Iterator[Row]:
+def rows_of(name: str, found: ClusterRun) -> Iterator[Row]:
     yield Row(f"{name}: makespan", f"{found.seconds:.1f} s, {found.admissions} admissions, {found.evictions} evictions")
     for class_, waits in sorted(found.waits.items()):
         p99 = sorted(waits)[int(len(waits) * 0.99)]
@@ -219,7 +219,7 @@ def rows_of(name: str, found: Outcome) -> Iterator[Row]:
     )
 
 
-def ratios(first: str, one: Outcome, second: str, other: Outcome) -> Iterator[Row]:
+def ratios(first: str, one: ClusterRun, second: str, other: ClusterRun) -> Iterator[Row]:
     def row(what: str, mine: float, theirs: float, must: str = "", goal: str = "") -> Row:
         return Row(f"{first} / {second}: {what}", "", mine / theirs if theirs else None, must, goal)
 
