@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from kyu import app
-from kyu.api.kueue import Workload
-from kyu.bench import embedded, pretended, processes, server, soak
+from kyu.api.kueue import ClusterQueue, Workload
+from kyu.bench import cluster, embedded, pretended, processes, server, soak
 from kyu.bench.loads import Load, WorkloadSet
 from kyu.cli import main
+from tests.support.local_kyu import local_kyu
 
 TINY = server.ServerLoad(workloads=70, pairs=1, watch_seconds=0.05, objects=600, idle_seconds=0.01)
 
@@ -65,3 +66,30 @@ def test_only_the_whole_stack_soaks(capsys: pytest.CaptureFixture[str]) -> None:
 def test_only_the_server_has_a_rival(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["bench", "engine", "--rival-kubeconfig", "none"]) != 0
     assert "kyu bench server" in capsys.readouterr().err
+
+
+def test_a_scheduler_on_a_cluster_is_measured_by_what_it_admits(tmp_path: Path) -> None:
+    load = Load("tiny", 1, 2, (WorkloadSet("small", 3, 10, 10, 50, 1),), 20, 100)
+    with local_kyu(tmp_path / "data", "--server-only") as running:
+        file = running.data / "kubeconfig"
+        found = asyncio.run(cluster.measure(file, cluster.own_command(file), load, "run-"))
+        assert (found.admissions, found.evictions, set(found.waits)) == (6, 0, {"small"})
+        assert found.cpu_seconds > 0
+        assert found.memory_bytes > 2**20
+        left = [one["metadata"]["name"] for one in running.client.list(ClusterQueue.KIND)]
+        assert not [name for name in left if name.startswith("run-")]
+
+
+def test_writes_are_counted_by_what_the_api_server_tells() -> None:
+    text = """\
+# HELP apiserver_request_total Counter.
+apiserver_request_total{code="200",resource="workloads",subresource="status",verb="APPLY"} 3
+apiserver_request_total{code="409",resource="workloads",subresource="status",verb="PATCH"} 1
+apiserver_request_total{code="200",resource="leases",subresource="",verb="PUT"} 9
+apiserver_request_total{code="200",resource="workloads",subresource="",verb="LIST"} 9
+process_cpu_seconds_total 1.5
+"""
+    samples = cluster.parse_samples(text)
+    assert cluster.value(samples, "process_cpu_seconds_total") == 1.5
+    assert cluster.writes_between({}, samples) == {"PATCH workloads/status": 4}
+    assert not cluster.writes_between(samples, samples)

@@ -5,7 +5,7 @@ A scheduler is a command that runs until it is stopped, so that any version of a
 is read from the kernel, and what it asks of the API server from the metrics of that server. The writes of the load
 itself are counted and subtracted.
 
-Called by: cli/admin/bench.py, tests/cluster (``python -m tests.cluster bench``). Calls: cluster_load.py.
+Called by: cli/admin/bench.py. Calls: cluster_load.py.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ QUICK_SHARE = 10
 # One Workload that each scheduler admits before it is measured.
 PROBE = Load("probe", 1, 1, (WorkloadSet("probe", 1, 1, 1, 0, 1),))
 START_SECONDS = 120.0
+# After the load, writes are counted until none came for a look.
+LOOK_SECONDS, MOST_LOOKS = 2.0, 60
 WRITES = frozenset({"POST", "PUT", "PATCH", "APPLY", "DELETE"})
 _SAMPLE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
@@ -46,7 +48,7 @@ class NotMeasured(Exception):
 
 
 @dataclass(slots=True)
-class Outcome:
+class ClusterRun:
     """The result of one scheduler with the load, and its cost."""
 
     seconds: float
@@ -63,7 +65,7 @@ class Outcome:
 
 def run(*, quick: bool, kubeconfig_file: Path, systems: Mapping[str, str], load: str = "baseline") -> Iterator[Row]:
     chosen = smaller(LOADS[load]) if quick else LOADS[load]
-    found: dict[str, Outcome] = {}
+    found: dict[str, ClusterRun] = {}
     for number, (name, command) in enumerate(systems.items()):
         found[name] = uvloop.run(measure(kubeconfig_file, command, chosen, f"{number}-"))
         yield from rows_of(name, found[name])
@@ -86,7 +88,7 @@ def own_command(kubeconfig_file: Path) -> str:
     return shlex.join([*words, "--health-probe-bind-address=0", "--metrics-bind-address=0"])
 
 
-async def measure(kubeconfig_file: Path, command: str, load: Load, prefix: str) -> Outcome:
+async def measure(kubeconfig_file: Path, command: str, load: Load, prefix: str) -> ClusterRun:
     client = Client(await http.connect(kubeconfig.load(kubeconfig_file)), "kyu-bench")
     try:
         async with running(command) as process:
@@ -97,8 +99,8 @@ async def measure(kubeconfig_file: Path, command: str, load: Load, prefix: str) 
             await playing.make_queues(load)
             before, cpu = await server_samples(client), cpu_seconds(process.pid)
             seconds = await play(playing, load, process)
-            after, used = await server_samples(client), cpu_seconds(process.pid) - cpu
-            outcome = Outcome(seconds, sum(map(len, playing.waits.values())), playing.evictions, playing.waits)
+            after, used = await settled_samples(client), cpu_seconds(process.pid) - cpu
+            outcome = ClusterRun(seconds, sum(map(len, playing.waits.values())), playing.evictions, playing.waits)
             outcome.writes = writes_between(before, after)
             outcome.writes.subtract({f"{verb} {resource}": n for (verb, resource), n in playing.writes.items()})
             outcome.cpu_seconds, outcome.memory_bytes = used, peak_memory(process.pid)
@@ -165,6 +167,17 @@ async def server_samples(client: Client) -> Samples:
     return parse_samples((await client.raw("/metrics")).decode())
 
 
+async def settled_samples(client: Client) -> Samples:
+    """Return the metrics of the API server when no more writes come: events follow the decisions later."""
+    samples = await server_samples(client)
+    for _ in range(MOST_LOOKS):
+        await asyncio.sleep(LOOK_SECONDS)
+        before, samples = samples, await server_samples(client)
+        if not writes_between(before, samples):
+            break
+    return samples
+
+
 def parse_samples(text: str) -> Samples:
     found = _SAMPLE.findall(text)
     return {(name, frozenset(_LABEL.findall(labels))): float(number) for name, labels, number in found}
@@ -190,7 +203,7 @@ def writes_between(before: Samples, after: Samples) -> Counter[str]:
 # Rows
 
 
-def rows_of(name: str, found: Outcome) -> Iterator[Row]:
+def rows_of(name: str, found: ClusterRun) -> Iterator[Row]:
     yield Row(f"{name}: makespan", f"{found.seconds:.1f} s, {found.admissions} admissions, {found.evictions} evictions")
     for class_, waits in sorted(found.waits.items()):
         p99 = sorted(waits)[int(len(waits) * 0.99)]
@@ -206,7 +219,7 @@ def rows_of(name: str, found: Outcome) -> Iterator[Row]:
     )
 
 
-def ratios(first: str, one: Outcome, second: str, other: Outcome) -> Iterator[Row]:
+def ratios(first: str, one: ClusterRun, second: str, other: ClusterRun) -> Iterator[Row]:
     def row(what: str, mine: float, theirs: float, must: str = "", goal: str = "") -> Row:
         return Row(f"{first} / {second}: {what}", "", mine / theirs if theirs else None, must, goal)
 

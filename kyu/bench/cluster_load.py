@@ -20,7 +20,7 @@ import msgspec
 from kyu.api.config.config import Configuration
 from kyu.api.core import Namespace
 from kyu.api.kueue import ClusterQueue, LocalQueue, Workload
-from kyu.api.meta import Json, Key, key_of
+from kyu.api.meta import Json, Key, Kind, key_of
 from kyu.bench import loads
 from kyu.bench.loads import Load
 from kyu.kinds import conditions
@@ -32,14 +32,16 @@ from kyu.plans.workload.eviction import release
 
 SUBMITTERS = 64
 AGAIN_SECONDS = 0.02
+# Queues in use are looked for this often, and so many times.
+LOOK_SECONDS, MOST_LOOKS = 0.2, 600
 
 
 class ClusterLoad:
-    """The Workloads of one run. ``suffix`` keeps the names of different runs apart."""
+    """The Workloads of one run. ``prefix`` keeps the names of different runs apart."""
 
-    def __init__(self, client: Client, load: Load, suffix: str) -> None:
+    def __init__(self, client: Client, load: Load, prefix: str) -> None:
         self._client = client
-        self._suffix = suffix
+        self._prefix = prefix
         self._planned = [(when, workload, runtime) for when, workload, runtime in loads.arrivals(load)]
         self._runtime = {self._key(workload): runtime for _, workload, runtime in self._planned}
         self._created: dict[Key, float] = {}
@@ -56,7 +58,7 @@ class ClusterLoad:
         self.writes: Counter[tuple[str, str]] = Counter()
 
     def _key(self, workload: Workload) -> Key:
-        return Key(self._suffix + workload.key.namespace, workload.key.name)
+        return Key(self._prefix + workload.key.namespace, workload.key.name)
 
     async def make_queues(self, load: Load) -> None:
         for obj in loads.objects(load):
@@ -64,22 +66,33 @@ class ClusterLoad:
             meta = {name: body["metadata"][name] for name in ("name", "namespace") if body["metadata"].get(name)}
             spec = {name: value for name, value in body.get("spec", {}).items() if value is not None}
             if isinstance(obj, Namespace | ClusterQueue | LocalQueue):
-                meta = {name: self._suffix + value for name, value in meta.items()}
+                meta = {name: self._prefix + value for name, value in meta.items()}
             if isinstance(obj, ClusterQueue):
-                spec["cohortName"] = self._suffix + spec["cohortName"]
+                spec["cohortName"] = self._prefix + spec["cohortName"]
             if isinstance(obj, LocalQueue):
-                spec["clusterQueue"] = self._suffix + spec["clusterQueue"]
+                spec["clusterQueue"] = self._prefix + spec["clusterQueue"]
             try:
                 await self._client.create(obj.KIND, {"metadata": meta, **({"spec": spec} if spec else {})})
             except errors.AlreadyExists:
                 continue
 
     async def remove(self) -> None:
-        """Delete the namespaces and queues of this run, so that the next one finds the cluster as it was."""
+        """Delete the namespaces and queues of this run, so that the next one finds the cluster as it was.
+
+        The scheduler lets go of queues in use, so this waits for them.
+        """
         for kind in (Namespace.KIND, ClusterQueue.KIND):
-            for one in (await self._client.list(kind))[0]:
-                if one["metadata"]["name"].startswith(self._suffix):
-                    await self._client.delete(kind, Key("", one["metadata"]["name"]))
+            for name in await self._own(kind):
+                await self._client.delete(kind, Key("", name))
+        for _ in range(MOST_LOOKS):
+            if not await self._own(ClusterQueue.KIND):
+                return
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _own(self, kind: Kind) -> list[str]:
+        """Return the names of the objects of this run."""
+        found = (await self._client.list(kind))[0]
+        return [one["metadata"]["name"] for one in found if one["metadata"]["name"].startswith(self._prefix)]
 
     async def submit(self) -> None:
         """Create each Workload at its time, with a limit of open requests."""

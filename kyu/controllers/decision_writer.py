@@ -71,6 +71,8 @@ class DecisionWriter:
         # The last write of each Workload, done when it was written or has failed.
         self._writing: dict[Key, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        # The time from the beginning of the last answered write to its answer.
+        self.last_seconds = 0.0
         # The reason to write for each waiting Workload; None if the engine is to be asked.
         self._reasons: dict[Key, Wait | None] = {}
         # Workloads whose written reason is "not tried yet"; the engine may have tried an equivalent one since.
@@ -157,9 +159,12 @@ class DecisionWriter:
         self._end(key, done)
 
     async def _finish(self, key: Key, begun: Awaitable[None], give_up: GiveUp, done: asyncio.Future[None]) -> None:
+        clock = asyncio.get_running_loop().time
+        started = clock()
         try:
             async with self._slots:
                 await begun
+            self.last_seconds = clock() - started
         except (ApiError, OSError) as error:
             await give_up(key, error)
         finally:

@@ -25,6 +25,8 @@ PAUSE_SECONDS = 1.0
 QUEUES_PER_TICK = 5
 # A late tick shows that the process is busy; the next one comes after this many times the delay.
 PAUSES_PER_DELAY = 40
+# So does a write of a decision that took long to be answered: the status would wait in the same line.
+PAUSES_PER_WRITE = 4
 LONGEST_TICK_SECONDS = 1.0
 
 
@@ -37,7 +39,10 @@ class QueueNumbers:
         state: Callable[[], State],
         changed: Callable[[type[Object], Key], None],
         clock: Callable[[], datetime],
+        write_seconds: Callable[[], float] = lambda: 0.0,
     ) -> None:
+        """``write_seconds`` returns how long the last write of a decision took."""
+        self._write_seconds = write_seconds
         self._view = view
         self._state = state
         self._changed = changed
@@ -116,7 +121,7 @@ class QueueNumbers:
             due_at = clock() + pause
             await asyncio.sleep(pause)
             now = clock()
-            pause = pause_after(now - due_at)
+            pause = pause_after(now - due_at, self._write_seconds())
             for queue in self.take_due(now):
                 self._changed(*queue)
 
@@ -154,9 +159,10 @@ class QueueNumbers:
         )
 
 
-def pause_after(delay: float) -> float:
-    """Return the seconds until the next tick, after a tick that came this much late."""
-    return min(max(TICK_SECONDS, PAUSES_PER_DELAY * delay), LONGEST_TICK_SECONDS)
+def pause_after(delay: float, write_seconds: float) -> float:
+    """Return the seconds until the next tick, after a tick that came this much late and a write that took so long."""
+    pause = max(TICK_SECONDS, PAUSES_PER_DELAY * delay, PAUSES_PER_WRITE * write_seconds)
+    return min(pause, LONGEST_TICK_SECONDS)
 
 
 def is_shown_differently(old: Json | None, new: Json | None) -> bool:

@@ -87,7 +87,8 @@ class Scheduler:
         self._decision_writer = DecisionWriter(
             view, write, clock, lambda: self._state, self._wakeup.set, parallel, fairness
         )
-        self.numbers = QueueNumbers(view, lambda: self._state, queue_changed, clock)
+        writer = self._decision_writer
+        self.numbers = QueueNumbers(view, lambda: self._state, queue_changed, clock, lambda: writer.last_seconds)
         self._metrics = KueueMetrics(registry, lambda: self._state, view, role)
         self._is_running = False
 

@@ -103,7 +103,14 @@ class Cache:
         return entry.json if entry is not None else None
 
     def list_json(self, kind: Kind, namespace: str | None = None) -> Sequence[Json]:
-        return [entry.json for entry in self._objects_of(kind).entries(namespace)]
+        objects = self._by_kind.get(kind)
+        if objects is None:
+            return []
+        if namespace is None:
+            return [entry.json for entry in objects.entries(None)]
+        # Each new Workload asks for the jobs of each kind in its namespace, and most of these are none.
+        named = objects.by_namespace.get(namespace)
+        return [entry.json for entry in named.values()] if named else []
 
     def owned_by(self, kind: Kind, uid: str) -> Sequence[Json]:
         return [entry.json for entry in self._objects_of(kind).by_controller.get(uid, {}).values()]

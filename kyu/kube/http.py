@@ -201,7 +201,7 @@ class Http:
         try:
             connection = await self._connect()
         except OSError as error:
-            # While other calls have a connection, the server is there, and most waiting calls get one of those.
+            # If other calls have a connection, the server is there, and most waiting calls get one of those.
             self._fail_waiting(error, most=1 if self._busy else None)
         else:
             self._offer(connection, is_used=False)

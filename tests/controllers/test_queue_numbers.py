@@ -85,16 +85,17 @@ def test_flavors_checks_and_topologies_may_change_whether_queues_are_active(type
 
 
 @pytest.mark.parametrize(
-    ("delay", "pause"),
+    ("delay", "write", "pause"),
     [
-        pytest.param(0.0, TICK_SECONDS, id="in time"),
-        pytest.param(0.001, TICK_SECONDS, id="a little late"),
-        pytest.param(0.01, 0.4, id="late"),
-        pytest.param(10.0, LONGEST_TICK_SECONDS, id="never longer than this"),
+        pytest.param(0.0, 0.0, TICK_SECONDS, id="in time"),
+        pytest.param(0.001, 0.01, TICK_SECONDS, id="a little late"),
+        pytest.param(0.01, 0.0, 0.4, id="late"),
+        pytest.param(0.0, 0.1, 0.4, id="slow API server"),
+        pytest.param(10.0, 10.0, LONGEST_TICK_SECONDS, id="never longer than this"),
     ],
 )
-def test_a_tick_that_comes_late_is_followed_by_a_longer_pause(delay: float, pause: float) -> None:
-    assert queue_numbers.pause_after(delay) == pytest.approx(pause)
+def test_a_late_tick_or_a_slow_write_is_followed_by_a_longer_pause(delay: float, write: float, pause: float) -> None:
+    assert queue_numbers.pause_after(delay, write) == pytest.approx(pause)
 
 
 def test_however_busy_the_process_is_every_queue_has_its_turn_after_so_many_ticks() -> None:

@@ -5,8 +5,8 @@ Measure Kyu beside a rival, with ratios and a plot.
     kyu bench engine --textbook tests.support.textbook    the same, beside the textbook scheduler of a checkout
     kyu bench embedded          the whole stack: a burst of jobs, and Kueue's baseline load
     kyu bench embedded --soak 30    the same load for 30 minutes, with the memory of the process
-    kyu bench cluster --kubeconfig FILE --system NAME=COMMAND …    schedulers in turn on one cluster, with Kueue's
-                                definitions installed; `python -m tests.cluster bench` starts one
+    kyu bench cluster --kubeconfig FILE --system NAME=COMMAND …    schedulers in turn on one cluster, which has the
+                                definitions of Kueue's kinds
     kyu bench pools             MasterQueues with many pools that report every second
     kyu bench plugins           scheduler plugins: every kind of job for Kueue and YuniKorn
     kyu bench server            the API server over TLS: writes, watchers, many objects
