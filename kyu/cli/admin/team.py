@@ -56,7 +56,7 @@ def add(server: ServerConnection, args: argparse.Namespace) -> int:
     output.note(f"on {server.description}")
     for obj in objects.make_objects([team], roles=find_roles(server)):
         kind = next(kind for kind in objects.KINDS if kind.kind == obj["kind"])
-        # The queue of all teams belongs to none of them.
+        # The queue that all teams share belongs to no team.
         if kind != ClusterQueue.KIND or team.spec.quotas:
             server.client.apply(kind, obj, force=True, manager=MANAGER)
     members = [*(f"group {group}" for group in args.group), *(f"user {user}" for user in args.user)]

@@ -1,5 +1,5 @@
 """
-The socket at which local accounts log in: the kernel tells who connects, and the answer is a token for that account.
+The socket at which local accounts log in: the kernel names the account that connects, and the answer is a token for it.
 
     a connection ──► {"server": …, "authority": …, "user": "unix:ana", "namespaces": ["physics"], "token": …, …}
 
