@@ -54,8 +54,7 @@ def test_the_cowsay_job_runs_as_it_is_written(kyu: LocalKyu) -> None:
     }
     tolerations = [{"key": "virtual-node.interlink/no-schedule", "operator": "Exists", "effect": "NoSchedule"}]
     pod = {"containers": [container], "tolerations": tolerations, "restartPolicy": "Never"}
-    meta = {"name": "cowsay", "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": "gr1"}}
-    kyu.make_queue("gr1", "2")
+    meta = {"name": "cowsay", "namespace": "default", "labels": {"kueue.x-k8s.io/queue-name": "local"}}
     kyu.client.create(JOB, {"metadata": meta, "spec": {"suspend": True, "template": {"spec": pod}}})
     kyu.wait_for("cowsay", "Finished", "Succeeded")
     output = kubectl(kyu, "logs", "job/cowsay").stdout
@@ -100,6 +99,6 @@ def test_a_missing_image_keeps_its_pod_waiting_with_a_word(kyu: LocalKyu) -> Non
 
 
 def test_a_command_of_the_machine_stays_one(kyu: LocalKyu) -> None:
-    start_pod(kyu, "plain", "test -e /.dockerenv -o -e /run/.containerenv || echo machine", image="kyu.dev/host")
+    start_pod(kyu, "plain", "echo ${container-machine}", image="kyu.dev/host")
     kyu.wait("it ends", lambda: phase(kyu, "plain") == "Succeeded")
     assert kubectl(kyu, "logs", "plain").stdout == "machine\n"

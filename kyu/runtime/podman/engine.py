@@ -113,7 +113,7 @@ class Engine:
     # The mounts that are in place, by container.
     sources: dict[str, list[str]] = field(default_factory=dict)
     commands: int = 0
-    # What podman itself has used, and the largest of the other processes.
+    # The CPU time that podman itself has used, and the size of the largest other process.
     podman_seconds: float = 0.0
     largest_kilobytes: int = 0
 

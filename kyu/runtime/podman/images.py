@@ -173,6 +173,8 @@ def read_image(document: dict[str, Any]) -> Image:
 
 async def find_store() -> tuple[str, str]:
     """Return the folder of podman's images, or why podman cannot be used."""
+    if os.geteuid() != 0:
+        return "", "the server does not run as root"
     for program in ("podman", "crun", "conmon"):
         if shutil.which(program) is None:
             return "", f"{program} is not installed"
