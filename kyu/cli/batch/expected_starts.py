@@ -15,8 +15,7 @@ from datetime import UTC, datetime, timedelta
 
 from kyu.api.accounting import WASTED, JobAttempt
 from kyu.api.meta import Key
-from kyu.cli import server_state
-from kyu.cli.accounts import attempts
+from kyu.cli import ledger, server_state
 from kyu.cli.batch import why
 from kyu.cli.connection import ServerConnection
 from kyu.cli.main import Failed
@@ -41,7 +40,7 @@ def read_ledger(server: ServerConnection, now: datetime) -> list[JobAttempt]:
     since = conditions.timestamp((now - timedelta(days=DAYS)).astimezone(UTC))
     for namespace in (None, server.namespace):
         with contextlib.suppress(Failed, ApiError):
-            return attempts.pages(server, namespace, {"since": since})
+            return ledger.pages(server, namespace, {"since": since})
     return []
 
 
