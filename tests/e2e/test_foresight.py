@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -79,4 +80,6 @@ def test_short_workloads_pass_a_wide_one_that_has_a_reservation(local: LocalKyu)
     assert why["reservation"]["workload"].startswith("default/job-wide-")
     assert why["reservation"]["start"]
     assert "may pass it" in local.kyu("why", "long").stdout
+    assert "unless jobs come before it, it is admitted by" in local.kyu("why", "wide").stdout
+    assert re.search(r"wide .* about .* UTC", local.kyu("jobs", "--eta", "-o", "wide").stdout)
     assert local.state("long") == local.state("wide") == "Queued"

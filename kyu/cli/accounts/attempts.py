@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
-import msgspec
-
-from kyu.api.accounting import ATTEMPT, JobAttempt
-from kyu.api.meta import Json
-from kyu.cli import connection
+from kyu.api.accounting import JobAttempt
+from kyu.cli import connection, ledger
 from kyu.cli.batch.submission import times
 from kyu.cli.connection import ServerConnection
-from kyu.cli.main import BadInput, Failed
+from kyu.cli.main import BadInput
 from kyu.kinds import conditions
-from kyu.kube.errors import NotFound
 
 FIRST = "all"
 
@@ -41,24 +35,7 @@ def read(server: ServerConnection, args: argparse.Namespace, now: datetime, **mo
         **more,
     }
     namespace = None if args.all_namespaces else server.namespace
-    return pages(server, namespace, {name: value for name, value in query.items() if value})
-
-
-def pages(server: ServerConnection, namespace: str | None, query: Mapping[str, str]) -> list[JobAttempt]:
-    place = f"namespaces/{namespace}/" if namespace else ""
-    path = f"/apis/{ATTEMPT.group}/{ATTEMPT.version}/{place}{ATTEMPT.plural}"
-    found: list[JobAttempt] = []
-    token = ""
-    while True:
-        try:
-            with server.explain_forbidden(ATTEMPT, namespace):
-                body: Json = json.loads(server.client.raw(path, {**query, "continue": token} if token else query))
-        except NotFound:
-            raise Failed(f"{server.description} keeps no ledger; only a server of `kyu up` does") from None
-        found += [msgspec.convert(item["status"], JobAttempt) for item in body["items"]]
-        token = body["metadata"].get("continue", "")
-        if not token:
-            return found
+    return ledger.pages(server, namespace, {name: value for name, value in query.items() if value})
 
 
 def moment(option: str, text: str, now: datetime) -> str:

@@ -5,6 +5,7 @@ have none because they name no queue.
     kyu jobs                 unfinished jobs of the namespace
     kyu jobs --all           finished jobs too
     kyu jobs -A              jobs of all namespaces
+    kyu jobs --eta           when waiting jobs are expected to start
     kyu jobs --all-clusters  jobs of a hub and of all its worker clusters
 """
 
@@ -12,11 +13,12 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from kyu.api.kueue import Workload
-from kyu.api.meta import Json, Key, Kind
+from kyu.api.meta import Json, Key, Kind, key_of
 from kyu.cli import connection, output
 from kyu.cli.batch import jobs_pods, short_reasons
 from kyu.cli.connection import ServerConnection
@@ -43,6 +45,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     connection.arguments(parser, all_namespaces=True)
     parser.add_argument("-q", "--queue", default="", help="only jobs of this LocalQueue")
     parser.add_argument("--all", action="store_true", help="finished jobs too")
+    parser.add_argument("--eta", action="store_true", help="when waiting jobs are expected to start")
     parser.add_argument("--all-clusters", action="store_true", help="jobs that were submitted in worker clusters too")
     output.add_format(parser)
 
@@ -77,8 +80,17 @@ def run(args: argparse.Namespace) -> int:
     rows = with_pods(server, namespace, [full_row(server, line) for line in shown])
     rows = preemptions.with_preemptors(server, workloads, rows)
     room = None if args.output == "wide" else output.terminal_room()
-    print(jobs_table(rows, namespaces=args.all_namespaces, room=room))
+    starts = starts_of(server, rows) if args.eta else None
+    print(jobs_table(rows, namespaces=args.all_namespaces, room=room, starts=starts))
     return 0
+
+
+def starts_of(server: ServerConnection, rows: Iterable[JobRow]) -> list[str]:
+    """Return the expected start of each row that waits for quota."""
+    from kyu.cli.batch import expected_starts
+
+    found = expected_starts.texts(server, datetime.now(UTC))
+    return [found.get(key_of(row.obj), "") if row.is_queued else "" for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +129,14 @@ class JobRow:
         return [self.name, self.kind, self.queue, self.state.word, self.pods, output.age(self.created), why]
 
 
-def jobs_table(lines: Iterable[JobRow], *, namespaces: bool, room: int | None) -> str:
+def jobs_table(
+    lines: Iterable[JobRow], *, namespaces: bool, room: int | None, starts: Sequence[str] | None = None
+) -> str:
     header = ["JOB", "KIND", "QUEUE", "STATE", "PODS", "AGE", "WHY"]
     cells = [(line.obj["metadata"]["namespace"], line.cells(is_short=room is not None)) for line in lines]
+    if starts is not None:
+        header.insert(-1, "START")
+        cells = [(place, [*row[:-1], start, row[-1]]) for (place, row), start in zip(cells, starts, strict=True)]
     rows = [[namespace, *row] if namespaces else row for namespace, row in cells]
     return output.table(["NAMESPACE", *header] if namespaces else header, rows, room)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from kyu.api.accounting import JobAttempt
-from kyu.cli import connection, output
+from kyu.cli import connection, ledger, output
 from kyu.cli.accounts import attempts
 from kyu.cli.accounts.history import PastJob, size
 from kyu.cli.main import BadInput
@@ -68,7 +68,7 @@ def run(given: list[str]) -> int:
         "since": attempts.moment("sacct: --starttime", since, now) if args.starttime or not args.jobs else "",
         "until": attempts.moment("sacct: --endtime", args.endtime, now),
     }
-    found = attempts.pages(server, server.namespace, {name: value for name, value in query.items() if value})
+    found = ledger.pages(server, server.namespace, {name: value for name, value in query.items() if value})
     users = {whoami.name(server)} if args.me else set(words.listed(args.user))
     queues, names = set(words.listed(args.partition)), set(words.listed(args.jobs))
     states = words.states("sacct", args.state)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from kyu.api.accounting import ATTEMPT, JobAttempt
+from kyu.cli import ledger
 from kyu.cli.accounts import attempts, usage
 from kyu.cli.accounts.history import safe_cell
 from kyu.cli.connection import ServerConnection
@@ -74,8 +75,8 @@ def ended(server: ServerConnection, since: str) -> Sequence[JobAttempt]:
     try:
         server.client.raw(f"/apis/{ATTEMPT.group}/{ATTEMPT.version}/{ATTEMPT.plural}", {**asked, "limit": "1"})
     except Forbidden:
-        return attempts.pages(server, server.namespace, asked)
-    return attempts.pages(server, None, asked)
+        return ledger.pages(server, server.namespace, asked)
+    return ledger.pages(server, None, asked)
 
 
 def picture(totals: Mapping[str, usage.Total]) -> Markup:
