@@ -51,6 +51,7 @@ from kyu.runtime.interactive.pipes import Descriptor
 from kyu.runtime.log_archive import ArchiveLimits, LogArchive
 from kyu.runtime.nodes import heartbeat, node, simulate
 from kyu.runtime.nodes.simulated_nodes import SIMULATED_LABEL
+from kyu.runtime.podman.plan import RuntimeChoice
 from kyu.runtime.processes import Machine, Runtime
 from kyu.server import errors, representations
 from kyu.server.admission import submitters, workflow_rights, wrapping
@@ -93,7 +94,7 @@ class NodeSettings:
     virtual_node: Literal["pools", "local", "simulate"] = "pools"
     kept_logs: ArchiveLimits = field(default_factory=ArchiveLimits)
     ledger: LedgerLimits = field(default_factory=LedgerLimits)
-    runtime: podplan.RuntimeChoice = "process"
+    runtime: RuntimeChoice = "process"
 
 
 class ControlPlane:

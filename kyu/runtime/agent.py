@@ -26,7 +26,7 @@ from kyu.kube.cache import Cache
 from kyu.kube.client import Client
 from kyu.runtime import environment, podplan
 from kyu.runtime.background import Background
-from kyu.runtime.environment import SettingsSource
+from kyu.runtime.environment import NotYet, PodRefused, SettingsSource
 from kyu.runtime.identity import service_account
 from kyu.runtime.identity.account_access import AccountAccess
 from kyu.runtime.identity.service_account import NO_ACCESS, ServerAccess
@@ -55,7 +55,7 @@ class PodRuntime(Protocol):
 
     def find_status(self, uid: str) -> Json | None: ...
 
-    async def prepare(self, pod: Json) -> podplan.NotYet | None:
+    async def prepare(self, pod: Json) -> NotYet | None:
         """Get what the pod needs before it can start; return what is missing."""
         ...
 
@@ -230,7 +230,7 @@ class Agent:
             # The pod may have been deleted meanwhile.
             if uid in self._pods and not self._pods[uid]["metadata"].get("deletionTimestamp"):
                 outcome = outcome or runtime.start(pod, objects, access)
-                if isinstance(outcome, podplan.NotYet):
+                if isinstance(outcome, NotYet):
                     self._later(uid)
                 await self._tell(pod, outcome)
         except (errors.ApiError, OSError) as error:
@@ -251,7 +251,7 @@ class Agent:
     async def _tell(self, pod: Json, outcome: podplan.Outcome | None) -> None:
         """Write events about how the pod was started."""
         events = []
-        if isinstance(outcome, podplan.PodRefused | podplan.NotYet):
+        if isinstance(outcome, PodRefused | NotYet):
             events.append((EVENTS.get(outcome.reason, "Failed"), outcome.message))
         elif isinstance(outcome, podplan.Plan) and outcome.no_effect:
             events.append(("NotSupported", f"no effect on this node: {', '.join(outcome.no_effect)}"))

@@ -46,6 +46,24 @@ class Missing(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class PodRefused:
+    """The pod fails, with this reason. The container is named if one is at fault."""
+
+    reason: str
+    message: str
+    container: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NotYet:
+    """The container waits for an object or an image, which the message names."""
+
+    container: str
+    message: str
+    reason: str = "CreateContainerConfigError"
+
+
+@dataclass(frozen=True, slots=True)
 class PodFacts:
     """The facts about a pod and its node that the downward API gives."""
 
@@ -200,3 +218,9 @@ def expand(text: str, known: Mapping[str, str]) -> str:
         return "$" if match[1] == "$" else known.get(match[2], match[0])
 
     return REFERENCE.sub(replacement, text)
+
+
+def ordered(spec: Json) -> list[tuple[Json, str]]:
+    """Return all containers with their roles, in the order in which they start."""
+    first = [(c, "sidecar" if c.get("restartPolicy") == "Always" else "init") for c in spec.get("initContainers") or ()]
+    return first + [(container, "main") for container in spec["containers"]]

@@ -18,10 +18,10 @@ from typing import Literal, TypeAlias
 from kyu.api import quantity
 from kyu.api.meta import Json
 from kyu.runtime import cgroups, environment, records, user_files, user_ids, volumes
-from kyu.runtime.environment import PodFacts, SettingsSource
+from kyu.runtime.environment import NotYet, PodFacts, PodRefused, SettingsSource, ordered
 from kyu.runtime.identity import service_account
 from kyu.runtime.podman import plan as podman
-from kyu.runtime.podman.plan import Image
+from kyu.runtime.podman.plan import Image, RuntimeChoice
 from kyu.runtime.sandbox.mounts import Mount
 from kyu.runtime.sandbox.namespaces import Sandbox
 from kyu.runtime.storage import limits
@@ -31,7 +31,6 @@ VOLUME_MOUNTS_ANNOTATION = "kyu.dev/volume-mounts"
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 GPU = "nvidia.com/gpu"
 DEFAULT_GRACE_SECONDS = 30.0
-RuntimeChoice: TypeAlias = Literal["auto", "process", "podman"]
 DEFAULT_MESSAGE_PATH = "/dev/termination-log"
 # Images whose whole purpose is one program that every machine has: with them, args alone are enough.
 ENTRYPOINTS: Mapping[str, tuple[str, ...]] = {"perf-tests/sleep": ("sleep",), "pause": ("sleep", "infinity")}
@@ -102,24 +101,6 @@ class Plan:
     no_effect: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PodRefused:
-    """The pod fails, with this reason. The container is named if one is at fault."""
-
-    reason: str
-    message: str
-    container: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class NotYet:
-    """The container waits for an object or an image, which the message names."""
-
-    container: str
-    message: str
-    reason: str = "CreateContainerConfigError"
-
-
 Outcome: TypeAlias = Plan | PodRefused | NotYet
 
 
@@ -171,12 +152,6 @@ def with_account(facts: PodFacts, place: Place) -> PodFacts:
 def grace_seconds(spec: Json) -> float:
     grace = spec.get("terminationGracePeriodSeconds")
     return DEFAULT_GRACE_SECONDS if grace is None else float(grace)
-
-
-def ordered(spec: Json) -> list[tuple[Json, str]]:
-    """Return all containers with their roles, in the order in which they start."""
-    first = [(c, "sidecar" if c.get("restartPolicy") == "Always" else "init") for c in spec.get("initContainers") or ()]
-    return first + [(container, "main") for container in spec["containers"]]
 
 
 def plan_container(

@@ -27,7 +27,7 @@ from kyu import log
 from kyu.api.meta import Json
 from kyu.runtime import accounts, cgroups, left_over, podfolder, podplan, records, status, user_ids, volumes
 from kyu.runtime.background import Background
-from kyu.runtime.environment import PodFacts, SettingsSource
+from kyu.runtime.environment import NotYet, PodFacts, PodRefused, SettingsSource
 from kyu.runtime.identity import unix_users
 from kyu.runtime.identity.service_account import NO_ACCESS, ServerAccess, TokenFile
 from kyu.runtime.identity.unix_users import NoUnixUser
@@ -243,7 +243,7 @@ class Runtime:
         """Return the pod's folder, in which logs.py finds its output."""
         return os.path.join(self._pods, uid)
 
-    async def prepare(self, pod: Json) -> podplan.NotYet | None:
+    async def prepare(self, pod: Json) -> NotYet | None:
         """Get what a pod needs before it can start: its images. A pod that waits for one says so."""
         if not self._images.runs(pod) or self._images.why_not(pod):
             return None
@@ -252,7 +252,7 @@ class Runtime:
             self._tell_waiting(pod, outcome)
         return outcome
 
-    def _tell_waiting(self, pod: Json, outcome: podplan.NotYet) -> None:
+    def _tell_waiting(self, pod: Json, outcome: NotYet) -> None:
         now = records.rfc3339(time.time())
         self._on_status(pod, status.waiting_status(pod, outcome.container, outcome.reason, outcome.message, now))
 
@@ -286,9 +286,9 @@ class Runtime:
                     tokens=read_tokens(document),
                 )
                 self._launching.launch_soon(entry.launch)
-            case podplan.PodRefused(reason, message, container):
+            case PodRefused(reason, message, container):
                 self._on_status(pod, status.failed_status(pod, reason, message, container, now))
-            case podplan.NotYet():
+            case NotYet():
                 self._tell_waiting(pod, outcome)
             case _:
                 assert_never(outcome)
@@ -451,7 +451,7 @@ class Runtime:
         """Plan the pod and make its folder. A fault that another try would not mend is a refusal."""
         if self._isolation.refused:
             message = f"pods of several users are not run here: {self._isolation.refused}"
-            return podplan.PodRefused("IsolationFailed", message)
+            return PodRefused("IsolationFailed", message)
         if self._images.runs(pod) and (refusal := self._images.why_not(pod)):
             return refusal
         facts = PodFacts(pod, self._machine.node_name, self._machine.allocatable, access)
@@ -462,13 +462,13 @@ class Runtime:
                 outcome.document["account"] = self._accounts.begin(pod) if self._accounts is not None else {}
                 self._make(outcome, place)
         except (user_ids.NoUserIds, NoUnixUser) as error:
-            return podplan.PodRefused("IsolationFailed", str(error))
+            return PodRefused("IsolationFailed", str(error))
         except (ValueError, RecursionError) as error:
-            return podplan.PodRefused("InvalidPod", f"{type(error).__name__}: {error}")
+            return PodRefused("InvalidPod", f"{type(error).__name__}: {error}")
         except OSError as error:
             if error.errno in NOT_FOR_EVER:
-                return podplan.NotYet("", f"the pod's folder cannot be made: {error.strerror}")
-            return podplan.PodRefused("StartError", f"the pod's folder cannot be made: {error}")
+                return NotYet("", f"the pod's folder cannot be made: {error.strerror}")
+            return PodRefused("StartError", f"the pod's folder cannot be made: {error}")
         return outcome
 
     def _place(self, pod: Json) -> podplan.Place:

@@ -55,7 +55,7 @@ class Running:
     log: output.LogFile
     streams: dict[int, output.Stream] = field(default_factory=dict)
     # The start of its container, where podman runs it.
-    start: engine.Start | None = None
+    start: engine.ContainerStart | None = None
 
     @property
     def is_started(self) -> bool:

@@ -14,7 +14,7 @@ import pytest
 
 from kyu.api.meta import Json
 from kyu.runtime import podplan, records
-from kyu.runtime.environment import PodFacts
+from kyu.runtime.environment import PodFacts, PodRefused
 from kyu.runtime.podman import images
 from kyu.runtime.podman.plan import Image
 from kyu.runtime.processes import Machine, Runtime
@@ -210,7 +210,7 @@ def test_what_no_container_may_have_is_refused(spec: Json, more: Json, message: 
     wanted = pod("a", container("some", command=["true"], **more), **spec)
     place = podplan.Place("/folder", "/notices", "boot", images={"some": Image("id")})
     outcome = podplan.plan_pod(PodFacts(wanted, "node", {}), Objects(), podplan.RuntimeOptions(), place)
-    assert isinstance(outcome, podplan.PodRefused)
+    assert isinstance(outcome, PodRefused)
     assert message in outcome.message
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from kyu.api.meta import Json
 from kyu.runtime import environment, podplan
-from kyu.runtime.environment import PodFacts
+from kyu.runtime.environment import NotYet, PodFacts, PodRefused
 from kyu.runtime.identity.service_account import FOLDER, HOST_IMAGE, VOLUME, ServerAccess, ServerAddress
-from kyu.runtime.podplan import NotYet, Place, Plan, PodRefused, RuntimeOptions
+from kyu.runtime.podplan import Place, Plan, RuntimeOptions
 from kyu.runtime.sandbox.mounts import Mount
 
 PLACE = Place(folder="/pods/u1", notices="/notices", boot_id="boot")

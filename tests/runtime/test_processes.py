@@ -16,6 +16,7 @@ import pytest
 
 from kyu.api.meta import Json
 from kyu.runtime import logs, podplan, records, shutdown, spawn, user_ids
+from kyu.runtime.environment import NotYet
 from kyu.runtime.logs import LogOptions
 from kyu.runtime.processes import Machine, Runtime
 from tests.runtime.test_crash import processes_of
@@ -207,7 +208,7 @@ async def test_a_missing_config_map_keeps_the_pod_waiting(tmp_path: Path) -> Non
     async with opened(tmp_path) as watched:
         wanted = {"env": [{"name": "X", "valueFrom": {"configMapKeyRef": {"name": "absent", "key": "k"}}}]}
         outcome = watched.start(pod("a", shell("true", **wanted)))
-        assert isinstance(outcome, podplan.NotYet)
+        assert isinstance(outcome, NotYet)
         waiting = watched.told["a"][0]["containerStatuses"][0]["state"]["waiting"]
         assert waiting == {"reason": "CreateContainerConfigError", "message": 'configmap "absent" not found'}
 

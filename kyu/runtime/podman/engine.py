@@ -59,7 +59,7 @@ additionalimagestores = [{images}]
 
 
 @dataclass(slots=True)
-class Start:
+class ContainerStart:
     """One start of a container: the socket that tells of it, and the processes that belong to it."""
 
     listener: socket.socket
@@ -134,7 +134,7 @@ class Engine:
 
     # Command lines
 
-    def run(self, plan: dict[str, Any], number: int) -> tuple[Start, dict[str, Any]]:
+    def run(self, plan: dict[str, Any], number: int) -> tuple[ContainerStart, dict[str, Any]]:
         """Return a start of the container, and the plan of the process that stands for it."""
         wanted, name = plan["podman"], container_name(plan, number)
         words = ["run", f"--name={name}", "--pull=never", "--sdnotify=conmon", f"--pidfile={self.pid_file(name)}"]
@@ -143,7 +143,7 @@ class Engine:
             words += [f"--volume={source}:{mount['target']}:{'ro' if mount['read_only'] else 'rw'}"]
         more = self.write_environment(name, plan["env"])
         words += [f"--env-file={self.path(f'{name}.env')}", *(f"--env={each}" for each in more)]
-        start = Start(listen(ready(name)), self.pid_file(name))
+        start = ContainerStart(listen(ready(name)), self.pid_file(name))
         words += [wanted["image"], *wanted["arguments"]]
         return start, self.process(plan, words, more | {"NOTIFY_SOCKET": ready(name)})
 

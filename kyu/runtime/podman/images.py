@@ -22,9 +22,9 @@ from typing import Any
 
 from kyu import log
 from kyu.api.meta import Json
+from kyu.runtime.environment import NotYet, PodRefused, ordered
 from kyu.runtime.identity.service_account import HOST_IMAGE
-from kyu.runtime.podman.plan import Image
-from kyu.runtime.podplan import NotYet, PodRefused, RuntimeChoice, ordered
+from kyu.runtime.podman.plan import Image, RuntimeChoice
 
 FIRST_BACK_OFF_SECONDS = 10.0
 LONGEST_BACK_OFF_SECONDS = 300.0

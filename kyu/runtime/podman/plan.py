@@ -13,11 +13,13 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Literal, TypeAlias
 
 from kyu.api.meta import Json
 from kyu.runtime import environment, records, user_files, volumes
 from kyu.runtime.sandbox.mounts import Mount
 
+RuntimeChoice: TypeAlias = Literal["auto", "process", "podman"]
 # The capabilities that podman gives by default, without the name's prefix. A container may drop them, not add others.
 CAPABILITIES = frozenset({
     "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_SERVICE", "SETFCAP", "SETGID", "SETPCAP", "SETUID",
