@@ -99,8 +99,12 @@ def describe(workload: Json, answer: WhyAnswer) -> str:
     return "\n".join([*lines, *indented(answer.preempted)])
 
 
-def ask(server: ServerConnection, workload: Json) -> WhyAnswer:
-    """Return all that is known about why a job waits, for the rights of the user."""
+def ask(server: ServerConnection, workload: Json, *, most_pending: int | None = None) -> WhyAnswer:
+    """
+    Return all that is known about why a job waits, for the rights of the user.
+
+    Changes that would admit it are tried unless more workloads than ``most_pending`` wait.
+    """
     state = jobs.full_state(server, workload)
     found: Explanation | None = None
     remedy, is_partial = "", False
@@ -115,7 +119,7 @@ def ask(server: ServerConnection, workload: Json) -> WhyAnswer:
             now = datetime.now(UTC)
             found = explain.why(known, key_of(workload), now)
             remedy = remedy_of(server, known, workload, found)
-            if found is not None:
+            if found is not None and (most_pending is None or len(known.pending.workloads) <= most_pending):
                 prospects = WhatIf(known, decoded, now.timestamp()).find(key_of(workload))
         except Forbidden:
             is_partial = True

@@ -17,6 +17,8 @@ from kyu.kinds import metadata
 from kyu.kube.errors import ApiError, Forbidden
 
 MOST_EVENTS = 40
+# With more pending workloads a page does not try changes: that takes seconds, and pages are shown again and again.
+MOST_TRIED = 500
 LOG_LINES = 200
 LOG_BYTES = 256 * 1024
 # Conditions in the order of a job's life, in words for people.
@@ -41,7 +43,7 @@ class Moment(NamedTuple):
 
 def one_job(server: ServerConnection, session: Session, workload: Json) -> list[Child]:
     """Return the page of a job."""
-    answer = why.ask(server, workload)
+    answer = why.ask(server, workload, most_pending=MOST_TRIED)
     kind, name = jobs.owner_of(workload)
     title = tag("h1", name, " ", badge(answer.state.word))
     facts = (
