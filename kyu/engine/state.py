@@ -398,6 +398,10 @@ class State:
         """Return a pending workload; None if it is not pending."""
         return self.pending.workloads.get(key)
 
+    def find_reserved(self, key: Key) -> ReservedWorkload | None:
+        """Return a workload that holds quota; None if it holds none."""
+        return self.reserved.by_key.get(key)
+
     def all_pending(self) -> list[PendingWorkload]:
         """Return all pending workloads, sorted by key."""
         return [workload for _, workload in sorted(self.pending.workloads.items())]

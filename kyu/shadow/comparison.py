@@ -30,7 +30,6 @@ from kyu.engine import explain, reasons
 from kyu.engine.decisions import Admit, Evict, Preempt
 from kyu.engine.schedule import schedule
 from kyu.engine.state import State
-from kyu.engine.tree import TreeNode
 from kyu.shadow import observed
 from kyu.shadow.observed import Assignment, Preempted, Reserved
 from kyu.shadow.report import Disagreement, Found, ShadowReport
@@ -92,7 +91,7 @@ class Comparison:
             self.state.delete(Workload.KIND, key)
         else:
             self.state.put(new)
-        if self.state.find_pending(key) is None and key not in self.state.reserved.by_key:
+        if self.state.find_pending(key) is None and self.state.find_reserved(key) is None:
             self._predicted.pop(key, None)
 
     def _return(self, old: Workload, is_decided: bool, now: datetime) -> None:
@@ -111,8 +110,9 @@ class Comparison:
         for decision in schedule(self.state, now).decisions:
             match decision:
                 case Admit(second_pass=False):
-                    uid = self.state.reserved.by_key[decision.key].uid
-                    made = Prediction(self._since.get(decision.key, moment), decision.cluster_queue, uid)
+                    reserved = self.state.find_reserved(decision.key)
+                    assert reserved is not None
+                    made = Prediction(self._since.get(decision.key, moment), decision.cluster_queue, reserved.uid)
                     made.assignment = observed.assignment_of(decision.pod_sets)
                     self._predicted[decision.key] = made
                 case Preempt():
@@ -133,9 +133,9 @@ class Comparison:
 
     def _undo(self, cluster_queue: str) -> None:
         """Undo the predictions in the tree of a ClusterQueue. Their times are kept until the next decision."""
-        root = self._root(cluster_queue)
+        tree = self._tree(cluster_queue)
         for key, made in list(self._predicted.items()):
-            if self._root(made.cluster_queue) is root:
+            if self._tree(made.cluster_queue) == tree:
                 self._take_back(key, made)
                 self._since[key] = made.since
 
@@ -146,9 +146,9 @@ class Comparison:
         for victim in made.victims:
             self.state.forget(victim)
 
-    def _root(self, cluster_queue: str) -> TreeNode | None:
-        queue = self.state.queues.get(cluster_queue)
-        return None if queue is None else self.state.hierarchy.find_root(queue)
+    def _tree(self, cluster_queue: str) -> str:
+        """Return the tree of a ClusterQueue; empty if there is no such queue."""
+        return self.state.tree_of(cluster_queue) if self.state.has_queue(cluster_queue) else ""
 
     def _look_again(self, cluster_queue: str, now: datetime) -> None:
         """Decide again on the objects as they are, without former predictions."""
@@ -185,8 +185,8 @@ class Comparison:
         if pending is None:
             return "WouldWait", "leave it pending: it is not queued"
         words = reasons.render(explain.why_waiting(self.state, pending))[1]
-        root = self._root(theirs.cluster_queue)
-        before = [k for k, one in self._predicted.items() if one.assignment and self._root(one.cluster_queue) is root]
+        tree = self._tree(theirs.cluster_queue)
+        before = [k for k, one in self._predicted.items() if one.assignment and self._tree(one.cluster_queue) == tree]
         return "WouldWait", f"leave it pending: {words}" + (f"; admit first: {_names(before)}" if before else "")
 
     # Preemptions
@@ -219,8 +219,7 @@ class Comparison:
                 if made.uid == theirs.preemptor_uid:
                     fits = group is self._predicted and victim in made.victims
                     return key, made if fits else None
-        pending = self.state.pending.workloads.values()
-        return next((one.key for one in pending if one.uid == theirs.preemptor_uid), None), None
+        return next((one.key for one in self.state.all_pending() if one.uid == theirs.preemptor_uid), None), None
 
     def _other_preemption(self, preemptor: Key | None) -> str:
         """Return how the engine would decide about the preemptor."""

@@ -57,11 +57,21 @@ def test_there_are_forty_seeds_and_more() -> None:
     assert len(set(codes)) == len(codes) >= 40
 
 
-@pytest.mark.parametrize("folder", sorted((ROOT / "examples").iterdir()), ids=lambda path: path.name)
-def test_the_examples_have_no_findings(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    if not [*folder.rglob("*.yaml")]:
+COMPARED = ROOT / "examples" / "simulate" / "compare"
+# What is applied together. The folders of a comparison have alternatives for the same queues.
+EXAMPLES = {
+    **{folder.name: [folder] for folder in sorted((ROOT / "examples").iterdir()) if folder != COMPARED.parent},
+    "simulate": sorted(COMPARED.parent.glob("*.yaml")),
+    **{f"compare/{name}": [*sorted(COMPARED.glob("*.yaml")), COMPARED / name] for name in ("before", "after")},
+}
+
+
+@pytest.mark.parametrize("paths", EXAMPLES.values(), ids=EXAMPLES)
+def test_the_examples_have_no_findings(paths: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    if not [each for path in paths for each in (path.rglob("*.yaml") if path.is_dir() else [path])]:
         pytest.skip("no manifests")
-    assert cli.main(["doctor", "--strict", "-f", str(folder)]) == 0, capsys.readouterr().out
+    files = [word for path in paths for word in ("-f", str(path))]
+    assert cli.main(["doctor", "--strict", *files]) == 0, capsys.readouterr().out
 
 
 def test_text_and_exit_codes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ import pytest
 from kyu.api.meta import Json
 from kyu.runtime import podplan, records
 from kyu.runtime.environment import PodFacts, PodRefused
+from kyu.runtime.identity.service_account import HOST_IMAGE
 from kyu.runtime.podman import images
 from kyu.runtime.podman.plan import Image
 from kyu.runtime.processes import Machine, Runtime
@@ -45,7 +46,7 @@ def cowsay() -> Iterator[str]:
 
 
 @pytest.fixture
-def podman() -> Iterator[None]:
+def podman(image: None) -> Iterator[None]:
     CHOICE[0] = "podman"
     yield
     CHOICE[0] = "process"
@@ -231,6 +232,6 @@ def test_a_short_name_is_one_of_docker_hub(short: str, full: str) -> None:
 def test_auto_leaves_the_commands_of_the_machine_to_the_machine() -> None:
     found = images.Images("auto", refused="")
     assert found.runs(pod("a", container("busybox")))
-    assert not found.runs(pod("a", container(podplan.HOST_IMAGE)))
+    assert not found.runs(pod("a", container(HOST_IMAGE)))
     found.refused = "podman is not installed"
     assert not found.runs(pod("a", container("busybox")))

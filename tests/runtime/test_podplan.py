@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import stat
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kyu.api.meta import Json
-from kyu.runtime import environment, podplan
+from kyu.runtime import environment, podplan, volumes
 from kyu.runtime.environment import NotYet, PodFacts, PodRefused
 from kyu.runtime.identity.service_account import FOLDER, HOST_IMAGE, VOLUME, ServerAccess, ServerAddress
 from kyu.runtime.podplan import Place, Plan, RuntimeOptions
@@ -195,10 +197,11 @@ def test_the_file_for_the_last_message(changes: Json, expected: list[str]) -> No
 
 
 @pytest.mark.parametrize(("given", "mode"), [(None, 0o400), (0o644, 0o400), (0o777, 0o500), (0o400, 0o400)])
-def test_only_the_pods_user_reads_a_secret(given: int | None, mode: int) -> None:
+def test_only_the_pods_user_reads_a_secret(tmp_path: Path, given: int | None, mode: int) -> None:
     outcome = plan(pod(volumes=[{"name": "s", "secret": {"secretName": "token", "defaultMode": given}}]))
     assert isinstance(outcome, Plan)
-    assert [file.mode for file in outcome.volumes[0].files] == [mode]
+    volumes.write(outcome.volumes, str(tmp_path), None)
+    assert stat.S_IMODE((tmp_path / "s" / "key").stat().st_mode) == mode
 
 
 REFUSED: list[tuple[Json, str]] = [
@@ -367,7 +370,7 @@ def test_a_pod_gets_the_token_of_its_account_the_authority_and_its_namespace() -
     assert [(mount["target"], mount["read_only"]) for mount in container["mounts"]][:1] == [(FOLDER, True)]
     (volume,) = planned.volumes
     assert {(file.path, file.content, file.mode) for file in volume.files} == {
-        ("token", b"signed", 0o400),
+        ("token", b"signed", 0o444),
         ("ca.crt", b"PEM", 0o444),
         ("namespace", b"team", 0o444),
     }

@@ -18,9 +18,10 @@ from kyu.api.meta import Json
 from kyu.runtime import logs, podplan, records, shutdown, spawn, user_ids
 from kyu.runtime.environment import NotYet
 from kyu.runtime.logs import LogOptions
+from kyu.runtime.podman.plan import RuntimeChoice
 from kyu.runtime.processes import Machine, Runtime
 from tests.runtime.test_crash import processes_of
-from tests.support.images import made_image
+from tests.support.images import IMAGE
 
 
 class Objects:
@@ -31,16 +32,8 @@ class Objects:
         return None
 
 
-# The image of the test's pods: a name for processes, a real image for podman.
-IMAGE = "kyu-test-any"
 # How pods run in the test at hand.
-CHOICE: list[podplan.RuntimeChoice] = ["process"]
-
-
-@pytest.fixture(scope="session")
-def image() -> Iterator[None]:
-    with made_image(f"localhost/{IMAGE}"):
-        yield
+CHOICE: list[RuntimeChoice] = ["process"]
 
 
 @pytest.fixture(params=["process", "podman"])

@@ -186,7 +186,7 @@ async def test_rules_of_kueue_refuse_what_its_webhook_would(tmp_path: Path) -> N
         body = workload("w")
         body["spec"]["podSets"][0]["minCount"] = 1
         body["spec"]["podSets"].append({**body["spec"]["podSets"][0], "name": "other"})
-        with pytest.raises(errors.Invalid, match="minCount"):
+        with pytest.raises(errors.Forbidden, match=r"denied the request: .*minCount"):
             await client.create(WORKLOAD, body)
 
 

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 import pytest
 
 BUSYBOX = "/bin/busybox"
+# The image of pods that only need a shell: a name for processes, a real image for podman. Workers have their own.
+IMAGE = f"kyu-test-any-{os.getpid()}"
 PASSWD = "root:x:0:0:root:/root:/bin/sh\napp:x:1000:1000::/tmp:/bin/sh\n"
 
 

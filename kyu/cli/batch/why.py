@@ -119,7 +119,7 @@ def ask(server: ServerConnection, workload: Json, *, most_pending: int | None = 
             now = datetime.now(UTC)
             found = explain.why(known, key_of(workload), now)
             remedy = remedy_of(server, known, workload, found)
-            if found is not None and (most_pending is None or len(known.pending.workloads) <= most_pending):
+            if found is not None and (most_pending is None or known.pending_count() <= most_pending):
                 prospects = WhatIf(known, decoded, now.timestamp()).find(key_of(workload))
         except Forbidden:
             is_partial = True
